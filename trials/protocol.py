@@ -1,0 +1,510 @@
+"""The wire between agent and service, and the files of an attempt.
+
+The one file that both packages import. Standard library only.
+
+Three parties meet here:
+
+* a **trial** appends records to its spool file, one JSON object a line; the number of a line,
+  counted from 1, is the record's *sequence*;
+* the **agent** sends spool lines to the service in order and deletes nothing the service has not acknowledged;
+* the **service** launches, stops, acknowledges, and forgets.
+
+Every message is a frozen dataclass with a ``kind``; ``encode`` and ``decode`` are exact inverses.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+PROTOCOL_VERSION = 1
+SUPPORTED_VERSIONS = (1,)
+
+# ── limits (each names what happens at it) ──────────────────────────────────────────────────────
+REPORT_BATCH_LINES = 2_000  # a longer spool is sent in several messages
+REPORT_BATCH_BYTES = 1 << 20  # likewise; a single longer line is refused by report() itself
+REPORT_LINE_BYTES = 64 << 10  # report() raises ReportTooLargeError beyond
+SPOOL_LIMIT_BYTES = 256 << 20  # report() blocks until the service has acknowledged some of it
+CHECKPOINT_INLINE_BYTES = 16 << 20  # larger checkpoints stay in the checkpoint folder; the row holds the path
+BLOB_CHUNK_BYTES = 1 << 20
+LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside it
+OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
+LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
+
+# ── environment of a trial ──────────────────────────────────────────────────────────────────────
+ENV_ATTEMPT_DIR = "TUNER_ATTEMPT_DIR"
+ENV_NONCE = "TUNER_NONCE"
+ENV_EXPERIMENT_ID = "TUNER_EXPERIMENT_ID"
+ENV_TRIAL_NUMBER = "TUNER_TRIAL_NUMBER"
+ENV_ATTEMPT = "TUNER_ATTEMPT"
+ENV_OBJECTIVE = "TUNER_OBJECTIVE"
+ENV_SEED = "TUNER_SEED"
+ENV_PARAMETER_PREFIX = "TRIAL_PARAM_"
+
+# ── files of an attempt: HOME/attempts/<experiment>/<number>/<attempt>-<nonce>/ ─────────────────
+FILE_ATTEMPT = "attempt.json"  # the Launch message, written by the agent before anything starts
+FILE_CLAIM = "claim.json"  # ProcessRecord of the supervisor, created exclusively: the nonce is spent
+FILE_PROCESS = "process.json"  # ProcessRecord of the trial, once it runs
+FILE_PARAMETERS = "parameters.json"
+FILE_SPOOL = "reports.jsonl"
+FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
+FILE_STOP = "stop.json"  # exists once the trial is asked to stop
+FILE_EXIT = "exit.json"  # ExitRecord, durable before the trial is reaped
+FILE_STDOUT = "stdout.log"
+FILE_STDERR = "stderr.log"
+FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
+FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
+FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
+
+
+class ProtocolError(ValueError):
+    """A message that cannot be understood; its text says which field and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptKey:
+    """Which attempt of which trial. Written ``8f3k2/12/1``."""
+
+    experiment_id: str
+    number: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.experiment_id}/{self.number}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """Identity of a process: never the pid alone.
+
+    ``start_time`` is field 22 of /proc/PID/stat (clock ticks since boot).
+    """
+
+    boot_id: str
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitRecord:
+    """How an attempt ended, as its parent saw it.
+
+    ``cause`` is one of EXIT_CAUSES. ``code`` is None exactly when a signal ended it or nobody saw the end.
+    """
+
+    cause: str
+    code: int | None = None
+    signal: int | None = None
+    stop_reason: str | None = None  # set when the agent had been told to stop it
+    started_at: float | None = None  # seconds since the epoch
+    ended_at: float | None = None
+    peak_memory_bytes: int | None = None
+    tail: str = ""  # the end of its standard error, or of its output where that is empty
+
+
+EXIT_CAUSES = (
+    "exited",  # by itself, with a code
+    "signaled",  # by a signal nobody here sent, or that it brought on itself
+    "out_of_memory",  # killed by the kernel for memory
+    "stopped",  # after the agent was told to stop it
+    "supervisor_lost",  # its parent died; the rest was found by nonce and killed
+    "host_rebooted",
+    "launch_failed",  # never ran; tail says why
+)
+
+
+# ── spool records: what a trial writes ──────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRecord:
+    """``final`` False: intermediate metrics at ``step``. ``final`` True: ``step`` is None."""
+
+    kind: ClassVar[str] = "metric"
+    step: int | None
+    values: dict[str, float]
+    at: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """A checkpoint is complete on disk: ``name`` in FOLDER_CHECKPOINTS with SHA-256 ``digest`` (hex)."""
+
+    kind: ClassVar[str] = "checkpoint"
+    step: int
+    name: str
+    digest: str
+    size: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CooperationRecord:
+    """The script asks ``should_stop``, so it is told first and signalled only after part of the grace."""
+
+    kind: ClassVar[str] = "cooperates"
+    at: float
+
+
+SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord
+_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in (MetricRecord, CheckpointRecord, CooperationRecord)}
+
+
+# ── what a launch needs ─────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRef:
+    """A checkpoint to continue from. Bytes: asked of the service by digest when ``path`` is None."""
+
+    digest: str
+    step: int
+    size: int
+    path: str | None = None  # absolute path in the checkpoint folder, for those over the inline limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """Everything that decides how the script runs."""
+
+    command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
+    parameters: dict[str, Any]
+    seed: int  # of the trial, the same for every attempt
+    objective: str  # the metric NNI's calls report to
+    code_digest: str | None = None  # asset unpacked as the working directory
+    arguments_prefix: str | None = None  # None: parameters are not put on the command line
+    arguments_delimiter: str = "="  # " " makes two arguments of each
+    environment: dict[str, str] = field(default_factory=dict)
+    python: str | None = None  # interpreter; None: the agent's own
+    metrics_pattern: str | None = None
+    stop_grace_s: float = 30.0
+    compat: str | None = None  # "nni" puts a module of that name on the path
+    checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
+
+
+# ── agent → service ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResources:
+    cpus: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedAttempt:
+    """One attempt the agent holds. ``exit`` is None while it lives."""
+
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    process: ProcessRecord | None
+    exit: ExitRecord | None
+    spooled: int  # sequence of the last complete line in the spool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First message on a channel: what the node has and what it observes."""
+
+    kind: ClassVar[str] = "hello"
+    version: int
+    agent_id: str
+    boot_id: str
+    host: str
+    pid: int
+    resources: NodeResources
+    attempts: tuple[ObservedAttempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    kind: ClassVar[str] = "started"
+    key: AttemptKey
+    nonce: str
+    process: ProcessRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """Spool lines ``first_sequence`` and on, untouched. At most one of an attempt is unanswered."""
+
+    kind: ClassVar[str] = "reports"
+    key: AttemptKey
+    nonce: str
+    first_sequence: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """Sent only after every report up to ``last_sequence`` was acknowledged."""
+
+    kind: ClassVar[str] = "exited"
+    key: AttemptKey
+    nonce: str
+    exit: ExitRecord
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobOffered:
+    """The bytes of ``digest`` follow as binary frames of BLOB_CHUNK_BYTES at most, ``size`` in all.
+
+    Sent before the report line that names the digest, so the row never knows a checkpoint the store has not.
+    """
+
+    kind: ClassVar[str] = "blob"
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobWanted:
+    """The agent needs the bytes of ``digest`` (code, or a checkpoint to restore)."""
+
+    kind: ClassVar[str] = "blob_wanted"
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Answer to ReadLog. ``data`` is UTF-8 with replacement; ``end`` is the offset after it; ``size`` the file's."""
+
+    kind: ClassVar[str] = "log_chunk"
+    request_id: str
+    data: str
+    end: int
+    size: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    kind: ClassVar[str] = "pong"
+
+
+# ── service → agent ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk."""
+
+    kind: ClassVar[str] = "welcome"
+    version: int
+    lineage: str
+    acknowledged: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The service will not talk; ``reason`` is for people. The channel closes after it."""
+
+    kind: ClassVar[str] = "refused"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Start this attempt unless its nonce is spent already. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "launch"
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    spec: LaunchSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop the whole tree of this attempt: told, SIGTERM, SIGKILL within ``grace_s``. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "stop"
+    key: AttemptKey
+    nonce: str
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """Every line of the attempt up to ``sequence`` is on the service's disk."""
+
+    kind: ClassVar[str] = "acknowledge"
+    nonce: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """The last Reports were not taken: send them again after ``retry_after_s``."""
+
+    kind: ClassVar[str] = "busy"
+    nonce: str
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The exit is on the service's disk: drop the spool, keep the logs."""
+
+    kind: ClassVar[str] = "forget"
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveExperiment:
+    """The experiment was deleted: remove all its folders."""
+
+    kind: ClassVar[str] = "remove_experiment"
+    experiment_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCheckpoint:
+    """Retention decided that this checkpoint file is no longer wanted."""
+
+    kind: ClassVar[str] = "delete_checkpoint"
+    nonce: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobSent:
+    """The bytes asked for follow as binary frames, ``size`` in all; ``size`` -1: the service has no such blob."""
+
+    kind: ClassVar[str] = "blob_sent"
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobStored:
+    """The bytes of ``digest`` are on the service's disk."""
+
+    kind: ClassVar[str] = "blob_stored"
+    digest: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLog:
+    """Read ``stream`` ("stdout" or "stderr") from ``offset``; a negative offset counts from the end."""
+
+    kind: ClassVar[str] = "read_log"
+    request_id: str
+    key: AttemptKey
+    nonce: str
+    stream: str
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    kind: ClassVar[str] = "ping"
+
+
+FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong
+ToAgent = (
+    Welcome | Refused | Launch | Stop | Acknowledge | Busy | Forget | RemoveExperiment | DeleteCheckpoint
+    | BlobSent | BlobStored | ReadLog | Ping
+)  # fmt: skip
+Message = FromAgent | ToAgent
+_MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}
+
+
+# ── encoding ────────────────────────────────────────────────────────────────────────────────────
+def encode(message: Message) -> str:
+    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``)."""
+    return json.dumps({"kind": message.kind, **to_plain(message)}, separators=(",", ":"))
+
+
+def decode(text: str) -> Message:
+    """The message ``text`` holds; ProtocolError names the kind or field that is wrong."""
+    return _decode(text, _MESSAGE_KINDS)  # type: ignore[no-any-return]  # the table's values are Message
+
+
+def encode_record(record: SpoolRecord) -> str:
+    """One spool line, without its newline."""
+    return json.dumps({"kind": record.kind, **to_plain(record)}, separators=(",", ":"))
+
+
+def decode_record(line: str) -> SpoolRecord:
+    return _decode(line, _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
+
+
+def _decode(text: str, kinds: Mapping[str, type[Any]]) -> Any:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise ProtocolError(f"not JSON: {exc}") from exc
+    if not isinstance(data, dict):
+        raise ProtocolError(f"a message is an object, not {type(data).__name__}")
+    kind = data.pop("kind", None)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ProtocolError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
+    return from_plain(kinds[kind], data, where=kind)
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses become objects, tuples become lists; the rest stays."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple | list):
+        return [to_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: to_plain(v) for k, v in value.items()}
+    return value
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+def from_plain(expected: Any, value: Any, *, where: str) -> Any:
+    """``value`` as ``expected`` (a dataclass or a type of their fields), checked throughout.
+
+    Unknown fields are ignored, so that the next version may add some; missing ones without a default are an error.
+    """
+    if expected is Any:
+        return value
+    origin = get_origin(expected)
+    if origin in (Union, types.UnionType):
+        return _from_optional(expected, value, where)
+    if origin is tuple:
+        _require(value, list, where)
+        item = get_args(expected)[0]
+        return tuple(from_plain(item, v, where=f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        _require(value, dict, where)
+        item = get_args(expected)[1]
+        return {k: from_plain(item, v, where=f"{where}.{k}") for k, v in value.items()}
+    if is_dataclass(expected):
+        return _from_object(expected, value, where)
+    if expected is float and type(value) is int:
+        return float(value)
+    _require(value, expected, where)
+    return value
+
+
+def _from_optional(expected: Any, value: Any, where: str) -> Any:
+    if value is None:
+        return None
+    inner = [a for a in get_args(expected) if a is not type(None)]
+    return from_plain(inner[0], value, where=where)
+
+
+def _from_object(expected: Any, value: Any, where: str) -> Any:
+    _require(value, dict, where)
+    hints = _hints(expected)
+    known = {k: from_plain(hints[k], v, where=f"{where}.{k}") for k, v in value.items() if k in hints}
+    try:
+        return expected(**known)
+    except TypeError as exc:
+        raise ProtocolError(f"{where}: {exc}") from exc
+
+
+def _require(value: Any, expected: Any, where: str) -> None:
+    if type(value) is not expected:
+        raise ProtocolError(f"{where}: expected {expected.__name__}, got {type(value).__name__}")
