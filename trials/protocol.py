@@ -14,11 +14,15 @@ Every message is a frozen dataclass with a ``kind``; ``encode`` and ``decode`` a
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 PROTOCOL_VERSION = 1
@@ -43,6 +47,7 @@ ENV_TRIAL_NUMBER = "TUNER_TRIAL_NUMBER"
 ENV_ATTEMPT = "TUNER_ATTEMPT"
 ENV_OBJECTIVE = "TUNER_OBJECTIVE"
 ENV_SEED = "TUNER_SEED"
+ENV_WAKE_SOCKET = "TUNER_WAKE_SOCKET"
 ENV_PARAMETER_PREFIX = "TRIAL_PARAM_"
 
 # ── files of an attempt: HOME/attempts/<experiment>/<number>/<attempt>-<nonce>/ ─────────────────
@@ -53,12 +58,14 @@ FILE_PARAMETERS = "parameters.json"
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
 FILE_STOP = "stop.json"  # exists once the trial is asked to stop
+FILE_COOPERATES = "cooperates"  # exists once the script has called should_stop
 FILE_EXIT = "exit.json"  # ExitRecord, durable before the trial is reaped
 FILE_STDOUT = "stdout.log"
 FILE_STDERR = "stderr.log"
 FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
+FILE_RESTORE = "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first
 
 
 class ProtocolError(ValueError):
@@ -412,6 +419,20 @@ Message = FromAgent | ToAgent
 _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}
 
 
+# ── waking an agent ─────────────────────────────────────────────────────────────────────────────
+WAKE_CONNECT = b"connect"  # datagram of the service to the agent: there is a service to connect to
+
+
+def wake_socket_path(home: Path) -> Path:
+    """Where the agent of ``home`` listens for datagrams.
+
+    Not in ``home``, because the path of such a socket has 107 bytes at most. The folder is made by the agent.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime) / "tuner" if runtime else Path("/tmp") / f"tuner-{os.getuid()}"  # noqa: S108  made 0700
+    return folder / f"{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:24]}.sock"
+
+
 # ── encoding ────────────────────────────────────────────────────────────────────────────────────
 def encode(message: Message) -> str:
     """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``)."""
@@ -482,6 +503,8 @@ def from_plain(expected: Any, value: Any, *, where: str) -> Any:
         return {k: from_plain(item, v, where=f"{where}.{k}") for k, v in value.items()}
     if is_dataclass(expected):
         return _from_object(expected, value, where)
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        return _from_member(expected, value, where)
     if expected is float and type(value) is int:
         return float(value)
     _require(value, expected, where)
@@ -493,6 +516,13 @@ def _from_optional(expected: Any, value: Any, where: str) -> Any:
         return None
     inner = [a for a in get_args(expected) if a is not type(None)]
     return from_plain(inner[0], value, where=where)
+
+
+def _from_member(expected: type[Enum], value: Any, where: str) -> Enum:
+    try:
+        return expected(value)
+    except ValueError as exc:
+        raise ProtocolError(f"{where}: {exc}") from exc
 
 
 def _from_object(expected: Any, value: Any, where: str) -> Any:

@@ -1,0 +1,154 @@
+"""The API over the real dispatcher and a store in memory: commands are carried out at once, effects are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from tests.memory_store import MemoryQueries, MemoryStore
+from trials.protocol import AttemptKey, LogChunk
+from tuner_service.api.app import create_app
+from tuner_service.config import Settings
+from tuner_service.dispatcher.commands import Command
+from tuner_service.dispatcher.dispatcher import Dispatcher
+from tuner_service.domain.errors import TunerServiceError, UnavailableError
+from tuner_service.service.access import Role, Tokens
+from tuner_service.service.experiments import Experiments, Services
+
+ADMIN_TOKEN, READ_ONLY_TOKEN, AGENT_TOKEN = "admin-token", "read-only-token", "agent-token"
+NOW = 1_750_000_000.0
+
+
+class FixedClock:
+    def now(self) -> float:
+        return NOW
+
+
+class DirectRunner:
+    """Hands each command to the dispatcher and its changes to the store, on the caller's thread."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.commands: list[Command] = []
+        self.trouble: dict[str, str] = {}
+        self._store = store
+        self._dispatcher = Dispatcher(lineage=store.lineage, incarnation="test")
+
+    def submit(self, command: Command) -> Future[None]:
+        self.commands.append(command)
+        answer: Future[None] = Future()
+        try:
+            self._dispatcher.handle(command)
+            self._store.commit(self._dispatcher.take_changes())
+        except TunerServiceError as exc:
+            self._dispatcher.take_changes()
+            answer.set_exception(exc)
+        else:
+            answer.set_result(None)
+        return answer
+
+    def readiness(self) -> dict[str, str]:
+        return {"database": "ok", "runner": "ok"} | self.trouble
+
+
+class FakeHub:
+    """Holds logs by (attempt, stream); no agent is connected while ``logs`` is None."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, str], str] | None = {}
+
+    def agents(self) -> list[Any]:
+        return []
+
+    async def read_log(
+        self, agent_id: str, key: AttemptKey, nonce: str, stream: str, offset: int, limit: int
+    ) -> LogChunk:
+        if self.logs is None:
+            raise UnavailableError(f"agent {agent_id} is not connected; try again once it is")
+        text = self.logs.get((str(key), stream), "").encode()
+        start = offset if offset >= 0 else max(0, len(text) + offset)
+        data = text[start : start + limit]
+        return LogChunk(request_id="1", data=data.decode(), end=start + len(data), size=len(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiClient:
+    """Requests to the application in this process, one event loop each."""
+
+    app: FastAPI
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def request(self, method: str, path: str, **request: Any) -> httpx.Response:
+        return asyncio.run(self.ask(method, path, **request))
+
+    async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=self.headers) as client:
+            return await client.request(method, path, **request)
+
+    def get(self, path: str, **request: Any) -> httpx.Response:
+        return self.request("GET", path, **request)
+
+    def post(self, path: str, **request: Any) -> httpx.Response:
+        return self.request("POST", path, **request)
+
+    def delete(self, path: str, **request: Any) -> httpx.Response:
+        return self.request("DELETE", path, **request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiService:
+    client: ApiClient
+    store: MemoryStore
+    runner: DirectRunner
+    hub: FakeHub
+    services: Services
+
+    @property
+    def queries(self) -> MemoryQueries:
+        return self.store.queries
+
+    def create(self, body: dict[str, Any] | None = None) -> str:
+        answer = self.client.post("/api/v1/experiments", json=body or a_body())
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def as_role(self, token: str | None) -> ApiClient:
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        return ApiClient(app=self.client.app, headers=headers)
+
+
+def an_api_service(**settings: Any) -> ApiService:
+    store = MemoryStore()
+    runner, hub = DirectRunner(store), FakeHub()
+    services = Services(
+        experiments=Experiments(runner=runner, queries=store.queries, clock=FixedClock(), hub=hub),
+        queries=store.queries,
+        runner=runner,
+        hub=hub,
+        config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
+        tokens=Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}),
+        version="1.2.3",
+        pid=4711,
+    )
+    client = ApiClient(app=create_app(services), headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
+    return ApiService(client=client, store=store, runner=runner, hub=hub, services=services)
+
+
+def a_body(**overrides: Any) -> dict[str, Any]:
+    """An experiment file as the service takes it."""
+    body: dict[str, Any] = {
+        "name": "digits",
+        "seed": 7,
+        "objective": {"metric": "accuracy", "goal": "maximize"},
+        "search_space": {"lr": {"_type": "loguniform", "_value": [0.0001, 0.1]}},
+        "tuner": {"name": "random"},
+        "budget": {"trials": 4, "parallel": 2},
+        "trial": {"command": "python train.py"},
+    }
+    return body | overrides

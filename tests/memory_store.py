@@ -1,0 +1,317 @@
+"""A store in plain dicts with the promises of the real one; it passes the same contract suite."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tuner_service.dispatcher.changes import (
+    Changes,
+    JournalLine,
+    MetricRow,
+    MetricsCut,
+    SearchSpaceRevision,
+    StoredIdempotencyKey,
+    StoredSnapshot,
+)
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.errors import StorageError
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.ports import LoadedExperiment, TrialMetric
+from tuner_service.storage.items import SeenReport, item_of
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Everything of one experiment."""
+
+    experiment: Experiment
+    spaces: dict[int, SearchSpaceRevision] = field(default_factory=dict)
+    code: set[str] = field(default_factory=set)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    decided: dict[int, int] = field(default_factory=dict)  # line → the trial it asked for
+    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    journal: dict[int, JournalLine] = field(default_factory=dict)
+    routed: dict[Queue, list[int]] = field(default_factory=lambda: {q: [] for q in Queue})
+    metrics: dict[int, dict[tuple[int, int], MetricRow]] = field(default_factory=lambda: defaultdict(dict))
+    checkpoints: dict[tuple[int, int, int], Checkpoint] = field(default_factory=dict)
+    snapshots: dict[Queue, StoredSnapshot] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """``refusals``: errors that the next commits raise, one each, instead of saving."""
+
+    def __init__(self, *, lineage: str = "memory") -> None:
+        self.refusals: list[Exception] = []
+        self._lineage = lineage
+        self._rows: dict[ExperimentId, _Rows] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._keys: dict[str, StoredIdempotencyKey] = {}
+        self.queries = MemoryQueries(self._rows, self._blobs, self._keys)
+
+    @property
+    def lineage(self) -> str:
+        return self._lineage
+
+    def close(self) -> None:
+        pass
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────
+    def commit(self, changes: Changes) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self._check(changes)
+        gone = set(changes.deleted_experiments)
+        self._put_rows(changes, gone)
+        self._put_lines(changes, gone)
+        for cut in changes.metric_cuts:
+            if cut.experiment_id not in gone:
+                self._cut(cut)
+        self._blobs |= {d: b for d, b in changes.blobs.items() if d not in self._blobs}
+        for key in changes.idempotency_keys:
+            if key.experiment_id not in gone:
+                self._keys[key.key] = key
+        self._delete(changes)
+
+    def _check(self, changes: Changes) -> None:
+        """StorageError for what a database's keys would refuse, before anything is changed."""
+        known = self._rows.keys() | changes.experiments.keys() | set(changes.deleted_experiments)
+        named = itertools.chain(
+            (experiment_id for experiment_id, _ in changes.trials),
+            (line.experiment_id for line in changes.journal),
+            (metric.experiment_id for metric in changes.metrics),
+            (checkpoint.experiment_id for checkpoint in changes.checkpoints),
+            (revision.experiment_id for revision in changes.search_spaces),
+            (snapshot.experiment_id for snapshot in changes.snapshots),
+        )
+        for experiment_id in named:
+            _require(experiment_id in known, f"a row names the unknown experiment {experiment_id!r}")
+        for key in changes.attempts:
+            _require(self._has_trial(changes, key.experiment_id, key.number), f"attempt {key} has no trial")
+        for metric in changes.metrics:
+            name = (metric.experiment_id, metric.number)
+            _require(self._has_trial(changes, *name), f"a metric names the unknown trial {name}")
+        self._check_duplicates(changes)
+
+    def _check_duplicates(self, changes: Changes) -> None:
+        lines = [(line.experiment_id, line.line) for line in changes.journal]
+        _require(len(set(lines)) == len(lines), "a journal line was written twice")
+        for experiment_id, line in lines:
+            rows = self._rows.get(experiment_id)
+            _require(rows is None or line not in rows.journal, f"line {line} of {experiment_id} was written before")
+        identities = [(m.experiment_id, m.number, m.attempt, m.sequence) for m in changes.metrics]
+        _require(len(set(identities)) == len(identities), "a metric was written twice")
+        for experiment_id, number, attempt, sequence in identities:
+            rows = self._rows.get(experiment_id)
+            stored = rows is not None and (attempt, sequence) in rows.metrics.get(number, {})
+            _require(not stored, f"metric {experiment_id}/{number}/{attempt}#{sequence} was written before")
+
+    def _has_trial(self, changes: Changes, experiment_id: ExperimentId, number: int) -> bool:
+        rows = self._rows.get(experiment_id)
+        return (
+            (experiment_id, number) in changes.trials
+            or (rows is not None and number in rows.trials)
+            or experiment_id in changes.deleted_experiments
+        )
+
+    def _put_rows(self, changes: Changes, gone: set[ExperimentId]) -> None:
+        for experiment in changes.experiments.values():
+            if experiment.id in gone:
+                continue
+            rows = self._rows.get(experiment.id)
+            if rows is None:
+                rows = self._rows[experiment.id] = _Rows(experiment=experiment)
+            rows.experiment = experiment
+            if experiment.spec.trial.code_digest is not None:
+                rows.code.add(experiment.spec.trial.code_digest)
+        for (experiment_id, number), trial in changes.trials.items():
+            if experiment_id not in gone:
+                self._rows[experiment_id].trials[number] = trial
+                self._rows[experiment_id].decided[trial.decided_line] = number
+        for key, attempt in changes.attempts.items():
+            if key.experiment_id not in gone:
+                self._rows[key.experiment_id].attempts[key.number, key.attempt] = attempt
+
+    def _put_lines(self, changes: Changes, gone: set[ExperimentId]) -> None:
+        for revision in changes.search_spaces:
+            if revision.experiment_id not in gone:
+                self._rows[revision.experiment_id].spaces[revision.line] = revision
+        for line in changes.journal:
+            if line.experiment_id not in gone:
+                rows = self._rows[line.experiment_id]
+                rows.journal[line.line] = line
+                for queue in line.queues:
+                    rows.routed[queue].append(line.line)
+        for metric in changes.metrics:
+            if metric.experiment_id not in gone:
+                rows = self._rows[metric.experiment_id]
+                rows.metrics[metric.number][metric.attempt, metric.sequence] = metric
+        for checkpoint in changes.checkpoints:
+            if checkpoint.experiment_id not in gone:
+                self._rows[checkpoint.experiment_id].checkpoints[_place(checkpoint)] = checkpoint
+        for snapshot in changes.snapshots:
+            if snapshot.experiment_id not in gone:
+                self._rows[snapshot.experiment_id].snapshots[snapshot.queue] = snapshot
+
+    def _cut(self, cut: MetricsCut) -> None:
+        metrics = self._rows[cut.experiment_id].metrics[cut.number]
+        for key in [k for k, m in metrics.items() if (m.line, m.sequence) > (cut.line, cut.sequence)]:
+            del metrics[key]
+
+    def _delete(self, changes: Changes) -> None:
+        unsure: set[str] = set()
+        for checkpoint in changes.dropped_checkpoints:
+            rows = self._rows.get(checkpoint.experiment_id)
+            if rows is not None:
+                rows.checkpoints.pop(_place(checkpoint), None)
+            unsure.add(checkpoint.digest)
+        for experiment_id in changes.deleted_experiments:
+            rows = self._rows.pop(experiment_id, None)
+            if rows is not None:
+                unsure |= rows.code | {c.digest for c in rows.checkpoints.values()}
+            for key in [k.key for k in self._keys.values() if k.experiment_id == experiment_id]:
+                del self._keys[key]
+        named = {d for r in self._rows.values() for d in (*r.code, *(c.digest for c in r.checkpoints.values()))}
+        for digest in unsure - named if unsure else ():
+            self._blobs.pop(digest, None)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+    def load(self) -> tuple[LoadedExperiment, ...]:
+        oldest_first = sorted(self._rows.values(), key=lambda r: (r.experiment.created_at, r.experiment.id))
+        return tuple(map(_loaded, oldest_first))
+
+    def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
+        rows = self._rows.get(experiment_id)
+        return iter([] if rows is None else list(_history(rows, queue, after=after, upto=upto)))
+
+    def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
+        rows = self._rows.get(experiment_id)
+        return None if rows is None else rows.snapshots.get(queue)
+
+
+class MemoryQueries:
+    def __init__(
+        self, rows: dict[ExperimentId, _Rows], blobs: dict[str, bytes], keys: dict[str, StoredIdempotencyKey]
+    ) -> None:
+        self._rows, self._blobs, self._keys = rows, blobs, keys
+
+    def experiments(self) -> Sequence[Experiment]:
+        found = [rows.experiment for rows in list(self._rows.values())]
+        return sorted(found, key=lambda e: (e.created_at, e.id), reverse=True)
+
+    def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
+        rows = self._rows.get(experiment_id)
+        return None if rows is None else rows.experiment
+
+    def trials(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[Trial]:
+        rows = self._rows.get(experiment_id)
+        found = [] if rows is None else [t for n, t in sorted(rows.trials.items()) if n > after]
+        return [t for t in found if not statuses or t.status in statuses][:limit]
+
+    def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
+        rows = self._rows.get(experiment_id)
+        return None if rows is None else rows.trials.get(number)
+
+    def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
+        rows = self._rows.get(experiment_id)
+        found = [] if rows is None else [a for _, a in sorted(rows.attempts.items())]
+        return [a for a in found if number is None or a.key.number == number]
+
+    def metrics(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[TrialMetric]:
+        rows = self._rows.get(experiment_id)
+        found = [] if rows is None else sorted(rows.metrics.get(number, {}).items())
+        return [
+            TrialMetric(attempt=m.attempt, sequence=m.sequence, step=m.step, values=m.values, first=m.first, at=m.at)
+            for place, m in found
+            if place > after
+        ][:limit]
+
+    def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
+        rows = self._rows.get(experiment_id)
+        found = [] if rows is None else sorted(rows.checkpoints.items(), reverse=True)
+        return [c for _, c in found if c.number == number]
+
+    def journal(self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000) -> Sequence[JournalLine]:
+        rows = self._rows.get(experiment_id)
+        return [] if rows is None else [line for n, line in sorted(rows.journal.items()) if n > after][:limit]
+
+    def idempotency_key(self, key: str) -> StoredIdempotencyKey | None:
+        return self._keys.get(key)
+
+    def blob(self, digest: str) -> bytes | None:
+        return self._blobs.get(digest)
+
+    def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
+        rows = self._rows.get(experiment_id)
+        if rows is None:
+            return None
+        return rows.spaces[max(rows.spaces)].search_space if rows.spaces else rows.experiment.spec.search_space
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise StorageError(message)
+
+
+def _place(checkpoint: Checkpoint) -> tuple[int, int, int]:
+    return checkpoint.number, checkpoint.attempt, checkpoint.sequence
+
+
+def _loaded(rows: _Rows) -> LoadedExperiment:
+    trials = [t for _, t in sorted(rows.trials.items()) if not t.status.is_final or t.told_line is None]
+    unfinished = {t.number for t in trials if not t.status.is_final}
+    cursors = {Queue.TUNER: rows.experiment.tuner_cursor, Queue.ASSESSOR: rows.experiment.assessor_cursor}
+    return LoadedExperiment(
+        experiment=rows.experiment,
+        trials=tuple(trials),
+        attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
+        unanswered={
+            queue: tuple(_item(rows, line) for line in _routed(rows, queue, after=cursors[queue])) for queue in Queue
+        },
+        seen_steps={
+            t.number: frozenset(
+                m.step for m in rows.metrics.get(t.number, {}).values() if m.first and m.step is not None
+            )
+            for t in trials
+        },
+        checkpoints=tuple(c for _, c in sorted(rows.checkpoints.items()) if c.number in unfinished),
+    )
+
+
+def _routed(rows: _Rows, queue: Queue, *, after: int, upto: int | None = None) -> list[JournalLine]:
+    lines = rows.routed[queue]
+    stop = len(lines) if upto is None else bisect_right(lines, upto)
+    return [rows.journal[n] for n in lines[bisect_right(lines, after) : stop]]
+
+
+def _history(rows: _Rows, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
+    for line in _routed(rows, queue, after=after, upto=upto):
+        asked_in_vain = line.kind == "suggestion_requested" and line.line not in rows.decided
+        if not asked_in_vain and not (line.kind == "reports" and not _seen(rows, line)):
+            yield _item(rows, line)
+
+
+def _item(rows: _Rows, line: JournalLine) -> QueueItem:
+    number = rows.decided.get(line.line)
+    recorded = None if number is None else rows.trials[number].parameters
+    return item_of(line, recorded=recorded, seen=_seen(rows, line) if line.kind == "reports" else ())
+
+
+def _seen(rows: _Rows, line: JournalLine) -> list[SeenReport]:
+    """The line's reports that algorithms see, by sequence."""
+    metrics = rows.metrics.get(line.payload["number"], {})
+    attempt = line.payload["attempt"]
+    found = (metrics.get((attempt, n)) for n in range(line.payload["first"], line.payload["last"] + 1))
+    return [
+        (m.sequence, m.step, m.objective)
+        for m in found
+        if m is not None and m.line == line.line and m.first and m.step is not None and m.objective is not None
+    ]

@@ -1,0 +1,44 @@
+"""Inside a training script: parameters, reports, checkpoints, and whether to stop.
+
+``with trials.init() as trial:`` is all a script needs; alone, without any service, it works the same.
+The names are imported when they are first used, because the supervisor of every trial imports this package, too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trials.nni_calls import (
+        get_current_parameter,
+        get_experiment_id,
+        get_next_parameter,
+        get_sequence_id,
+        get_trial_id,
+        report_final_result,
+        report_intermediate_result,
+    )
+    from trials.session import Trial, init
+    from trials.spool_writer import ReportTooLargeError
+
+__all__ = [
+    "ReportTooLargeError",
+    "Trial",
+    "get_current_parameter",
+    "get_experiment_id",
+    "get_next_parameter",
+    "get_sequence_id",
+    "get_trial_id",
+    "init",
+    "report_final_result",
+    "report_intermediate_result",
+]
+
+_HOMES = {"Trial": "session", "init": "session", "ReportTooLargeError": "spool_writer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'trials' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f"trials.{_HOMES.get(name, 'nni_calls')}"), name)

@@ -1,0 +1,90 @@
+"""The agent of one node: ``python -m trials.agent --home HOME``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+from pathlib import Path
+
+from trials.agent.agent import LOOK_S, Agent
+from trials.agent.channel import Channel
+from trials.agent.home import Home, plain_name
+from trials.agent.wake import WakeSocket
+from trials.protocol import wake_socket_path
+
+IDLE_EXIT_S = 10.0
+AGENT_LOG_BYTES = 8 << 20  # one older file is kept beside it
+logger = logging.getLogger("trials.agent")
+
+
+def main() -> int:
+    """Serve until idle without a service, or until SIGTERM; the trials run on. 0 also if another agent does already."""
+    parser = argparse.ArgumentParser(prog="python -m trials.agent", description="Runs the trials of one node.")
+    parser.add_argument("--home", type=Path, required=True, help="folder of the attempts, their logs and checkpoints")
+    parser.add_argument("--service-file", type=Path, help="where the service's address is (default: HOME/service.json)")
+    parser.add_argument("--agent-id", help="name of this agent (default: kept in HOME/agent/id)")
+    options = parser.parse_args()
+    home = Home(options.home)
+    if options.service_file is not None:
+        home.service_file = options.service_file.resolve()
+    home.make()
+    lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    _leave_session()
+    _log_to(home.agent / "agent.log")
+    agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
+    asyncio.run(_serve(home, agent_id))
+    return 0
+
+
+def _leave_session() -> None:
+    """The end of the terminal or of the service's session must not end the agent."""
+    if os.getsid(0) != os.getpid() and os.getpgid(0) != os.getpid():
+        os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=AGENT_LOG_BYTES, backupCount=1, encoding="utf-8")
+    logging.basicConfig(handlers=[handler], level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+
+
+async def _serve(home: Home, agent_id: str) -> None:
+    agent = Agent(home)
+    idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", IDLE_EXIT_S))
+    channel = Channel(agent, agent_id=agent_id, idle_exit_s=idle_exit_s)
+    wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.look, on_connect=channel.connect_now)
+    logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
+    agent.adopt()
+    serving = asyncio.ensure_future(channel.run())
+    looking = asyncio.ensure_future(_look_now_and_then(agent))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        logger.info("event=agent_terminated")
+    finally:
+        looking.cancel()
+        wake.close()
+        await agent.close()
+        logger.info("event=agent_ended")
+
+
+async def _look_now_and_then(agent: Agent) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        agent.look_thoroughly()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

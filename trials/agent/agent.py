@@ -1,0 +1,275 @@
+"""The attempts of one node: started once, followed to their end, adopted from an earlier agent.
+
+Knows nothing of the channel; ``conversation.py`` tells the service what changes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from trials.agent.attempts import HeldAttempt, load_attempt
+from trials.agent.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.home import Home
+from trials.agent.launching import SUPERVISOR_LOG, CannotLaunchError, prepare, spawn_supervisor
+from trials.agent.processes import send_verified
+from trials.protocol import (
+    FILE_ATTEMPT,
+    FILE_SPOOL,
+    FOLDER_RESTORE,
+    OUTPUT_TAIL_BYTES,
+    DeleteCheckpoint,
+    Launch,
+    RemoveExperiment,
+    Stop,
+)
+
+LOOK_S = 1.0  # files are looked at so often even without a wake
+SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
+REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
+NEVER_STARTED = "it was stopped before it started"
+logger = logging.getLogger(__name__)
+
+
+class Agent:
+    """Lives in one event loop. ``held`` are the attempts that were not forgotten, by nonce."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.held: dict[str, HeldAttempt] = {}
+        self.on_held: Callable[[HeldAttempt], None] = lambda _: None
+        self._launching: dict[str, asyncio.Task[None]] = {}
+        self._unclaimed: dict[str, Path] = {}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._pidfds: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def is_idle(self) -> bool:
+        """Whether no trial runs and none is being started or ended."""
+        return not self._tasks and all(held.exit is not None for held in self.held.values())
+
+    def look(self) -> None:
+        """Take note of everything that changed in the files."""
+        for folder in list(self._unclaimed.values()):
+            self._hold_if_claimed(folder)
+        for held in list(self.held.values()):
+            held.look()
+
+    def look_thoroughly(self) -> None:
+        """As look(), and notice supervisors whose end nothing announced."""
+        self.look()
+        for held in list(self.held.values()):
+            if held.exit is None and held.nonce not in self._pidfds:
+                self._follow(held)
+
+    # ── adopting ──────────────────────────────────────────────────────────────────────────────
+    def adopt(self) -> None:
+        """Take over what an earlier agent started. What was never claimed is left for its launch to be repeated."""
+        for nonce, folder in self.home.live().items():
+            if not self._hold_if_claimed(folder):
+                # Its supervisor may be about to claim it.
+                self._unclaimed[nonce] = folder
+        logger.info("event=adopted attempts=%d unclaimed=%d", len(self.held), len(self._unclaimed))
+
+    def _hold_if_claimed(self, folder: Path) -> bool:
+        held = load_attempt(folder)
+        if held is None or held.supervisor is None:
+            return False
+        self._hold(held)
+        return True
+
+    def _hold(self, held: HeldAttempt) -> None:
+        self._unclaimed.pop(held.nonce, None)
+        self.held[held.nonce] = held
+        if held.exit is None:
+            self._follow(held)
+        self.on_held(held)
+
+    # ── launching ─────────────────────────────────────────────────────────────────────────────
+    def launch(self, launch: Launch, blobs: BlobReceiver) -> None:
+        """Start it unless its nonce is spent; then what is known of it is told once more."""
+        nonce = launch.nonce
+        if nonce in self._launching:
+            return
+        folder = self.home.attempt_folder(launch.key, nonce)
+        if nonce in self.held or self._hold_if_claimed(folder):
+            self.on_held(self.held[nonce])
+            return
+        self._launching[nonce] = self._run(self._launch(launch, blobs))
+        self._launching[nonce].add_done_callback(lambda _: self._launching.pop(nonce, None))
+
+    async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
+        try:
+            folder = await prepare(self.home, launch, blobs)
+        except ConnectionLostError:
+            return  # the service repeats the launch when it is back
+        except CannotLaunchError as error:
+            logger.warning("event=launch_failed nonce=%s error=%s", launch.nonce, error)
+            self._spend(launch, "launch_failed", tail=str(error))
+            return
+        except asyncio.CancelledError:
+            self._spend(launch, "stopped", tail=NEVER_STARTED, reason="stopped")
+            return
+        held = load_attempt(folder)
+        if held is None:
+            self._spend(launch, "launch_failed", tail=f"{folder / FILE_ATTEMPT} cannot be read back")
+            return
+        logger.info("event=launched nonce=%s attempt=%s", launch.nonce, launch.key)
+        self._children[launch.nonce] = spawn_supervisor(folder)
+        self._hold(held)
+
+    def _spend(self, order: Launch | Stop, cause: str, *, tail: str, reason: str | None = None) -> None:
+        lineage = order.lineage if isinstance(order, Launch) else ""
+        folder = self.home.attempt_folder(order.key, order.nonce)
+        held = HeldAttempt(folder, key=order.key, nonce=order.nonce, lineage=lineage)
+        held.spend(cause, tail=tail, reason=reason)
+        self.home.put_live(order.nonce, folder)
+        held.look()
+        self._hold(held)
+
+    # ── following ─────────────────────────────────────────────────────────────────────────────
+    def _follow(self, held: HeldAttempt) -> None:
+        """Be told by the kernel when the supervisor ends."""
+        child = self._children.get(held.nonce)
+        if child is None and not held.is_supervised():
+            self._supervisor_ended(held)
+            return
+        pid = child.pid if child is not None else held.supervisor.pid if held.supervisor else 0
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError as error:
+            logger.debug("event=no_pidfd pid=%d error=%s", pid, error)
+            return  # looked at again by look_thoroughly()
+        self._pidfds[held.nonce] = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._pid_ended, held)
+
+    def _pid_ended(self, held: HeldAttempt) -> None:
+        descriptor = self._pidfds.pop(held.nonce)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        self._supervisor_ended(held)
+
+    def _supervisor_ended(self, held: HeldAttempt) -> None:
+        child = self._children.get(held.nonce)
+        if child is not None:
+            if child.poll() is None:
+                return
+            del self._children[held.nonce]
+        held.look()
+        if held.exit is not None:
+            return
+        if held.is_supervised():  # ours came second; another one has claimed the nonce
+            self._follow(held)
+        else:
+            self._run(self._record_loss(held))
+
+    async def _record_loss(self, held: HeldAttempt) -> None:
+        if held.supervisor is None:
+            tail = _end_of(held.folder / SUPERVISOR_LOG)
+            held.spend("launch_failed", tail=f"the supervisor did not start: {tail}")
+        else:
+            logger.warning("event=supervisor_lost nonce=%s attempt=%s", held.nonce, held.key)
+            await asyncio.to_thread(held.record_loss)
+        held.look()
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────
+    def stop(self, order: Stop) -> None:
+        """The whole tree ends within the grace. An attempt that never started never will."""
+        launching = self._launching.get(order.nonce)
+        if launching is not None:
+            launching.cancel()
+            return
+        folder = self.home.attempt_folder(order.key, order.nonce)
+        if order.nonce not in self.held and not self._hold_if_claimed(folder):
+            self._spend(order, "stopped", tail=NEVER_STARTED, reason=order.reason)
+        held = self.held[order.nonce]
+        if held.exit is not None:
+            held.changed.set()
+            return
+        logger.info("event=stopping nonce=%s attempt=%s reason=%s", held.nonce, held.key, order.reason)
+        held.order_stop(grace_s=order.grace_s, reason=order.reason)
+        _signal_supervisor(held, signal.SIGUSR1)
+        asyncio.get_running_loop().call_later(
+            max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._kill_hanging_supervisor, held
+        )
+
+    def _kill_hanging_supervisor(self, held: HeldAttempt) -> None:
+        held.look()
+        if held.exit is None and held.is_supervised():
+            logger.error("event=supervisor_hangs nonce=%s attempt=%s", held.nonce, held.key)
+            _signal_supervisor(held, signal.SIGKILL)
+
+    def forget(self, nonce: str) -> None:
+        """The service has everything: the spool goes, the logs and checkpoints stay."""
+        held = self.held.get(nonce)
+        if held is None or held.exit is None:
+            return
+        del self.held[nonce]
+        held.spool.save()
+        self.home.put_ended(nonce)
+        (held.folder / FILE_SPOOL).unlink(missing_ok=True)
+        shutil.rmtree(held.folder / FOLDER_RESTORE, ignore_errors=True)
+
+    def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
+        folder = self.home.folder_of(order.nonce)
+        if folder is not None:
+            self.home.remove_checkpoint(folder, order.name)
+
+    def remove_experiment(self, order: RemoveExperiment) -> None:
+        self._run(self._remove_experiment(order.experiment_id))
+
+    async def _remove_experiment(self, experiment_id: str) -> None:
+        of_it = [held for held in self.held.values() if held.key.experiment_id == experiment_id]
+        for held in of_it:
+            if held.exit is None:
+                held.order_stop(grace_s=0.0, reason="removed")
+                _signal_supervisor(held, signal.SIGUSR1)
+        deadline = asyncio.get_running_loop().time() + REMOVE_TIMEOUT_S
+        while any(held.exit is None for held in of_it) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+            self.look()
+        for held in of_it:
+            self.held.pop(held.nonce, None)
+        await asyncio.to_thread(self.home.remove_experiment, experiment_id)
+
+    # ── tasks ─────────────────────────────────────────────────────────────────────────────────
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("event=task_failed error=%r", error, exc_info=error)
+
+    async def close(self) -> None:
+        """Let go of everything; the trials run on."""
+        for descriptor in self._pidfds.values():
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        self._pidfds.clear()
+        for held in self.held.values():
+            held.spool.save()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _signal_supervisor(held: HeldAttempt, number: int) -> None:
+    claim = held.supervisor
+    if claim is not None:
+        send_verified(number, pid=claim.pid, start_time=claim.start_time)
+
+
+def _end_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_TAIL_BYTES:].strip()
+    except OSError:
+        return ""

@@ -1,0 +1,132 @@
+"""One attempt as its agent sees it: what its files say, and what was read of its spool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from trials.agent.exits import exit_record, write_exit
+from trials.agent.files import create_durably, read_json, to_json, write_atomically
+from trials.agent.logs import read_log
+from trials.agent.processes import boot_id, identity, is_alive, kill_tree
+from trials.agent.spool import SpoolReader
+from trials.protocol import (
+    FILE_ACKNOWLEDGED,
+    FILE_ATTEMPT,
+    FILE_CLAIM,
+    FILE_EXIT,
+    FILE_PROCESS,
+    FILE_SPOOL,
+    FILE_STDERR,
+    FILE_STDOUT,
+    FILE_STOP,
+    OUTPUT_TAIL_BYTES,
+    AttemptKey,
+    ExitRecord,
+    Launch,
+    ObservedAttempt,
+    ProcessRecord,
+    ProtocolError,
+    from_plain,
+)
+
+
+class HeldAttempt:
+    """``changed`` is set whenever there may be something new to tell the service."""
+
+    def __init__(self, folder: Path, *, key: AttemptKey, nonce: str, lineage: str) -> None:
+        self.folder = folder
+        self.key = key
+        self.nonce = nonce
+        self.lineage = lineage
+        self.supervisor: ProcessRecord | None = None
+        self.process: ProcessRecord | None = None
+        self.exit: ExitRecord | None = None
+        self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
+        self.changed = asyncio.Event()
+        self._seen_bytes = -1
+
+    def look(self) -> None:
+        """Take note of what its files say now."""
+        before = (self.supervisor, self.process, self.exit, self._seen_bytes)
+        self.supervisor = self.supervisor or self._read(FILE_CLAIM, ProcessRecord)
+        self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
+        # The exit before the spool, which is complete once there is an exit.
+        self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
+        self._seen_bytes = self.spool.size()
+        if before != (self.supervisor, self.process, self.exit, self._seen_bytes):
+            self.changed.set()
+
+    def observed(self) -> ObservedAttempt:
+        return ObservedAttempt(
+            key=self.key,
+            nonce=self.nonce,
+            lineage=self.lineage,
+            process=self.process,
+            exit=self.exit,
+            spooled=self.spool.last_sequence(),
+        )
+
+    def is_supervised(self) -> bool:
+        """Whether the very process that claimed it still runs."""
+        claim = self.supervisor
+        return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
+
+    def order_stop(self, *, grace_s: float, reason: str) -> None:
+        """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier."""
+        write_atomically(str(self.folder / FILE_STOP), to_json({"grace_s": grace_s, "reason": reason}), durable=True)
+
+    def record_loss(self) -> None:
+        """Its supervisor is gone without an exit record: kill what is left and write the record in its place."""
+        kill_tree(None, self.nonce)
+        rebooted = self.supervisor is not None and self.supervisor.boot_id != boot_id()
+        stop = read_json(str(self.folder / FILE_STOP))
+        self._write_exit("host_rebooted" if rebooted else "supervisor_lost", stop, self._tail())
+
+    def spend(self, cause: str, *, tail: str = "", reason: str | None = None) -> None:
+        """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = dict(identity_of_this_process())
+        if create_durably(str(self.folder / FILE_CLAIM), to_json(own)):
+            self._write_exit(cause, None if reason is None else {"reason": reason}, tail)
+
+    def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> None:
+        path = self.folder / FILE_EXIT
+        if not path.exists():
+            reason = None if stop is None else str(stop.get("reason", "stopped"))
+            write_exit(str(path), exit_record(cause, stop_reason=reason, tail=tail))
+
+    def _tail(self) -> str:
+        for name in (FILE_STDERR, FILE_STDOUT):
+            data, _, _ = read_log(str(self.folder / name), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
+            if data.strip():
+                return data.decode(errors="replace").strip()
+        return ""
+
+    def _read(self, name: str, kind: type[Any]) -> Any:
+        value = read_json(str(self.folder / name))
+        try:
+            return None if value is None else from_plain(kind, value, where=name)
+        except ProtocolError:
+            return None  # of another version: as good as not there
+
+
+def identity_of_this_process() -> dict[str, str | int]:
+    import os
+
+    return identity(os.getpid())
+
+
+def load_attempt(folder: Path) -> HeldAttempt | None:
+    """The attempt prepared in ``folder``; None if the preparation was cut off."""
+    try:
+        data = json.loads((folder / FILE_ATTEMPT).read_bytes())
+        data.pop("kind", None)
+        launch: Launch = from_plain(Launch, data, where=FILE_ATTEMPT)
+    except (OSError, ValueError):
+        return None
+    held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
+    held.look()
+    return held

@@ -1,0 +1,137 @@
+"""Bytes by digest: asked of the service in pieces, verified, and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from trials.agent.home import Home, plain_name
+from trials.protocol import BlobSent, ProtocolError
+
+INCOMING_KEPT = 8  # the oldest blobs beyond are removed; what uses one has a link or a copy
+CODE_KEPT = 32  # unpacked revisions; the least recently used beyond are removed
+BLOB_LIMIT_BYTES = 4 << 30
+logger = logging.getLogger(__name__)
+
+
+class BlobMissingError(LookupError):
+    """The service has no such blob, or what it sent is not it."""
+
+
+class ConnectionLostError(ConnectionError):
+    """The channel closed before the blob was complete; it is asked for again with the next launch."""
+
+
+class BlobReceiver:
+    """Blobs that were asked for on one channel. The service sends one after the other."""
+
+    def __init__(self, folder: Path, *, ask: Callable[[str], Awaitable[None]]) -> None:
+        self._folder = folder
+        self._ask = ask
+        self._waiting: dict[str, asyncio.Future[Path]] = {}
+        self._current: BlobSent | None = None
+        self._file: BinaryIO | None = None
+        self._hash = hashlib.sha256()
+        self._received = 0
+
+    async def get(self, digest: str) -> Path:
+        """The verified file. BlobMissingError, ConnectionLostError."""
+        path = self._folder / plain_name(digest, what="digest")
+        if path.exists():
+            return path
+        waiting = self._waiting.get(digest)
+        if waiting is None:
+            waiting = self._waiting[digest] = asyncio.get_running_loop().create_future()
+            await self._ask(digest)
+        return await asyncio.shield(waiting)
+
+    def begin(self, sent: BlobSent) -> None:
+        self._drop_current()
+        if sent.digest not in self._waiting:
+            raise ProtocolError(f"blob {sent.digest} was not asked for")
+        if not 0 <= sent.size <= BLOB_LIMIT_BYTES:
+            known = "is unknown to the service" if sent.size < 0 else f"has {sent.size} bytes, over the limit"
+            self._fail(sent.digest, BlobMissingError(f"blob {sent.digest} {known}"))
+            return
+        self._current, self._received, self._hash = sent, 0, hashlib.sha256()
+        self._file = self._partial(sent.digest).open("wb")
+        self._finish_if_complete()
+
+    def feed(self, data: bytes) -> None:
+        if self._file is None:
+            raise ProtocolError(f"{len(data)} bytes came that belong to no blob")
+        self._file.write(data)
+        self._hash.update(data)
+        self._received += len(data)
+        self._finish_if_complete()
+
+    def lose_connection(self) -> None:
+        self._drop_current()
+        for digest in list(self._waiting):
+            self._fail(digest, ConnectionLostError("the channel closed"))
+
+    def _finish_if_complete(self) -> None:
+        sent, file = self._current, self._file
+        if sent is None or file is None or self._received < sent.size:
+            return
+        file.close()
+        self._current = self._file = None
+        partial = self._partial(sent.digest)
+        if self._received != sent.size or self._hash.hexdigest() != sent.digest:
+            partial.unlink()
+            self._fail(sent.digest, BlobMissingError(f"what came for blob {sent.digest} has another digest"))
+            return
+        path = self._folder / sent.digest
+        partial.replace(path)
+        remove_oldest(self._folder, keep=INCOMING_KEPT)
+        self._waiting.pop(sent.digest).set_result(path)
+
+    def _partial(self, digest: str) -> Path:
+        return self._folder / f"{digest}.part"
+
+    def _drop_current(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._current is not None:
+            self._partial(self._current.digest).unlink(missing_ok=True)
+        self._current = self._file = None
+
+    def _fail(self, digest: str, error: Exception) -> None:
+        future = self._waiting.pop(digest)
+        future.set_exception(error)
+        future.exception()  # it may be that nobody waits any more
+
+
+def remove_oldest(folder: Path, *, keep: int) -> None:
+    """All but the ``keep`` entries that were touched last."""
+    entries = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[keep:]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def unpack_code(home: Home, archive: Path, digest: str) -> Path:
+    """The archive's files in a folder of their own; in one step, so a folder that is there is complete."""
+    folder = home.code / plain_name(digest, what="digest")
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=home.agent, prefix="unpacking-") as own:
+            partial = Path(own) / "code"
+            with tarfile.open(archive, "r:gz") as tar:
+                tar.extractall(partial, filter="data")
+            try:
+                partial.replace(folder)
+            except OSError:
+                if not folder.exists():  # it does where another launch of the same code was quicker
+                    raise
+    folder.touch()
+    remove_oldest(home.code, keep=CODE_KEPT)
+    return folder

@@ -1,0 +1,108 @@
+"""Finding the service, connecting to it, and connecting again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidURI
+
+from trials.agent.agent import Agent
+from trials.agent.conversation import Conversation, RefusedError
+from trials.agent.home import Home
+from trials.protocol import ProtocolError
+
+SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 5.0
+REFUSED_PAUSE_S = 30.0
+OPEN_TIMEOUT_S = 5.0
+MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAddress:
+    """Where the service listens; ``stamp`` differs whenever its file was written anew."""
+
+    url: str
+    stamp: tuple[int, int]
+
+
+class Channel:
+    """Connected whenever a service can be reached."""
+
+    def __init__(self, agent: Agent, *, agent_id: str, idle_exit_s: float) -> None:
+        self._agent = agent
+        self._agent_id = agent_id
+        self._idle_exit_s = idle_exit_s
+        self._asked = asyncio.Event()
+
+    def connect_now(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Returns when there was neither a service nor a running trial for ``idle_exit_s``."""
+        tried: ServiceAddress | None = None
+        pause, next_try = BACKOFF_FIRST_S, 0.0
+        idle_since = time.monotonic()
+        while True:
+            address = service_address(self._agent.home)
+            due = address != tried or self._asked.is_set() or time.monotonic() >= next_try
+            if address is not None and due:
+                self._asked.clear()
+                pause = BACKOFF_FIRST_S if address != tried else min(pause * 2, BACKOFF_MAX_S)
+                tried = address
+                began = time.monotonic()
+                refused = await self._converse(address)
+                if time.monotonic() - began > BACKOFF_MAX_S:
+                    idle_since, pause = time.monotonic(), BACKOFF_FIRST_S
+                next_try = time.monotonic() + (REFUSED_PAUSE_S if refused else pause)
+            if not self._agent.is_idle():
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since >= self._idle_exit_s:
+                return
+            await self._wait()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(SERVICE_POLL_S):
+                await self._asked.wait()
+        except TimeoutError:
+            return
+
+    async def _converse(self, address: ServiceAddress) -> bool:
+        """One connection from beginning to end; True if the service refused it."""
+        uri = f"ws{address.url.removeprefix('http').rstrip('/')}/api/v1/agents/{self._agent_id}/channel"
+        try:
+            token = (self._agent.home.agent / "token").read_text(encoding="utf-8").strip()
+            connecting = connect(
+                uri,
+                additional_headers={"Authorization": f"Bearer {token}"},
+                proxy=None,  # a proxy for the web is not the way to the service of this node
+                compression=None,
+                open_timeout=OPEN_TIMEOUT_S,
+                max_size=MESSAGE_LIMIT_BYTES,
+            )
+            async with connecting as connection:
+                await Conversation(self._agent, connection, agent_id=self._agent_id).run()
+        except RefusedError as error:
+            logger.error("event=refused url=%s reason=%s", address.url, error)
+            return True
+        except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
+            logger.info("event=not_connected url=%s error=%r", address.url, error)
+        return False
+
+
+def service_address(home: Home) -> ServiceAddress | None:
+    """What service.json says; None when there is none or it is being written."""
+    try:
+        stat = home.service_file.stat()
+        data = json.loads(home.service_file.read_bytes())
+        return ServiceAddress(url=str(data["url"]), stamp=(stat.st_mtime_ns, stat.st_ino))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

@@ -1,0 +1,68 @@
+"""What is executed: the command line and the environment of a trial.
+
+Pure. Imported by the supervisor, so it stays as small as its start is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PARAMETER_VARIABLE_BYTES = 32 << 10  # a longer value has no TRIAL_PARAM_ variable; parameters.json has it
+_PYTHON_WORDS = ("python", "python3")
+_PRIVATE_PREFIXES = ("TUNER_", "TRIAL_PARAM_")  # of the service, or of a trial that the agent itself runs in
+
+
+def command_line(spec: Mapping[str, Any], *, python: str) -> list[str]:
+    """The arguments to execute. ``python`` replaces the words python and python3 in front."""
+    command = list(spec["command"])
+    if command and command[0] in _PYTHON_WORDS:
+        command[0] = spec.get("python") or python
+    prefix = spec.get("arguments_prefix")
+    if prefix is not None:
+        delimiter = spec.get("arguments_delimiter", "=")
+        for name, value in spec["parameters"].items():
+            command += _argument(f"{prefix}{name}", delimiter, as_text(value))
+    return command
+
+
+def _argument(name: str, delimiter: str, text: str) -> list[str]:
+    if not text:
+        return [name]  # a flag
+    return [name, text] if delimiter == " " else [f"{name}{delimiter}{text}"]
+
+
+def as_text(value: Any) -> str:
+    """A parameter as one argument: text as it is, None as nothing, everything else as JSON (``true``, ``0.1``)."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def environment(
+    base: Mapping[str, str], attempt: Mapping[str, Any], *, attempt_dir: str, paths: list[str]
+) -> dict[str, str]:
+    """Variables of the trial: ``base`` without the service's own, the experiment's, then the attempt's."""
+    key, spec = attempt["key"], attempt["spec"]
+    variables = {name: text for name, text in base.items() if not name.startswith(_PRIVATE_PREFIXES)}
+    variables["PYTHONUNBUFFERED"] = "1"
+    variables |= {name: text for name, text in spec.get("environment", {}).items() if not name.startswith("TUNER_")}
+    variables["PYTHONPATH"] = ":".join([*paths, *filter(None, [variables.get("PYTHONPATH")])])
+    for name, value in spec["parameters"].items():
+        text = as_text(value)
+        if len(text.encode()) <= PARAMETER_VARIABLE_BYTES:
+            variables["TRIAL_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()] = text
+    return variables | {
+        "TUNER_ATTEMPT_DIR": attempt_dir,
+        "TUNER_NONCE": attempt["nonce"],
+        "TUNER_EXPERIMENT_ID": key["experiment_id"],
+        "TUNER_TRIAL_NUMBER": str(key["number"]),
+        "TUNER_ATTEMPT": str(key["attempt"]),
+        "TUNER_OBJECTIVE": spec["objective"],
+        "TUNER_SEED": str(spec["seed"]),
+        "TUNER_WAKE_SOCKET": attempt["local"]["wake"],
+    }

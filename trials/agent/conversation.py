@@ -1,0 +1,293 @@
+"""One connection to the service: what is said on it, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from pathlib import Path
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from trials.agent.agent import Agent
+from trials.agent.attempts import HeldAttempt
+from trials.agent.blobs import BlobReceiver
+from trials.agent.logs import read_log
+from trials.agent.offers import CheckpointOffers
+from trials.agent.processes import boot_id
+from trials.agent.spool import Batch
+from trials.protocol import (
+    FILE_STDERR,
+    FILE_STDOUT,
+    LOG_CHUNK_BYTES,
+    PROTOCOL_VERSION,
+    Acknowledge,
+    BlobSent,
+    BlobStored,
+    BlobWanted,
+    Busy,
+    DeleteCheckpoint,
+    Exited,
+    Forget,
+    Hello,
+    Launch,
+    LogChunk,
+    Message,
+    NodeResources,
+    Ping,
+    Pong,
+    ProtocolError,
+    ReadLog,
+    Refused,
+    RemoveExperiment,
+    Reports,
+    Started,
+    Stop,
+    Welcome,
+    decode,
+    encode,
+)
+
+WELCOME_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
+BUSY_PAUSE_MAX_S = 60.0
+SAVE_ACKNOWLEDGED_S = 0.5
+READ_ERROR_PAUSE_S = 1.0
+logger = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """The service will not talk to this agent; the text is its reason."""
+
+
+class Conversation:
+    """From Hello to the end of the connection."""
+
+    def __init__(self, agent: Agent, connection: ClientConnection, *, agent_id: str) -> None:
+        self._agent = agent
+        self._connection = connection
+        self._agent_id = agent_id
+        self._lineage = ""
+        self._sending = asyncio.Lock()
+        self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
+        self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    async def run(self) -> None:
+        """Until the connection is lost. RefusedError when the service says no."""
+        try:
+            await self._greet()
+            self._agent.on_held = self._take_up
+            saving = asyncio.ensure_future(self._save_acknowledged())
+            try:
+                async for frame in self._connection:
+                    await self._receive(frame)
+            finally:
+                saving.cancel()
+        except ConnectionClosed as error:
+            logger.info("event=channel_closed reason=%s", error)
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._agent.on_held = lambda _: None
+        self._blobs.lose_connection()
+        self._offers.lose_connection()
+        for pump in self._pumps.values():
+            pump.cancel()
+        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+
+    # ── greeting ──────────────────────────────────────────────────────────────────────────────
+    async def _greet(self) -> None:
+        self._agent.look()
+        held = list(self._agent.held.values())
+        hello = Hello(
+            version=PROTOCOL_VERSION,
+            agent_id=self._agent_id,
+            boot_id=boot_id(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            resources=_resources(),
+            attempts=tuple(attempt.observed() for attempt in held),
+        )
+        self._told = {("started", attempt.nonce) for attempt in held if attempt.process is not None}
+        await self._send(hello)
+        answer = decode(str(await asyncio.wait_for(self._connection.recv(), WELCOME_TIMEOUT_S)))
+        if isinstance(answer, Refused):
+            raise RefusedError(answer.reason)
+        if not isinstance(answer, Welcome):
+            raise ProtocolError(f"expected welcome or refused after hello, not {answer.kind}")
+        self._lineage = answer.lineage
+        for attempt in self._agent.held.values():
+            if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
+                attempt.spool.move_to(answer.acknowledged[attempt.nonce])
+            self._take_up(attempt)
+        logger.info("event=welcomed lineage=%s attempts=%d", answer.lineage, len(held))
+
+    def _is_of_this_service(self, held: HeldAttempt) -> bool:
+        return held.lineage in {self._lineage, ""}
+
+    # ── telling ───────────────────────────────────────────────────────────────────────────────
+    def _take_up(self, held: HeldAttempt) -> None:
+        """From now on tell the service about the attempt; called again, tell everything once more."""
+        if not self._is_of_this_service(held):
+            return
+        if held.nonce in self._pumps and not self._pumps[held.nonce].done():
+            self._told -= {("started", held.nonce), ("exited", held.nonce)}
+            held.changed.set()
+            return
+        self._pumps[held.nonce] = asyncio.ensure_future(self._pump(held))
+        self._pumps[held.nonce].add_done_callback(_log_failure)
+
+    async def _pump(self, held: HeldAttempt) -> None:
+        while True:
+            held.changed.clear()
+            try:
+                await self._tell(held)
+            except ConnectionClosed:
+                return
+            except OSError as error:
+                logger.error("event=spool_unreadable nonce=%s error=%s", held.nonce, error)
+                await asyncio.sleep(READ_ERROR_PAUSE_S)
+                held.changed.set()
+            await held.changed.wait()
+
+    async def _tell(self, held: HeldAttempt) -> None:
+        if held.process is not None and self._is_news("started", held):
+            await self._send(Started(key=held.key, nonce=held.nonce, process=held.process))
+        exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
+        while (batch := held.spool.next_batch()).lines:
+            await self._deliver(held, batch)
+        if exit_record is not None and self._is_news("exited", held):
+            held.spool.save()
+            last = held.spool.sequence
+            await self._send(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=last))
+
+    def _is_news(self, what: str, held: HeldAttempt) -> bool:
+        if (what, held.nonce) in self._told:
+            return False
+        self._told.add((what, held.nonce))
+        return True
+
+    async def _deliver(self, held: HeldAttempt, batch: Batch) -> None:
+        await self._offers.offer(held, batch)
+        answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
+        first = batch.first_sequence
+        await self._send(Reports(key=held.key, nonce=held.nonce, first_sequence=first, lines=batch.lines))
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                answered = await answer
+        except TimeoutError:
+            logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, first)
+            return
+        finally:
+            self._answers.pop(held.nonce, None)
+        if isinstance(answered, Busy):
+            await asyncio.sleep(min(max(0.0, answered.retry_after_s), BUSY_PAUSE_MAX_S))
+        else:
+            held.spool.acknowledge(batch, answered.sequence)
+
+    def _answered(self, answer: Acknowledge | Busy) -> None:
+        waiting = self._answers.get(answer.nonce)
+        if waiting is None or waiting.done():
+            return
+        held = self._agent.held.get(answer.nonce)
+        if isinstance(answer, Acknowledge) and held is not None and answer.sequence <= held.spool.sequence:
+            return  # a repeated answer to earlier reports
+        waiting.set_result(answer)
+
+    async def _save_acknowledged(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_ACKNOWLEDGED_S)
+            for held in list(self._agent.held.values()):
+                try:
+                    held.spool.save()
+                except OSError as error:
+                    logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
+
+    async def _send(self, message: Message) -> None:
+        async with self._sending:
+            await self._connection.send(encode(message))
+
+    async def _send_blob(self, announcement: Message, path: Path, *, chunk: int) -> None:
+        """The announcement and its bytes, with nothing in between."""
+        async with self._sending:
+            await self._connection.send(encode(announcement))
+            with path.open("rb") as file:
+                while block := file.read(chunk):
+                    await self._connection.send(block)
+
+    # ── being told ────────────────────────────────────────────────────────────────────────────
+    async def _receive(self, frame: str | bytes) -> None:
+        """A message that cannot be followed is logged: the next one may be fine."""
+        try:
+            if isinstance(frame, bytes):
+                self._blobs.feed(frame)
+            else:
+                await self._follow(decode(frame))
+        except ConnectionClosed:
+            raise
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            logger.error("event=message_not_followed error=%r frame=%.200r", error, frame)
+
+    async def _follow(self, message: Message) -> None:
+        match message:
+            case Acknowledge() | Busy():
+                self._answered(message)
+            case Launch():
+                self._agent.launch(message, self._blobs)
+            case Stop():
+                self._agent.stop(message)
+            case Forget():
+                self._forget(message)
+            case DeleteCheckpoint():
+                self._agent.delete_checkpoint(message)
+            case RemoveExperiment():
+                self._agent.remove_experiment(message)
+            case ReadLog():
+                await self._send(self._log_chunk(message))
+            case BlobSent():
+                self._blobs.begin(message)
+            case BlobStored():
+                self._offers.stored(message)
+            case Ping():
+                await self._send(Pong())
+            case Refused():
+                raise ProtocolError(f"refused in the middle of a conversation: {message.reason}")
+            case _:
+                raise ProtocolError(f"{message.kind} is not for an agent")
+
+    def _forget(self, order: Forget) -> None:
+        self._agent.forget(order.nonce)
+        if order.nonce not in self._agent.held:
+            pump = self._pumps.pop(order.nonce, None)
+            if pump is not None:
+                pump.cancel()
+            self._told -= {("started", order.nonce), ("exited", order.nonce)}
+
+    def _log_chunk(self, order: ReadLog) -> LogChunk:
+        names = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}
+        if order.stream not in names:
+            error = f"no stream {order.stream!r}; there are stdout and stderr"
+            return LogChunk(request_id=order.request_id, data="", end=0, size=0, error=error)
+        folder = self._agent.home.attempt_folder(order.key, order.nonce)
+        if not folder.exists():
+            error = f"attempt {order.key} is not on this node"
+            return LogChunk(request_id=order.request_id, data="", end=0, size=0, error=error)
+        limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
+        data, end, size = read_log(str(folder / names[order.stream]), offset=order.offset, limit=limit)
+        return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
+
+
+def _log_failure(pump: asyncio.Task[None]) -> None:
+    if not pump.cancelled() and (error := pump.exception()) is not None:
+        logger.error("event=pump_failed error=%r", error, exc_info=error)
+
+
+def _resources() -> NodeResources:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return NodeResources(cpus=len(os.sched_getaffinity(0)), memory_bytes=pages)

@@ -1,0 +1,112 @@
+"""How an attempt ended: deciding on the cause, and getting it onto the disk.
+
+Imported by the supervisor, so it stays as small as its start is quick.
+"""
+# Without pathlib, which would add a third to the start of a supervisor.
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import time
+from typing import Any
+
+from trials.agent.files import to_json, write_atomically
+
+EXIT_WRITE_TIMEOUT_S = 600.0  # a disk that is full for longer loses the record; the agent then writes supervisor_lost
+EXIT_WRITE_PAUSE_MAX_S = 5.0
+_WAITID_SYSCALL = {"x86_64": 247, "aarch64": 95}
+_P_PID = 1
+_MAXRSS_INDEX = 4  # struct rusage: two timevals of two longs each, then ru_maxrss in KiB
+
+
+def cause_of(*, stopped: bool, status: int | None, killed_for_memory: bool) -> str:
+    """One of EXIT_CAUSES. ``status``: the signal that ended the process, None if it exited by itself."""
+    if stopped:
+        return "stopped"
+    if status is None:
+        return "exited"
+    if status == signal.SIGKILL and killed_for_memory:
+        return "out_of_memory"
+    return "signaled"
+
+
+def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
+    """The fields of an ExitRecord, as they are written."""
+    record: dict[str, Any] = {
+        "cause": cause,
+        "code": None,
+        "signal": None,
+        "stop_reason": None,
+        "started_at": None,
+        "ended_at": time.time(),
+        "peak_memory_bytes": None,
+        "tail": "",
+    }
+    return record | fields
+
+
+def write_exit(path: str, record: dict[str, Any], *, timeout_s: float = EXIT_WRITE_TIMEOUT_S) -> None:
+    """The record is on the disk when this returns. A full disk is waited for; OSError after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    pause = 0.05
+    while True:
+        try:
+            write_atomically(path, to_json(record), durable=True)
+            return
+        except FileNotFoundError:
+            return  # the attempt's folder was removed: nobody wants to know any more
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, EXIT_WRITE_PAUSE_MAX_S)
+
+
+def count_memory_kills() -> tuple[int, ...]:
+    """How often the kernel has killed for memory, by every counter that can be read here."""
+    return tuple(_counter(path) for path in ("/proc/vmstat", *_cgroup_files()))
+
+
+def _cgroup_files() -> list[str]:
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            files.append(f"/sys/fs/cgroup{path.rstrip('/')}/memory.events")
+        elif "memory" in controllers.split(","):
+            files.append(f"/sys/fs/cgroup/memory{path.rstrip('/')}/memory.oom_control")
+    return files
+
+
+def _counter(path: str) -> int:
+    try:
+        with open(path, encoding="ascii") as file:
+            for line in file:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+def peak_memory_of_ended(pid: int) -> int | None:
+    """Most memory an ended child held at once, in bytes, without reaping it; None where the kernel cannot say."""
+    number = _WAITID_SYSCALL.get(platform.machine())
+    if number is None:
+        return None
+    information = ctypes.create_string_buffer(256)
+    usage = (ctypes.c_long * 32)()
+    options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, _P_PID, pid, information, options, usage) != 0:
+        return None
+    return int(usage[_MAXRSS_INDEX]) * 1024 or None

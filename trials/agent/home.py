@@ -1,0 +1,105 @@
+"""The folders an agent keeps under its home, and how an attempt is found by its nonce."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import socket
+from pathlib import Path
+
+from trials.agent.files import sync_folder, write_atomically
+from trials.protocol import FOLDER_CHECKPOINTS, AttemptKey, ProtocolError
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+def plain_name(text: str, *, what: str) -> str:
+    """``text`` if it is safe as the name of a file; ProtocolError otherwise."""
+    if not _NAME.fullmatch(text):
+        raise ProtocolError(f"{what} {text!r} is no name of letters, digits, '.', '_' and '-'")
+    return text
+
+
+class Home:
+    """Paths only; nothing is read before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.agent = self.path / "agent"
+        self.attempts = self.path / "attempts"
+        self.checkpoints = self.path / "checkpoints"
+        self.service_file = self.path / "service.json"
+        self.code = self.agent / "code"
+        self.incoming = self.agent / "incoming"
+        self._live = self.agent / "live"
+        self._ended = self.agent / "ended"
+
+    def make(self) -> None:
+        for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self._live, self._ended):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def agent_id(self) -> str:
+        """Of this home: made up once, then the same for ever."""
+        path = self.agent / "id"
+        if not path.exists():
+            host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40].lstrip("-") or "node"
+            write_atomically(str(path), f"{host}-{secrets.token_hex(4)}\n".encode(), durable=True)
+        return plain_name(path.read_text(encoding="utf-8").strip(), what="agent id")
+
+    def attempt_folder(self, key: AttemptKey, nonce: str) -> Path:
+        experiment = plain_name(key.experiment_id, what="experiment id")
+        return self.attempts / experiment / str(key.number) / f"{key.attempt}-{plain_name(nonce, what='nonce')}"
+
+    def put_live(self, nonce: str, folder: Path) -> None:
+        """From now on the attempt is found by every later agent, until it is forgotten."""
+        write_atomically(str(self._live / nonce), str(folder.relative_to(self.path)).encode(), durable=True)
+
+    def live(self) -> dict[str, Path]:
+        """Folders of the attempts that are not forgotten, by nonce."""
+        if not self._live.exists():
+            return {}
+        names = [path.name for path in self._live.iterdir() if not path.name.endswith(".tmp")]
+        found = {name: self._indexed(self._live / name) for name in names}
+        return {name: folder for name, folder in found.items() if folder is not None}
+
+    def folder_of(self, nonce: str) -> Path | None:
+        """Of an attempt, forgotten or not."""
+        name = plain_name(nonce, what="nonce")
+        return self._indexed(self._live / name) or self._indexed(self._ended / name)
+
+    def put_ended(self, nonce: str) -> None:
+        path = self._live / plain_name(nonce, what="nonce")
+        if path.exists():
+            path.replace(self._ended / nonce)
+            sync_folder(str(self._live))
+
+    def remove_experiment(self, experiment_id: str) -> None:
+        """Its folders, and the names by which they were found."""
+        folder = self.attempts / plain_name(experiment_id, what="experiment id")
+        for attempt in folder.glob("*/*-*"):
+            nonce = attempt.name.partition("-")[2]
+            for path in attempt.glob(f"{FOLDER_CHECKPOINTS}/*.ckpt"):
+                self.remove_checkpoint(attempt, path.name)
+            (self._live / nonce).unlink(missing_ok=True)
+            (self._ended / nonce).unlink(missing_ok=True)
+        if folder.exists():
+            shutil.rmtree(folder)
+
+    def remove_checkpoint(self, attempt: Path, name: str) -> None:
+        """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
+        (attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint")).unlink(missing_ok=True)
+        prefix = name.removesuffix(".ckpt").rpartition("-")[2]
+        shared = list(self.checkpoints.glob(f"{prefix}*")) if prefix else []
+        # An attempt that was repeated exactly has made the very same bytes again.
+        if shared and not any(self.attempts.glob(f"*/*/*/{FOLDER_CHECKPOINTS}/*-{prefix}.ckpt")):
+            for path in shared:
+                path.unlink(missing_ok=True)
+
+    def _indexed(self, entry: Path) -> Path | None:
+        try:
+            relative = entry.read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+        folder = self.path / relative
+        return folder if relative and folder.is_relative_to(self.attempts) and folder.is_dir() else None

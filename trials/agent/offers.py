@@ -1,0 +1,116 @@
+"""Checkpoints on their way to the service: their bytes before the report that names them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from trials.agent.attempts import HeldAttempt
+from trials.agent.home import Home, plain_name
+from trials.agent.spool import Batch
+from trials.checkpoints import digest_of
+from trials.protocol import (
+    BLOB_CHUNK_BYTES,
+    CHECKPOINT_INLINE_BYTES,
+    FOLDER_CHECKPOINTS,
+    BlobOffered,
+    BlobStored,
+    CheckpointRecord,
+    Message,
+    ProtocolError,
+    decode_record,
+)
+
+STORE_TIMEOUT_S = 60.0
+STORE_ATTEMPTS = 5  # then the report goes without its bytes: reports must not wait for ever
+STORE_PAUSE_S = 1.0
+STORED_REMEMBERED = 1_000
+logger = logging.getLogger(__name__)
+
+
+class SendBlob(Protocol):
+    def __call__(self, announcement: Message, path: Path, *, chunk: int) -> Awaitable[None]: ...
+
+
+class CheckpointOffers:
+    """On one connection. The service answers each offer once the bytes are on its disk."""
+
+    def __init__(self, home: Home, *, send: Callable[[Message], Awaitable[None]], send_blob: SendBlob) -> None:
+        self._home = home
+        self._send = send
+        self._send_blob = send_blob
+        self._waiting: dict[str, asyncio.Future[BlobStored]] = {}
+        self._stored: dict[str, None] = {}
+
+    async def offer(self, held: HeldAttempt, batch: Batch) -> None:
+        """When this returns, the service or the checkpoint folder has what the batch names, as far as there is any."""
+        for line in batch.lines:
+            if not line.startswith('{"kind":"metric"') and '"checkpoint"' in line:
+                try:
+                    record = decode_record(line)
+                except ProtocolError as error:
+                    logger.warning("event=record_unreadable nonce=%s error=%s", held.nonce, error)
+                    continue
+                if isinstance(record, CheckpointRecord):
+                    await self._offer(held, record)
+
+    def stored(self, answer: BlobStored) -> None:
+        waiting = self._waiting.get(answer.digest)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def lose_connection(self) -> None:
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
+    async def _offer(self, held: HeldAttempt, record: CheckpointRecord) -> None:
+        if record.digest in self._stored:
+            return
+        path = held.folder / FOLDER_CHECKPOINTS / plain_name(record.name, what="checkpoint")
+        if not await asyncio.to_thread(_is_intact, path, record):
+            logger.warning("event=checkpoint_not_offered path=%s", path)  # deleted meanwhile, or damaged
+            return
+        if record.size > CHECKPOINT_INLINE_BYTES:
+            self._place(path, record.digest)
+        elif not await self._store(path, record):
+            logger.error("event=checkpoint_not_stored nonce=%s digest=%s", held.nonce, record.digest)
+            return
+        self._stored[record.digest] = None
+        while len(self._stored) > STORED_REMEMBERED:
+            del self._stored[next(iter(self._stored))]
+
+    def _place(self, path: Path, digest: str) -> None:
+        target = self._home.checkpoints / plain_name(digest, what="digest")
+        if not target.exists():
+            os.link(path, target)
+
+    async def _store(self, path: Path, record: CheckpointRecord) -> bool:
+        for attempt in range(STORE_ATTEMPTS):
+            waiting = self._waiting.get(record.digest)
+            if waiting is None:
+                waiting = self._waiting[record.digest] = asyncio.get_running_loop().create_future()
+                offered = BlobOffered(digest=record.digest, size=record.size)
+                await self._send_blob(offered, path, chunk=BLOB_CHUNK_BYTES)
+            try:
+                async with asyncio.timeout(STORE_TIMEOUT_S):
+                    answer = await asyncio.shield(waiting)
+            except TimeoutError:
+                continue
+            finally:
+                self._waiting.pop(record.digest, None)
+            if answer.error is None:
+                return True
+            logger.warning("event=checkpoint_refused digest=%s error=%s", record.digest, answer.error)
+            await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
+        return False
+
+
+def _is_intact(path: Path, record: CheckpointRecord) -> bool:
+    try:
+        return path.stat().st_size == record.size and digest_of(path) == record.digest
+    except OSError:
+        return False

@@ -1,0 +1,65 @@
+"""The datagram socket by which trials, supervisors and the service wake the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from trials.protocol import WAKE_CONNECT
+
+DEBOUNCE_S = 0.002  # a flood of datagrams wakes the agent so often; senders find the queue full and go on
+logger = logging.getLogger(__name__)
+
+
+class WakeSocket:
+    """Calls ``on_wake`` soon after any datagram, and ``on_connect`` when the service asks to be connected to."""
+
+    def __init__(self, path: Path, *, on_wake: Callable[[], None], on_connect: Callable[[], None]) -> None:
+        self._path = path
+        self._on_wake = on_wake
+        self._on_connect = on_connect
+        self._socket = _listen(path)
+        asyncio.get_running_loop().add_reader(self._socket, self._woken)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _woken(self) -> None:
+        loop = asyncio.get_running_loop()
+        if WAKE_CONNECT in self._drain():
+            self._on_connect()
+        # Looking comes after the draining: a sender that found the queue full wrote its line before.
+        self._on_wake()
+        loop.remove_reader(self._socket)
+        loop.call_later(DEBOUNCE_S, self._listen_again)
+
+    def _listen_again(self) -> None:
+        if self._socket.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._socket, self._woken)
+
+    def _drain(self) -> set[bytes]:
+        found = set()
+        try:
+            # Bounded: senders that are quicker than this loop must not keep it here.
+            for _ in range(1024):
+                found.add(self._socket.recv(64))
+        except BlockingIOError:
+            pass
+        return found
+
+
+def _listen(path: Path) -> socket.socket:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path.parent} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
+    path.unlink(missing_ok=True)  # of an agent that was killed: the lock says that none is alive
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    listening.bind(str(path))
+    path.chmod(0o600)
+    return listening

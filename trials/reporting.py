@@ -1,0 +1,180 @@
+"""Where reports go: into the spool of an attempt, or, for a script that runs alone, to the terminal."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from trials.protocol import (
+    FILE_ACKNOWLEDGED,
+    FILE_COOPERATES,
+    FILE_SPOOL,
+    FILE_STOP,
+    CheckpointRecord,
+    CooperationRecord,
+    encode_record,
+)
+from trials.spool_writer import SpoolWriter, metric_line
+
+FULL_SPOOL_POLL_S = 0.05
+WAKE_RETRY_S = 0.5  # after the agent's socket was gone
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics as floats; TypeError names the one that is no real number."""
+    if not metrics:
+        raise TypeError("a report needs at least one metric, as in report(step=3, loss=0.2)")
+    return {name: _number(name, value) for name, value in metrics.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(name) is not str:
+        raise TypeError(f"the name of a metric is text, not {name!r}")
+    try:
+        if not isinstance(value, int | float):
+            value = _scalar(value)
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"metric {name!r} must be a real number, not {type(value).__name__} {_shortly(value)}; "
+            "a tensor or array must hold exactly one value"
+        ) from error
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, str | bytes | complex):
+        raise TypeError("not a real number")
+    # Arrays and tensors: item() insists on exactly one value, also where float() would warn.
+    found = value.item() if hasattr(value, "item") else value
+    if isinstance(found, str | bytes | complex):
+        raise TypeError("not a real number")
+    return found
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Sink(Protocol):
+    """What takes the records of a trial, in order."""
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None: ...
+
+    def checkpoint(self, record: CheckpointRecord) -> None: ...
+
+    def cooperates(self) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SpoolSink:
+    """Records of an attempt: appended to its spool, then the agent is woken."""
+
+    def __init__(self, folder: Path, wake: str | None) -> None:
+        self._folder = folder
+        self._writer = SpoolWriter(str(folder / FILE_SPOOL), acknowledged=str(folder / FILE_ACKNOWLEDGED))
+        self._waker = Waker(wake)
+        self._stop_file = str(folder / FILE_STOP)
+        self._warned = False
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        if self._writer.is_full():
+            self._wait_for_room()
+        self._writer.append(metric_line(step=step, values=values, at=time.time(), final=final))
+        self._waker.wake()
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        self._writer.append(encode_record(record).encode())
+        self._waker.wake()
+
+    def cooperates(self) -> None:
+        (self._folder / FILE_COOPERATES).touch()
+        self._writer.append(encode_record(CooperationRecord(at=time.time())).encode())
+        self._waker.wake()
+
+    def sync(self) -> None:
+        self._writer.sync()
+
+    def close(self) -> None:
+        self._writer.close()
+        self._waker.close()
+
+    def _wait_for_room(self) -> None:
+        """Until the service has acknowledged enough, or the trial is asked to stop."""
+        if not self._warned:
+            sys.stderr.write("report() waits: the service has not taken the earlier reports yet\n")
+            self._warned = True
+        while self._writer.is_full() and not os.access(self._stop_file, os.F_OK):
+            self._waker.wake()
+            time.sleep(FULL_SPOOL_POLL_S)
+
+
+class Waker:
+    """Tells the agent by a datagram that there is something to read. Never waits and never fails."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._retry_at = 0.0
+
+    def wake(self) -> None:
+        if self._socket is None and not self._connect():
+            return
+        assert self._socket is not None
+        try:
+            self._socket.send(b"r")
+        except BlockingIOError:
+            return  # its queue is full of such datagrams: it will look
+        except OSError:
+            self.close()  # the agent is gone; the next one reads the spool by itself and listens again
+            self._connect()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self) -> bool:
+        if self._path is None or time.monotonic() < self._retry_at:
+            return False
+        self._retry_at = time.monotonic() + WAKE_RETRY_S
+        candidate = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        candidate.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
+        try:
+            candidate.connect(self._path)
+        except OSError:
+            candidate.close()
+            return False
+        self._socket = candidate
+        return True
+
+
+class TerminalSink:
+    """Reports of a script that runs alone."""
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        head = "final" if final else f"step {step}"
+        sys.stdout.write(f"{head}: {'  '.join(f'{name}={value:.6g}' for name, value in values.items())}\n")
+        sys.stdout.flush()
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        sys.stdout.write(f"checkpoint of step {record.step}: {record.name}\n")
+
+    def cooperates(self) -> None:
+        """Nobody needs to know."""
+
+    def sync(self) -> None:
+        """The terminal keeps nothing."""
+
+    def close(self) -> None:
+        """The terminal stays open."""

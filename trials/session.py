@@ -1,0 +1,188 @@
+"""The object a training script works with, attached to an attempt or alone."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore
+from trials.parameters import from_arguments
+from trials.protocol import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_DIR,
+    ENV_EXPERIMENT_ID,
+    ENV_OBJECTIVE,
+    ENV_SEED,
+    ENV_TRIAL_NUMBER,
+    ENV_WAKE_SOCKET,
+    FILE_PARAMETERS,
+    FILE_STOP,
+)
+from trials.reporting import Sink, SpoolSink, TerminalSink, numbers
+from trials.stop_signal import StopSignal
+
+ALONE_CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialParts:
+    """What a Trial is made of."""
+
+    parameters: Mapping[str, Any]
+    sink: Sink
+    checkpoints: CheckpointStore
+    stop_file: Path | None
+
+
+class Trial:
+    """One trial as its script sees it. Made by ``trials.init()``; usable with ``with`` or without."""
+
+    def __init__(self, parts: TrialParts, *, environ: Mapping[str, str]) -> None:
+        self.parameters: Mapping[str, Any] = MappingProxyType(dict(parts.parameters))
+        self.seed = int(environ.get(ENV_SEED, "0"))
+        self.number = int(environ.get(ENV_TRIAL_NUMBER, "1"))
+        self.attempt = int(environ.get(ENV_ATTEMPT, "1"))
+        self.experiment_id = environ.get(ENV_EXPERIMENT_ID, "alone")
+        self.objective = environ.get(ENV_OBJECTIVE, "default")
+        self._sink = parts.sink
+        self._checkpoints = parts.checkpoints
+        self._stop = StopSignal(parts.stop_file, on_first_ask=parts.sink.cooperates)
+        self._next_step = 0
+        self._closed = False
+
+    def report(self, values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **metrics: Any) -> None:
+        """Report intermediate metrics at ``step``; without one, at the step after the last.
+
+        ``values`` is for names that are no Python names: ``report({"val/loss": 0.3}, step=1)``.
+        The report survives this process when this returns; it waits for no network. It waits only when the service
+        has left 256 MiB of earlier reports untaken.
+        """
+        self._require_open()
+        checked = numbers(_together(values, metrics))
+        step = self._step(step, default=self._next_step)
+        self._sink.metrics(step=step, values=checked, final=False)
+        self._next_step = step + 1
+
+    def report_final(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
+        """Report the trial's result. The last call counts."""
+        self._require_open()
+        self._sink.metrics(step=None, values=numbers(_together(values, metrics)), final=True)
+
+    def save_checkpoint(self, state: Any, *, step: int | None = None) -> None:
+        """Save what the trial needs to continue, with the states of the random generators.
+
+        Complete and on the disk when this returns; never half a file, whatever dies. ``step`` defaults to the last
+        reported one. TypeError when ``state`` could not be read back as it is.
+        """
+        self._require_open()
+        step = self._step(step, default=max(0, self._next_step - 1))
+        # First the reports: a checkpoint must not know more than they do, also after a power loss.
+        self._sink.sync()
+        self._sink.checkpoint(self._checkpoints.save(state, step))
+
+    def restore(self, default: Any = None) -> Any:
+        """The newest checkpoint whose digest verifies, or ``default``; sets the random generators back to it."""
+        found = self._checkpoints.restore()
+        if found is None:
+            return default
+        self._next_step = found.step + 1
+        return found.state
+
+    def should_stop(self) -> bool:
+        """Whether to save and leave now. Cheap enough for every step.
+
+        From the first call on, a stop is told by this first and by SIGTERM only later.
+        """
+        return self._stop.is_set()
+
+    def close(self) -> None:
+        """Let go of the files. Calling it is optional, and it may be called again."""
+        if not self._closed:
+            self._closed = True
+            self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the trial was closed; report and save inside its `with` block")
+
+    @staticmethod
+    def _step(step: int | None, *, default: int) -> int:
+        if step is None:
+            return default
+        if isinstance(step, bool):
+            raise TypeError("step is a whole number, not a bool")
+        number = operator.index(step)
+        if number < 0:
+            raise ValueError(f"step counts from 0, and {number} is below it")
+        return number
+
+
+def _together(values: Mapping[str, Any] | None, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    return metrics if values is None else {**values, **metrics}
+
+
+def open_trial(
+    *, environ: Mapping[str, str], arguments: Sequence[str], defaults: Mapping[str, Any] | None = None
+) -> Trial:
+    """The trial that ``environ`` names, or one that runs alone with parameters from ``arguments``."""
+    folder = environ.get(ENV_ATTEMPT_DIR)
+    parts = _alone(arguments, defaults or {}) if folder is None else _attached(Path(folder), environ, defaults or {})
+    return Trial(parts, environ=environ)
+
+
+def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, Any]) -> TrialParts:
+    given = json.loads((folder / FILE_PARAMETERS).read_bytes())
+    return TrialParts(
+        parameters={**defaults, **given},
+        sink=SpoolSink(folder, environ.get(ENV_WAKE_SOCKET)),
+        checkpoints=AttemptCheckpoints(folder),
+        stop_file=folder / FILE_STOP,
+    )
+
+
+def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:
+    parameters = from_arguments(arguments, defaults)
+    return TrialParts(
+        parameters=parameters,
+        sink=TerminalSink(),
+        checkpoints=AloneCheckpoints(Path(ALONE_CHECKPOINTS), parameters),
+        stop_file=None,
+    )
+
+
+class _CurrentTrial:
+    """The one trial of this process, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._trial: Trial | None = None
+
+    def get(self, defaults: Mapping[str, Any] | None) -> Trial:
+        if self._trial is None:
+            self._trial = open_trial(environ=os.environ, arguments=sys.argv[1:], defaults=defaults)
+        return self._trial
+
+
+_CURRENT = _CurrentTrial()
+
+
+def init(defaults: Mapping[str, Any] | None = None) -> Trial:
+    """The trial of this process; further calls return the same one.
+
+    ``defaults`` are parameters for those that neither the service nor the command line gives.
+    """
+    return _CURRENT.get(defaults)

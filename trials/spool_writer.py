@@ -1,0 +1,115 @@
+"""Appending records to the spool: one line, one write, no lock, no network.
+
+Also imported by the supervisor, so it imports little.
+"""
+# Without pathlib, which would add a third to the start of a supervisor.
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+REPORT_LINE_BYTES = 64 << 10
+SPOOL_LIMIT_BYTES = 256 << 20
+LIMIT_CHECK_BYTES = 1 << 20  # the limit is looked at after so many bytes, not with every record
+FULL_DISK_PAUSE_S = 0.1
+FULL_DISK_TIMEOUT_S = 600.0  # append() raises the disk's error after waiting so long for room
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class ReportTooLargeError(ValueError):
+    """One report has more bytes than a record may."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"this report has {size} bytes, and at most {REPORT_LINE_BYTES} can be sent; "
+            "report fewer metrics at a time, and write large results to a file"
+        )
+        self.size = size
+
+
+def metric_line(*, step: int | None, values: Mapping[str, float], at: float, final: bool) -> bytes:
+    """A MetricRecord as a spool line, without its newline."""
+    return record_line({"kind": "metric", "step": step, "values": values, "at": at, "final": final})
+
+
+def record_line(record: Mapping[str, Any]) -> bytes:
+    return _encode(record).encode()
+
+
+class SpoolWriter:
+    """Writes to one spool. Several processes may write to the same one: each line is one append."""
+
+    def __init__(self, path: str, *, acknowledged: str | None = None, limit: int = SPOOL_LIMIT_BYTES) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._acknowledged = acknowledged
+        self._limit = limit
+        self._unchecked = LIMIT_CHECK_BYTES
+        self._torn = self._ends_torn()
+        self._full = False
+
+    def append(self, line: bytes) -> None:
+        """The whole line is in the file when this returns; a process that dies after it loses nothing."""
+        if len(line) > REPORT_LINE_BYTES:
+            raise ReportTooLargeError(len(line))
+        # A line that an earlier writer did not finish is closed off; the agent drops what is no record.
+        data = b"\n" + line + b"\n" if self._torn else line + b"\n"
+        written = self._write(data)
+        self._unchecked += written
+        if written == len(data):
+            self._torn = False
+        else:
+            self._finish(memoryview(data)[written:])
+
+    def is_full(self) -> bool:
+        """Whether more than the limit is unacknowledged; looks at the files only now and then."""
+        if self._unchecked >= LIMIT_CHECK_BYTES or self._full:
+            self._unchecked = 0
+            self._full = os.fstat(self._descriptor).st_size - self._acknowledged_bytes() > self._limit
+        return self._full
+
+    def sync(self) -> None:
+        """Everything appended is on the disk when this returns."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _write(self, data: bytes | memoryview) -> int:
+        deadline = 0.0
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except OSError as error:
+                import errno
+
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                deadline = deadline or time.monotonic() + FULL_DISK_TIMEOUT_S
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(FULL_DISK_PAUSE_S)
+
+    def _finish(self, rest: memoryview) -> None:
+        self._torn = True  # stays so if the rest cannot be written
+        while rest:
+            rest = rest[self._write(rest) :]
+        self._torn = False
+
+    def _ends_torn(self) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        return size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+    def _acknowledged_bytes(self) -> int:
+        if self._acknowledged is None:
+            return 0
+        try:
+            with open(self._acknowledged, "rb") as file:
+                return int(json.loads(file.read())["offset"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0  # nothing was acknowledged yet

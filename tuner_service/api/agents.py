@@ -1,0 +1,245 @@
+"""The agents' channel: frames become commands, effects become frames."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from concurrent.futures import Future
+from typing import Any
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+
+from trials.protocol import (
+    BLOB_CHUNK_BYTES,
+    CHECKPOINT_INLINE_BYTES,
+    PROTOCOL_VERSION,
+    SUPPORTED_VERSIONS,
+    BlobOffered,
+    BlobSent,
+    BlobStored,
+    BlobWanted,
+    Busy,
+    Exited,
+    Hello,
+    LogChunk,
+    Message,
+    ProtocolError,
+    Refused,
+    Reports,
+    Started,
+    ToAgent,
+    decode,
+    encode,
+)
+from tuner_service.api.dependencies import services_of
+from tuner_service.dispatcher.commands import (
+    AgentConnected,
+    AgentDisconnected,
+    AttemptExited,
+    AttemptStarted,
+    BlobReceived,
+    Command,
+    ReportsReceived,
+)
+from tuner_service.domain.errors import TunerServiceError
+from tuner_service.service.cluster import AgentHub, Channel
+from tuner_service.service.experiments import Services
+from tuner_service.service.reports import parse_lines
+
+REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
+HELLO_TIMEOUT_S = 10.0
+PROTOCOL_ERROR = 1002  # WebSocket close codes
+GOING_AWAY = 1001
+
+logger = logging.getLogger(__name__)
+router = APIRouter()
+
+
+@router.websocket("/api/v1/agents/{agent_id}/channel")
+async def channel(socket: WebSocket, agent_id: str) -> None:
+    """One agent, for as long as it is connected. The first frame must be its Hello."""
+    await socket.accept()
+    services = services_of(socket)
+    try:
+        hello = decode(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S))
+        trouble = _trouble(hello, agent_id)
+        if trouble or not isinstance(hello, Hello):
+            await socket.send_text(encode(Refused(reason=trouble or "the first message must be a hello")))
+            await socket.close(PROTOCOL_ERROR)
+            return
+        await _Connection(socket, services, hello).run()
+    except (ProtocolError, TimeoutError, KeyError) as exc:
+        logger.warning("an agent's channel was closed", extra={"agent_id": agent_id, "error": repr(exc)})
+        await socket.close(PROTOCOL_ERROR)
+    except WebSocketDisconnect:
+        pass
+
+
+def _trouble(hello: Message, agent_id: str) -> str:
+    if not isinstance(hello, Hello):
+        return f"the first message must be a hello, not {hello.kind!r}"
+    if hello.version not in SUPPORTED_VERSIONS:
+        supported = ", ".join(str(v) for v in SUPPORTED_VERSIONS)
+        return f"the agent speaks version {hello.version}, the service {PROTOCOL_VERSION} (and takes {supported})"
+    if hello.agent_id != agent_id:
+        return f"the hello of agent {hello.agent_id!r} came on the channel of {agent_id!r}"
+    return ""
+
+
+class _Connection:
+    def __init__(self, socket: WebSocket, services: Services, hello: Hello) -> None:
+        self._socket, self._services, self._hello = socket, services, hello
+        self._loop = asyncio.get_running_loop()
+        # Unbounded by itself, and bounded by what can be in flight: one Reports and one launch per attempt.
+        self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
+        self._channel = Channel(hello=hello, send=self._send, close=self._close)
+        assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
+        self._hub = services.hub
+        self._incoming: BlobOffered | None = None
+        self._bytes = bytearray()
+
+    async def run(self) -> None:
+        hello = self._hello
+        self._hub.add(self._channel)
+        writer = asyncio.create_task(self._write())
+        try:
+            await self._submit_and_wait(
+                AgentConnected(
+                    at=self._now(),
+                    agent_id=hello.agent_id,
+                    cpus=hello.resources.cpus,
+                    memory_bytes=hello.resources.memory_bytes,
+                    attempts=hello.attempts,
+                )
+            )
+            await self._read()
+        except TunerServiceError as exc:
+            logger.warning("an agent could not be welcomed", extra={"agent_id": hello.agent_id, "error": str(exc)})
+        finally:
+            if self._hub.remove(self._channel):
+                self._services.runner.submit(AgentDisconnected(at=self._now(), agent_id=hello.agent_id))
+            self._outbox.put_nowait(None)
+            await writer
+
+    # ── out ─────────────────────────────────────────────────────────────────────────────────────
+    def _send(self, message: ToAgent) -> None:
+        self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
+
+    def _close(self) -> None:
+        self._loop.call_soon_threadsafe(self._outbox.put_nowait, None)
+
+    async def _write(self) -> None:
+        try:
+            while (item := await self._outbox.get()) is not None:
+                if isinstance(item, bytes):
+                    await self._socket.send_bytes(item)
+                else:
+                    await self._socket.send_text(encode(item))
+            await self._socket.close(GOING_AWAY)
+        except (WebSocketDisconnect, RuntimeError):
+            # The other side is gone, or the closing handshake is over: the reader ends the connection.
+            pass
+
+    # ── in ──────────────────────────────────────────────────────────────────────────────────────
+    async def _read(self) -> None:
+        while True:
+            frame = await self._socket.receive()
+            if frame["type"] == "websocket.disconnect":
+                return
+            try:
+                if frame.get("text") is not None:
+                    self._take(decode(frame["text"]))
+                else:
+                    self._take_bytes(frame["bytes"])
+            except ProtocolError as exc:
+                logger.warning("a frame was ignored", extra={"agent_id": self._hello.agent_id, "error": str(exc)})
+
+    def _take(self, message: Message) -> None:
+        agent_id, at = self._hello.agent_id, self._now()
+        match message:
+            case Reports():
+                self._take_reports(message)
+            case Started(key=key, nonce=nonce, process=process):
+                self._submit(AttemptStarted(at=at, agent_id=agent_id, key=key, nonce=nonce, process=process))
+            case Exited(key=key, nonce=nonce, exit=record, last_sequence=last):
+                self._submit(
+                    AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
+                )
+            case BlobOffered():
+                self._take_offer(message)
+            case BlobWanted():
+                self._loop.create_task(self._send_blob(message.digest)).add_done_callback(_log_failure)
+            case LogChunk():
+                answer = self._channel.requests.get(message.request_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case _:
+                logger.debug("nothing to do", extra={"kind": message.kind})
+
+    def _take_reports(self, message: Reports) -> None:
+        command = ReportsReceived(
+            at=self._now(),
+            agent_id=self._hello.agent_id,
+            key=message.key,
+            nonce=message.nonce,
+            first_sequence=message.first_sequence,
+            records=parse_lines(message.lines),
+        )
+
+        def answered(future: Future[None]) -> None:
+            if future.exception() is not None:
+                self._send(Busy(nonce=message.nonce, retry_after_s=REFUSED_RETRY_S))
+
+        self._services.runner.submit(command).add_done_callback(answered)
+
+    # ── blobs ───────────────────────────────────────────────────────────────────────────────────
+    def _take_offer(self, offer: BlobOffered) -> None:
+        if offer.size > CHECKPOINT_INLINE_BYTES:
+            raise ProtocolError(f"a blob of {offer.size} bytes; at most {CHECKPOINT_INLINE_BYTES} are taken")
+        self._incoming, self._bytes = offer, bytearray()
+        if offer.size == 0:
+            self._take_bytes(b"")
+
+    def _take_bytes(self, data: bytes) -> None:
+        offer = self._incoming
+        if offer is None or len(self._bytes) + len(data) > offer.size:
+            raise ProtocolError("bytes that no blob message announced")
+        self._bytes += data
+        if len(self._bytes) < offer.size:
+            return
+        self._incoming, complete = None, bytes(self._bytes)
+        self._bytes = bytearray()
+        if hashlib.sha256(complete).hexdigest() != offer.digest:
+            self._send(BlobStored(digest=offer.digest, error="the bytes do not have this digest"))
+            return
+
+        def stored(future: Future[None]) -> None:
+            error = future.exception()
+            self._send(BlobStored(digest=offer.digest, error=None if error is None else str(error)))
+
+        command = BlobReceived(at=self._now(), digest=offer.digest, data=complete)
+        self._services.runner.submit(command).add_done_callback(stored)
+
+    async def _send_blob(self, digest: str) -> None:
+        data = await asyncio.to_thread(self._services.queries.blob, digest)
+        # Put in one go, so that no other message comes between the header and its bytes.
+        self._outbox.put_nowait(BlobSent(digest=digest, size=-1 if data is None else len(data)))
+        for start in range(0, len(data or b""), BLOB_CHUNK_BYTES):
+            self._outbox.put_nowait((data or b"")[start : start + BLOB_CHUNK_BYTES])
+
+    # ── commands ────────────────────────────────────────────────────────────────────────────────
+    def _now(self) -> float:
+        return self._services.experiments.clock.now()
+
+    def _submit(self, command: Command) -> None:
+        self._services.runner.submit(command).add_done_callback(_log_failure)
+
+    async def _submit_and_wait(self, command: Command) -> None:
+        await asyncio.wrap_future(self._services.runner.submit(command))
+
+
+def _log_failure(future: Any) -> None:
+    if not future.cancelled() and future.exception() is not None:
+        # Owed still: the agent says it again when it connects anew.
+        logger.warning("not done", extra={"error": str(future.exception())})

@@ -1,0 +1,29 @@
+"""Answers of handlers: JSON as it is, with an entity tag where a client may ask again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+CHANGES_BY_ITSELF = frozenset({"running_s"})  # left out of the entity tag: it counts the seconds
+
+
+def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """``value`` must be strict JSON (views.plain)."""
+    data = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Response(data.encode(), status_code=status, media_type="application/json", headers=dict(headers or {}))
+
+
+def tagged_response(request: Request, view: Mapping[str, Any]) -> Response:
+    """304 when the client has it already."""
+    kept = {name: value for name, value in view.items() if name not in CHANGES_BY_ITSELF}
+    tag = f'W/"{hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]}"'
+    known = [entry.strip() for entry in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers={"ETag": tag})
+    return json_response(view, headers={"ETag": tag})

@@ -1,0 +1,82 @@
+"""The HTTP application: routes, guards and error answers put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Depends, FastAPI
+
+from tuner_service.api import agents, experiments, system, trials
+from tuner_service.api.auth import authorize
+from tuner_service.api.errors import install_error_handlers
+from tuner_service.api.guard import Guard
+from tuner_service.api.schemas import ExperimentBody, ResumeBody
+from tuner_service.service.experiments import Services
+
+DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
+PROBLEM_SCHEMA = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "allowed": {"type": "array", "items": {"type": "string"}},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def create_app(services: Services) -> FastAPI:
+    """``services`` must outlive the application; it starts and stops nothing of them."""
+    app = FastAPI(
+        title="Tuner Service",
+        version=services.version,
+        description=DESCRIPTION,
+        docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
+        redoc_url=None,
+        dependencies=[Depends(authorize)],
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    install_error_handlers(app)
+    app.add_middleware(Guard, settings=services.config)
+    for router in (experiments.router, trials.router, agents.router, system.router):
+        app.include_router(router)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Adds to the schema what handlers do by hand: bodies, errors, the token."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = generate()
+            components = schema.setdefault("components", {})
+            schemas = components.setdefault("schemas", {})
+            for model in (ExperimentBody, ResumeBody):
+                template = "#/components/schemas/{model}"
+                schemas.update(model.model_json_schema(ref_template=template).get("$defs", {}))
+            schemas["Problem"] = PROBLEM_SCHEMA
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{"token": []}]
+            for operations in schema["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+                    operation["responses"]["default"] = {
+                        "description": "What went wrong",
+                        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                    }
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the documented way to extend the schema

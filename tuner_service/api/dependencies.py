@@ -1,0 +1,19 @@
+"""What handlers need beside their arguments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from tuner_service.service.experiments import Services
+
+
+def services_of(connection: HTTPConnection) -> Services:
+    services = connection.app.state.services
+    assert isinstance(services, Services)  # noqa: S101  # set by create_app before any request
+    return services
+
+
+CurrentServices = Annotated[Services, Depends(services_of)]

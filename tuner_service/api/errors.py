@@ -1,0 +1,117 @@
+"""Every error as application/problem+json (RFC 9457): one table from our errors to HTTP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from tuner_service.domain.errors import (
+    ConflictError,
+    Fault,
+    IdempotencyConflictError,
+    InputError,
+    LimitExceededError,
+    NotAllowedError,
+    NotFoundError,
+    StorageError,
+    TunerServiceError,
+    UnavailableError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class AuthenticationError(NotAllowedError):
+    """No token, or one that nobody has: the sender may try another."""
+
+
+PROBLEM_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
+    (InputError, 422, "invalid-input"),
+    (NotFoundError, 404, "not-found"),
+    (IdempotencyConflictError, 422, "idempotency-conflict"),
+    (ConflictError, 409, "conflict"),
+    (AuthenticationError, 401, "unauthenticated"),
+    (NotAllowedError, 403, "not-allowed"),
+    (LimitExceededError, 413, "limit-exceeded"),
+    (UnavailableError, 503, "unavailable"),
+    (StorageError, 503, "storage"),
+)
+HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
+MAX_FAULTS = 200  # named in one answer; the rest is counted
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    kind: str = "",
+    more: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    title = HTTPStatus(status).phrase
+    kind = kind or title.lower().replace(" ", "-")
+    body = {"type": f"urn:tuner:problem:{kind}", "title": title, "status": status, "detail": detail, **(more or {})}
+    return JSONResponse(body, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+
+
+def faults_problem(faults: Sequence[Fault], *, status: int = 422) -> Response:
+    errors = [{"pointer": fault.pointer, "detail": fault.message} for fault in faults[:MAX_FAULTS]]
+    count = len(faults)
+    detail = "1 thing is wrong with the request" if count == 1 else f"{count} things are wrong with the request"
+    return problem(status, detail, kind="invalid-input", more={"errors": errors})
+
+
+def domain_problem(exc: TunerServiceError) -> Response:
+    if isinstance(exc, InputError):
+        return faults_problem(exc.faults)
+    for cls, status, kind in STATUS_OF:
+        if isinstance(exc, cls):
+            more = {"allowed": list(exc.allowed)} if isinstance(exc, ConflictError) and exc.allowed else None
+            return problem(status, str(exc), kind=kind, more=more, headers=HEADERS_OF.get(status))
+    logger.error("request failed: %s", exc, exc_info=exc)
+    return problem(500, "the service made a mistake; its log has the details", kind="internal")
+
+
+async def _on_domain_error(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, TunerServiceError)  # noqa: S101  # registered for this class only
+    return domain_problem(exc)
+
+
+async def _on_http_error(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)  # noqa: S101  # registered for this class only
+    detail = exc.detail
+    if exc.status_code == 404 and detail == "Not Found":
+        detail = "there is no such path; the page at /docs lists them"
+    if exc.status_code == 405:
+        detail = f"this path takes {(exc.headers or {}).get('Allow', 'another method')}"
+    return problem(exc.status_code, detail, headers=exc.headers)
+
+
+async def _on_request_error(_: Request, exc: Exception) -> Response:
+    """Path and query parameters; bodies are checked in bodies.py."""
+    assert isinstance(exc, RequestValidationError)  # noqa: S101  # registered for this class only
+    faults = [
+        Fault(pointer="/" + "/".join(str(part) for part in error["loc"]), message=error["msg"])
+        for error in exc.errors()
+    ]
+    return faults_problem(faults)
+
+
+async def _on_bug(_: Request, __: Exception) -> Response:
+    return problem(500, "the service made a mistake; its log has the details", kind="internal")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(TunerServiceError, _on_domain_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_request_error)
+    app.add_exception_handler(Exception, _on_bug)

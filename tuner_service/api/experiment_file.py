@@ -1,0 +1,261 @@
+"""The experiment file: checked as a whole, every mistake told at once, and resolved to a spec with every default."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tuner_service.api.bodies import pointer_of, shown, validate
+from tuner_service.api.schemas import AlgorithmBody, BudgetRaiseBody, CodeBody, ExperimentBody, ResumeBody
+from tuner_service.assessors.registry import check_assessor_args
+from tuner_service.dispatcher.commands import BudgetRaise
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.experiment import (
+    AlgorithmSpec,
+    Budget,
+    ExperimentSpec,
+    FinalFrom,
+    Goal,
+    Objective,
+    TrialTemplate,
+)
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.service.code import CodeArchive, CodeFile, pack_code
+from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
+from tuner_service.tuners.registry import check_tuner_args
+
+AUTO = "auto"
+AUTO_TUNER = "tpe"
+DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
+SAMPLES = 3  # suggestions of a dry run
+T = TypeVar("T")
+CheckArgs = Callable[[str, Any], Sequence[Fault]]
+
+# What belongs to later versions: the values that ask for nothing, by path.
+NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
+    ("trial", "datasets"): (None, {}),
+    ("trial", "models"): (None, {}),
+    ("trial", "pretrained_from"): (None,),
+    ("trial", "output"): (None,),
+    ("trial", "nodes"): (None, 1),
+    ("trial", "processes_per_node"): (None, 1),
+    ("trial", "preload"): (None, []),
+    ("trial", "isolation"): (None, "spawn"),
+    ("trial", "resources", "gpus"): (None, 0),
+    ("trial", "resources", "memory"): (None,),
+    ("quota_group",): (None, "default"),
+    ("workers",): (None, 1),
+    ("executor",): (None, "local", {"name": "local"}),
+    ("warm_start",): (None, []),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedExperiment:
+    """``code`` is the archive of files sent along, None when a digest or nothing was named."""
+
+    spec: ExperimentSpec
+    space: SearchSpace
+    code: CodeArchive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedResume:
+    budget: BudgetRaise
+    code: CodeArchive | None = None
+    code_digest: str | None = None
+
+
+def resolve_experiment(raw: Any) -> ResolvedExperiment:
+    """InputError with every fault of the whole file."""
+    body, faults = validate(ExperimentBody, raw)
+    space: SearchSpace | None = None
+    code: CodeArchive | None = None
+    if isinstance(raw, dict):
+        space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space")))
+        faults += _algorithm_faults(raw, "tuner", check_tuner_args)
+        faults += _algorithm_faults(raw, "assessor", check_assessor_args)
+        faults += _later_faults(raw) + _rule_faults(raw)
+    if body is not None and body.trial.code is not None:
+        archive = body.trial.code
+        code = _collect(faults, "/trial/code", lambda: _archive(archive))
+    faults = _distinct(faults)
+    if faults or body is None or space is None:
+        raise InputError(faults)
+    return ResolvedExperiment(spec=_spec(body, code), space=space, code=code)
+
+
+def resolve_resume(raw: Any) -> ResolvedResume:
+    body, faults = validate(ResumeBody, raw)
+    code: CodeArchive | None = None
+    if body is not None and body.code is not None:
+        archive = body.code
+        code = _collect(faults, "/code", lambda: _archive(archive))
+    if faults or body is None:
+        raise InputError(faults)
+    return ResolvedResume(budget=_raise(body.budget), code=code, code_digest=_digest(body.code, code))
+
+
+def dry_run_view(resolved: ResolvedExperiment) -> View:
+    """The resolved file, the size of the space, and what random draws of it look like."""
+    samples = [resolved.space.sample(suggestion_generator(resolved.spec.seed, n)) for n in range(1, SAMPLES + 1)]
+    return {
+        "experiment": spec_view(resolved.spec),
+        "space_size": plain(resolved.space.size),
+        "samples": plain(samples),
+    }
+
+
+# ── checks over several fields ──────────────────────────────────────────────────────────────────
+def _collect(faults: list[Fault], pointer: str, make: Callable[[], T]) -> T | None:
+    try:
+        return make()
+    except InputError as exc:
+        faults += [Fault(pointer=pointer + fault.pointer, message=fault.message) for fault in exc.faults]
+        return None
+
+
+def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[Fault]:
+    given = raw.get(kind)
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, dict):
+        return []
+    name, args = given.get("name"), given.get("args", {})
+    if (name is None) == (given.get("class") is None):
+        return [Fault(pointer=f"/{kind}", message='needs either a name or a class ("package.module:Class")')]
+    if not isinstance(name, str):
+        return []
+    found = check(AUTO_TUNER if kind == "tuner" and name == AUTO else name, args)
+    return [Fault(pointer=f"/{kind}{fault.pointer}", message=fault.message) for fault in found]
+
+
+def _later_faults(raw: dict[str, Any]) -> list[Fault]:
+    faults = []
+    for path, neutral in NEUTRAL_VALUES.items():
+        value = _at(raw, *path)
+        # True is not 1 here, although Python says they are equal.
+        if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in neutral):
+            message = f"{shown(value)} is not supported in this version; leave it out, or use {shown(neutral[-1])}"
+            faults.append(Fault(pointer=pointer_of(path), message=message))
+    return faults
+
+
+def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
+    faults = []
+    trial, budget = _at(raw, "trial"), _at(raw, "budget")
+    if isinstance(trial, dict) and (trial.get("command") is None) == (trial.get("entry_point") is None):
+        faults.append(Fault(pointer="/trial", message="needs either a command or an entry_point"))
+    if isinstance(trial, dict) and trial.get("entry_point") is not None and trial.get("code") is None:
+        faults.append(Fault(pointer="/trial/entry_point", message="needs trial.code, where its module is found"))
+    if isinstance(budget, dict) and budget.get("trials") is None and budget.get("duration") is None:
+        name = raw["tuner"] if isinstance(raw.get("tuner"), str) else _at(raw, "tuner", "name")
+        if name != "grid":
+            faults.append(Fault(pointer="/budget", message="needs trials, or a duration, or both"))
+    if raw.get("deterministic") is True:
+        faults += _deterministic_faults(raw)
+    return faults
+
+
+def _deterministic_faults(raw: dict[str, Any]) -> list[Fault]:
+    """What depends on how fast things happen cannot be part of a search that repeats exactly."""
+    return [
+        Fault(pointer=pointer_of(path), message="cannot be used with deterministic: true, as it depends on time")
+        for path in (("budget", "duration"), ("trial", "heartbeat"))
+        if _at(raw, *path) is not None
+    ]
+
+
+def _at(raw: Any, *path: str) -> Any:
+    for part in path:
+        raw = raw.get(part) if isinstance(raw, dict) else None
+    return raw
+
+
+def _distinct(faults: Sequence[Fault]) -> list[Fault]:
+    """One fault of each pointer: the first says it best."""
+    return list({fault.pointer: fault for fault in reversed(faults)}.values())[::-1]
+
+
+# ── code ────────────────────────────────────────────────────────────────────────────────────────
+def _archive(body: CodeBody) -> CodeArchive | None:
+    if (body.files is None) == (body.digest is None):
+        raise InputError([Fault(pointer="", message='should have either "files" or "digest"')])
+    if body.files is None:
+        return None
+    faults: list[Fault] = []
+    files: list[CodeFile] = []
+    for index, file in enumerate(body.files):
+        try:
+            files.append(CodeFile(path=file.path, content=file.data(), executable=file.mode == "755"))
+        except ValueError as exc:
+            faults.append(Fault(pointer=f"/files/{index}", message=str(exc)))
+    if faults:
+        raise InputError(faults)
+    return pack_code(files)
+
+
+def _digest(body: CodeBody | None, archive: CodeArchive | None) -> str | None:
+    if archive is not None:
+        return archive.digest
+    return body.digest.removeprefix(DIGEST_PREFIX) if body is not None and body.digest else None
+
+
+# ── the spec ────────────────────────────────────────────────────────────────────────────────────
+def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
+    return ExperimentSpec(
+        name=body.name,
+        seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
+        objective=Objective(metric=body.objective.metric, goal=Goal(body.objective.goal)),
+        search_space=body.search_space,
+        tuner=_algorithm(body.tuner),
+        assessor=_algorithm(body.assessor) if body.assessor is not None else None,
+        budget=Budget(
+            trials=body.budget.trials,
+            parallel=body.budget.parallel,
+            duration_s=body.budget.duration,
+            failures=body.budget.failures,
+        ),
+        trial=_template(body, code),
+        deterministic=body.deterministic,
+        algorithm_timeout_s=body.algorithm_timeout or 60.0,
+    )
+
+
+def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
+    name = AUTO_TUNER if body.name == AUTO else body.name
+    return AlgorithmSpec(name=name, class_name=body.class_name, args=body.args)
+
+
+def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
+    trial = body.trial
+    return TrialTemplate(
+        command=tuple(trial.command or _entry_command(trial.entry_point or "")),
+        code_digest=_digest(trial.code, code),
+        arguments_prefix=trial.arguments.prefix if trial.arguments else None,
+        arguments_delimiter=trial.arguments.delimiter if trial.arguments else "=",
+        environment=trial.environment,
+        python=trial.python,
+        metrics_pattern=trial.metrics_pattern,
+        final=FinalFrom(trial.final),
+        keep_last=trial.keep.last,
+        keep_best=trial.keep.best,
+        heartbeat_s=trial.heartbeat,
+        max_attempts=trial.max_attempts,
+        stop_grace_s=30.0 if trial.stop_grace is None else trial.stop_grace,
+        compat=trial.compat,
+        cpus=trial.resources.cpus,
+    )
+
+
+def _entry_command(entry_point: str) -> list[str]:
+    """Schemas let through only names, dots and one colon, so nothing else can stand in this line."""
+    module, _, function = entry_point.partition(":")
+    return ["python", "-c", f"import {module} as entry; entry.{function}()"]
+
+
+def _raise(body: BudgetRaiseBody) -> BudgetRaise:
+    return BudgetRaise(trials=body.trials, duration_s=body.duration, parallel=body.parallel, failures=body.failures)

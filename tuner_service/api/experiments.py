@@ -1,0 +1,194 @@
+"""Experiments over HTTP: create, list, read, pause, resume, stop, delete; their trials and their journal."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from starlette.responses import Response
+
+from tuner_service.api.answers import json_response, tagged_response
+from tuner_service.api.bodies import parse, read_json
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.experiment_file import dry_run_view, resolve_experiment, resolve_resume
+from tuner_service.api.paging import (
+    DEFAULT_PAGE,
+    PAGE_LIMIT,
+    cursor_fault,
+    make_cursor,
+    read_cursor,
+    read_number_cursor,
+)
+from tuner_service.api.schemas import ExperimentBody, NothingBody, ResumeBody
+from tuner_service.dispatcher.commands import IdempotencyKey
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.experiments import Creation, Services
+from tuner_service.service.views import View, journal_view, metric_view
+
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+
+MAX_WAIT_S = 60.0
+DEFAULT_WAIT_S = 30.0
+METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial's own metrics have all
+
+ExperimentIdPath = Annotated[str, Path(min_length=1, max_length=64)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT)]
+Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once it has ended, or after `timeout`")]
+Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
+
+
+def body_of(model: Any, *, required: bool) -> dict[str, Any]:
+    """The schema of a body that the handler reads itself."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("", status_code=201, openapi_extra=body_of(ExperimentBody, required=True))
+async def create_experiment(
+    request: Request,
+    services: CurrentServices,
+    *,
+    dry_run: bool = False,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> Response:
+    """Create an experiment and start it. With `dry_run` nothing is stored: the answer is the resolved file."""
+    raw = await read_json(request)
+    resolved = await asyncio.to_thread(resolve_experiment, raw)
+    if dry_run:
+        return json_response(dry_run_view(resolved))
+    key = None
+    if idempotency_key is not None:
+        canonical = json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
+        key = IdempotencyKey(key=idempotency_key, body_digest=hashlib.sha256(canonical).hexdigest())
+    experiments = services.experiments
+    experiment_id, _ = await experiments.create(Creation(spec=resolved.spec, code=resolved.code, idempotency=key))
+    view = await asyncio.to_thread(experiments.detail_view, experiment_id)
+    return json_response(view, status=201, headers={"Location": f"{router.prefix}/{experiment_id}"})
+
+
+@router.get("")
+def list_experiments(
+    services: CurrentServices,
+    *,
+    status: Annotated[list[ExperimentStatus] | None, Query()] = None,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first."""
+    experiments = list(services.queries.experiments())
+    after = read_cursor(cursor)
+    if after is not None:
+        places = [place for place, experiment in enumerate(experiments) if experiment.id == after]
+        if not places:
+            raise cursor_fault()
+        experiments = experiments[places[0] + 1 :]
+    if status:
+        experiments = [experiment for experiment in experiments if experiment.status in status]
+    page = experiments[:limit]
+    following = make_cursor(page[-1].id) if len(experiments) > limit else None
+    return json_response({"items": services.experiments.list_views(page), "next": following})
+
+
+@router.get("/{experiment_id}")
+async def read_experiment(
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    wait_for: WaitFor = None,
+    timeout: Timeout = DEFAULT_WAIT_S,
+) -> Response:
+    """One experiment, with what was asked for and what runs now."""
+    if wait_for is not None:
+        await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout)
+    return tagged_response(request, await asyncio.to_thread(services.experiments.detail_view, experiment_id))
+
+
+@router.post("/{experiment_id}/pause")
+async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """No new trials; those running go on."""
+    parse(NothingBody, await read_json(request, optional=True))
+    await services.experiments.pause(experiment_id)
+    return await _shown(services, experiment_id)
+
+
+@router.post("/{experiment_id}/resume", openapi_extra=body_of(ResumeBody, required=False))
+async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Go on where it was, with a raised budget or new code if given. A running one goes on as it is."""
+    resolved = await asyncio.to_thread(resolve_resume, await read_json(request, optional=True))
+    await services.experiments.resume(
+        experiment_id, resolved.budget, code=resolved.code, code_digest=resolved.code_digest
+    )
+    return await _shown(services, experiment_id)
+
+
+@router.post("/{experiment_id}/stop")
+async def stop_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
+    parse(NothingBody, await read_json(request, optional=True))
+    await services.experiments.stop(experiment_id)
+    return await _shown(services, experiment_id)
+
+
+@router.delete("/{experiment_id}", status_code=204)
+async def delete_experiment(experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Remove an ended experiment and everything of it."""
+    await services.experiments.delete(experiment_id)
+    return Response(status_code=204)
+
+
+@router.get("/{experiment_id}/trials")
+def list_trials(  # noqa: PLR0913  # one argument for each query parameter
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    status: Annotated[list[TrialStatus] | None, Query()] = None,
+    metrics: Annotated[bool, Query(description="with every report")] = False,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """By number."""
+    services.experiments.find(experiment_id)
+    statuses = [wanted.value for wanted in status or ()]
+    after = read_number_cursor(cursor)
+    trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
+    views = services.experiments.trial_views(trials[:limit])
+    if metrics:
+        for view in views:
+            view["metrics"] = _metrics(services, experiment_id, view["number"])
+    following = make_cursor(str(trials[limit - 1].number)) if len(trials) > limit else None
+    return json_response({"items": views, "next": following})
+
+
+@router.get("/{experiment_id}/journal")
+def read_journal(
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """What happened, in order: why each trial was started, stopped, tried again."""
+    services.experiments.find(experiment_id)
+    after = read_number_cursor(cursor)
+    lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
+    following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
+    return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
+
+
+async def _shown(services: Services, experiment_id: str) -> Response:
+    return json_response(await asyncio.to_thread(services.experiments.detail_view, experiment_id))
+
+
+def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:
+    rows = services.queries.metrics(experiment_id, number, limit=METRICS_OF_TRIAL)
+    return [
+        {name: value for name, value in metric_view(row).items() if name in {"attempt", "step", "values"}}
+        for row in rows
+    ]

@@ -1,0 +1,101 @@
+"""What holds for every request before it is routed: host and origin allow-lists, size, security headers."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner_service.api.errors import problem
+from tuner_service.config import Settings
+
+MAX_BODY_BYTES = 32 << 20  # beyond: 413
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Refuses a request under a name that is not the service's own, which is how DNS rebinding looks."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
+        self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(Headers(scope=scope))
+        if refusal is None:
+            await self._app(scope, receive, send_with_headers)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
+        else:
+            await problem(*refusal)(scope, receive, send_with_headers)
+
+    def _refusal(self, headers: Headers) -> tuple[int, str] | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return 403, (
+                f"the service does not answer to the name {host!r}; "
+                "if it should, add it to the setting allowed_hosts (TUNER_ALLOWED_HOSTS)"
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._is_allowed_origin(origin, host):
+            return (
+                403,
+                f"pages of {origin!r} may not call this service; the setting allowed_origins names those that may",
+            )
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > MAX_BODY_BYTES:
+            return 413, f"the body has {length} bytes; at most {MAX_BODY_BYTES} are taken"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = urlsplit(f"//{host}").hostname if _is_host(host) else None
+        if not name:
+            return False
+        return name in self._hosts or _is_address(name)
+
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
+        if origin.lower() in self._origins:
+            return True
+        scheme, _, rest = origin.partition("://")
+        return scheme in {"http", "https"} and rest.lower() == host.lower()
+
+
+def _is_host(host: str) -> bool:
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.netloc == host and "@" not in host and (parts.port is None or parts.port >= 0)
+    except ValueError:
+        return False
+
+
+def _is_address(name: str) -> bool:
+    # An address cannot be rebound to another machine, so whoever reaches the service by one may use it.
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""Opaque cursors: a page says where the next one begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from tuner_service.domain.errors import Fault, InputError
+
+PAGE_LIMIT = 1_000  # most items of one page
+DEFAULT_PAGE = 100
+_MAX_CURSOR = 200
+
+
+def make_cursor(after: str) -> str:
+    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str | None) -> str | None:
+    """What ``make_cursor`` was given."""
+    if cursor is None:
+        return None
+    try:
+        if len(cursor) > _MAX_CURSOR:
+            raise ValueError(cursor)
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (ValueError, binascii.Error) as exc:
+        raise cursor_fault() from exc
+
+
+def read_number_cursor(cursor: str | None) -> int:
+    """0 without a cursor."""
+    text = read_cursor(cursor)
+    if text is None:
+        return 0
+    if not text.isdecimal() or len(text) > 18:
+        raise cursor_fault()
+    return int(text)
+
+
+def cursor_fault() -> InputError:
+    return InputError([Fault(pointer="/query/cursor", message="is not a cursor of this list; start without one")])

@@ -1,0 +1,246 @@
+"""The bodies of requests. What concerns more than one field is checked in experiment_file.py."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from tuner_service.api.quantities import parse_duration
+
+MAX_NAME = 200
+MAX_TRIALS = 10_000_000
+MAX_PARALLEL = 10_000
+MAX_ATTEMPTS = 1_000
+MAX_SEED = 2**63 - 1
+MAX_COMMAND_WORDS = 1_000
+_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED_VARIABLES = ("TUNER_", "TRIAL_PARAM_")
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _name(value: str) -> str:
+    if not value.strip() or not value.isprintable() or "/" in value or value.startswith("@"):
+        raise ValueError("should be printable text without a slash that does not begin with @")
+    return value
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise ValueError(f"takes one objective, got {len(value)}: several are not supported in this version")
+        return value[0]
+    return value
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as exc:
+            raise ValueError(f"cannot be split into words: {exc}") from exc
+    if isinstance(value, list) and not value:
+        raise ValueError("should name a program")
+    return value
+
+
+def _duration(value: Any) -> Any:
+    return None if value is None else parse_duration(value)
+
+
+def _positive(value: float | None) -> float | None:
+    if value is not None and value <= 0:
+        raise ValueError("should be longer than nothing")
+    return value
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(value: str | None) -> str | None:
+        if value is not None and not pattern.fullmatch(value):
+            raise ValueError(f"should be {what}, got {value!r:.60}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _environment(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if not _VARIABLE.fullmatch(str(name)):
+            raise ValueError(f"{name!r} is not the name of a variable")
+        if str(name).startswith(_RESERVED_VARIABLES):
+            raise ValueError(f"{name!r} is reserved: variables that begin with {' or '.join(_RESERVED_VARIABLES)}")
+    return {
+        name: str(item) if isinstance(item, int | float) and not isinstance(item, bool) else item
+        for name, item in value.items()
+    }
+
+
+def _metrics_pattern(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        compiled = re.compile(value)
+    except re.error as exc:
+        raise ValueError(f"is not a regular expression: {exc}") from exc
+    if not compiled.groupindex:
+        raise ValueError(r"needs a named group for each metric, such as loss=(?P<loss>\S+)")
+    return value
+
+
+def _code(value: Any) -> Any:
+    if isinstance(value, str):
+        if not _DIGEST.fullmatch(value):
+            raise ValueError(
+                'should be {"files": [...]} or "sha256:DIGEST" of code that the service has; it reads no paths of its '
+                "own machine (the `tuner` command sends the folder that a file names)"
+            )
+        return {"digest": value}
+    return value
+
+
+Duration = Annotated[float | None, BeforeValidator(_duration), Field(json_schema_extra={"format": "duration"})]
+Period = Annotated[
+    float | None, BeforeValidator(_duration), AfterValidator(_positive), Field(json_schema_extra={"format": "duration"})
+]
+
+
+class ObjectiveBody(Body):
+    metric: str = Field(min_length=1, max_length=MAX_NAME)
+    goal: Literal["minimize", "maximize"] = "minimize"
+
+
+class AlgorithmBody(Body):
+    name: str | None = Field(default=None, max_length=MAX_NAME)
+    class_name: Annotated[str | None, _matching(_CLASS, '"package.module:Class"')] = Field(default=None, alias="class")
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class BudgetBody(Body):
+    trials: int | None = Field(default=None, ge=1, le=MAX_TRIALS)
+    parallel: int = Field(default=1, ge=1, le=MAX_PARALLEL)
+    duration: Period = None
+    failures: int = Field(default=10, ge=1, le=MAX_TRIALS)
+
+
+class CodeFileBody(Body):
+    path: str
+    content: str | None = None
+    content_base64: str | None = None
+    mode: Literal["644", "755"] = "644"
+
+    def data(self) -> bytes:
+        """ValueError says what is wrong with the content."""
+        if (self.content is None) == (self.content_base64 is None):
+            raise ValueError("should have either content (text) or content_base64")
+        if self.content is not None:
+            return self.content.encode()
+        try:
+            return base64.b64decode(self.content_base64 or "", validate=True)
+        except binascii.Error as exc:
+            raise ValueError(f"content_base64 is not base64: {exc}") from exc
+
+
+class CodeBody(Body):
+    digest: str | None = None
+    files: list[CodeFileBody] | None = None
+
+
+Code = Annotated[CodeBody | None, BeforeValidator(_code)]
+
+
+class ArgumentsBody(Body):
+    prefix: str = Field(default="--", max_length=MAX_NAME)
+    delimiter: str = Field(default="=", max_length=10)
+
+
+class KeepBody(Body):
+    last: int = Field(default=2, ge=1, le=1_000)
+    best: int = Field(default=1, ge=0, le=1_000)
+
+
+class ResourcesBody(Body):
+    cpus: float = Field(default=0.0, ge=0, le=100_000)
+    gpus: Any = None
+    memory: Any = None
+
+
+class TrialBody(Body):
+    """Fields of type Any belong to later versions; experiment_file.py accepts their harmless values."""
+
+    code: Code = None
+    command: Annotated[list[str] | None, BeforeValidator(_words), Field(max_length=MAX_COMMAND_WORDS)] = None
+    entry_point: Annotated[str | None, _matching(_ENTRY_POINT, '"module:function"')] = None
+    arguments: ArgumentsBody | None = None
+    environment: Annotated[dict[str, str], BeforeValidator(_environment)] = Field(default_factory=dict)
+    python: str | None = Field(default=None, min_length=1)
+    metrics_pattern: Annotated[str | None, AfterValidator(_metrics_pattern)] = None
+    final: Literal["reported", "last", "best"] = "reported"
+    keep: KeepBody = Field(default_factory=KeepBody)
+    resources: ResourcesBody = Field(default_factory=ResourcesBody)
+    heartbeat: Period = None
+    max_attempts: int = Field(default=1, ge=1, le=MAX_ATTEMPTS)
+    stop_grace: Duration = 30.0
+    compat: Literal["nni"] | None = None
+    datasets: Any = None
+    models: Any = None
+    pretrained_from: Any = None
+    output: Any = None
+    nodes: Any = None
+    processes_per_node: Any = None
+    preload: Any = None
+    isolation: Any = None
+
+
+class ExperimentBody(Body):
+    """The experiment file."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(default="experiment", max_length=MAX_NAME)
+    seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
+    objective: Annotated[ObjectiveBody, BeforeValidator(_one)]
+    search_space: dict[str, Any]
+    tuner: Annotated[AlgorithmBody, BeforeValidator(_named)] = Field(default_factory=lambda: AlgorithmBody(name="auto"))
+    assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
+    budget: BudgetBody
+    trial: TrialBody
+    deterministic: bool = False
+    algorithm_timeout: Period = 60.0
+    quota_group: Any = None
+    workers: Any = None
+    executor: Any = None
+    warm_start: Any = None
+
+
+class BudgetRaiseBody(Body):
+    """New totals; a field left out stays as it is."""
+
+    trials: int | None = Field(default=None, ge=1, le=MAX_TRIALS)
+    parallel: int | None = Field(default=None, ge=1, le=MAX_PARALLEL)
+    duration: Period = None
+    failures: int | None = Field(default=None, ge=1, le=MAX_TRIALS)
+
+
+class ResumeBody(Body):
+    """``code`` is a new revision, for the trials to come."""
+
+    budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
+    code: Code = None
+
+
+class NothingBody(Body):
+    """A verb without arguments."""

@@ -1,0 +1,36 @@
+"""Where time and new names come from: the only file that asks the machine for either."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+ID_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"  # 30 signs; none is taken for another one
+EXPERIMENT_ID_LENGTH = 5  # 24 million names; the service asks again where one is taken
+TOKEN_BYTES = 32
+
+
+class SystemClock:
+    """The wall clock as it was at the start, moved on by the monotonic one: it never goes back."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._offset + time.monotonic()
+
+
+def new_experiment_id() -> str:
+    """Short enough to type, without signs that look alike. Not unique by itself: the caller checks."""
+    return "".join(secrets.choice(ID_ALPHABET) for _ in range(EXPERIMENT_ID_LENGTH))
+
+
+def new_token() -> str:
+    """A secret nobody can guess, for an Authorization header."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def new_name(prefix: str) -> str:
+    """``prefix`` and 12 hex digits: a name that no other process ever makes."""
+    return f"{prefix}-{secrets.token_hex(6)}"

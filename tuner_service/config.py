@@ -1,0 +1,304 @@
+"""Settings, and where each came from.
+
+Precedence, highest first: command-line flag, environment (``TUNER_*``), the profile, ``./tuner.toml``, the user's
+file, the default. Standard library only: the command line reads this before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tuner_service.domain.errors import Fault, InputError
+
+PROJECT_FILE = "tuner.toml"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_PORT = 65_535
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One row of docs/configuration.md."""
+
+    name: str
+    flag: str
+    environment: str
+    default: str
+    meaning: str
+
+
+SETTINGS = (
+    Setting(
+        name="home",
+        flag="--home",
+        environment="TUNER_HOME",
+        default="$XDG_DATA_HOME/tuner, or ~/.local/share/tuner",
+        meaning="the folder that holds everything of a service: database, tokens, attempts, checkpoints, its address",
+    ),
+    Setting(
+        name="db",
+        flag="--db",
+        environment="TUNER_DB",
+        default="HOME/tuner.db",
+        meaning="the database: a file, or a URL",
+    ),
+    Setting(
+        name="host",
+        flag="--host",
+        environment="TUNER_HOST",
+        default="127.0.0.1",
+        meaning="the address that `serve` listens on",
+    ),
+    Setting(
+        name="port",
+        flag="--port",
+        environment="TUNER_PORT",
+        default="0",
+        meaning="the port that `serve` listens on; 0 picks a free one",
+    ),
+    Setting(
+        name="log_level",
+        flag="--log-level",
+        environment="TUNER_LOG_LEVEL",
+        default="info",
+        meaning="how much the service writes to its log: debug, info, warning or error",
+    ),
+    Setting(
+        name="allowed_hosts",
+        flag="--allowed-hosts",
+        environment="TUNER_ALLOWED_HOSTS",
+        default="",
+        meaning="names, beside localhost, addresses and `host`, by which clients may call the service; comma-separated",
+    ),
+    Setting(
+        name="allowed_origins",
+        flag="--allowed-origins",
+        environment="TUNER_ALLOWED_ORIGINS",
+        default="",
+        meaning="web origins, beside the service's own, whose pages may call it; comma-separated",
+    ),
+    Setting(
+        name="url",
+        flag="--url",
+        environment="TUNER_URL",
+        default="",
+        meaning="a service elsewhere; commands then go there instead of to the one of the home folder",
+    ),
+    Setting(
+        name="token",
+        flag="",
+        environment="TUNER_TOKEN",
+        default="HOME/token",
+        meaning="the token commands are sent with; never a flag, because other users see command lines",
+    ),
+    Setting(
+        name="profile",
+        flag="--profile",
+        environment="TUNER_PROFILE",
+        default="",
+        meaning="a table [profiles.NAME] of the files, used before their other settings",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting, resolved. ``origins`` says of each where its value came from."""
+
+    home: Path
+    db: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    log_level: str = "info"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    url: str = ""
+    token: str = field(default="", repr=False)
+    profile: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def token_file(self) -> Path:
+        return self.home / "token"
+
+    @property
+    def read_only_token_file(self) -> Path:
+        return self.home / "token-read-only"
+
+    @property
+    def agent_token_file(self) -> Path:
+        return self.home / "agent" / "token"
+
+    @property
+    def service_file(self) -> Path:
+        """{"url", "pid", "token_file", "started_at", "version"} while a service listens."""
+        return self.home / "service.json"
+
+    @property
+    def log_file(self) -> Path:
+        return self.home / "service.log"
+
+    @property
+    def attempts(self) -> Path:
+        return self.home / "attempts"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.home / "checkpoints"
+
+    @property
+    def database_file(self) -> Path | None:
+        """The file of an SQLite database; None for another database."""
+        prefix = "sqlite:///"
+        return Path(self.db.removeprefix(prefix)) if self.db.startswith(prefix) else None
+
+
+def resolve_settings(
+    flags: Mapping[str, str | None], *, environment: Mapping[str, str], folder: Path, user_file: Path | None = None
+) -> Settings:
+    """``flags`` by setting name, None where not given. InputError names every wrong value with where it stands."""
+    user_file = user_file or _user_file(environment)
+    files = [(str(folder / PROJECT_FILE), _read(folder / PROJECT_FILE)), (str(user_file), _read(user_file))]
+    profile, profile_origin = _profile(flags, environment, files)
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+        ("environment", {s.name: environment[s.environment] for s in SETTINGS if environment.get(s.environment)}),
+        *_profile_layers(profile, profile_origin, files),
+        *files,
+    ]
+    raw: dict[str, tuple[Any, str]] = {}
+    for origin, values in layers:
+        for name, value in values.items():
+            raw.setdefault(name, (value, origin))
+    return _check(raw, environment=environment, folder=folder, profile=(profile, profile_origin))
+
+
+def _profile(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], files: list[tuple[str, dict[str, Any]]]
+) -> tuple[str, str]:
+    if flags.get("profile"):
+        return str(flags["profile"]), "flag"
+    if environment.get("TUNER_PROFILE"):
+        return environment["TUNER_PROFILE"], "environment"
+    for origin, values in files:
+        if values.get("profile"):
+            return str(values["profile"]), origin
+    return "", "default"
+
+
+def _profile_layers(
+    profile: str, origin: str, files: list[tuple[str, dict[str, Any]]]
+) -> list[tuple[str, Mapping[str, Any]]]:
+    known: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for file, values in files:
+        tables = values.pop("profiles", {})
+        if not isinstance(tables, dict):
+            raise InputError([Fault(pointer="/profiles", message=f"{file}: profiles are tables, [profiles.NAME]")])
+        for name, table in tables.items():
+            known.setdefault(name, []).append((f"{file} [profiles.{name}]", table))
+    if profile and profile not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise InputError([Fault(pointer="/profile", message=f"{origin}: no profile {profile!r}; known: {names}")])
+    return known.get(profile, [])
+
+
+def _check(
+    raw: Mapping[str, tuple[Any, str]], *, environment: Mapping[str, str], folder: Path, profile: tuple[str, str]
+) -> Settings:
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "home": lambda value: (folder / Path(_text(value)).expanduser()).resolve(),
+        "db": lambda value: database_url(_text(value), folder=folder),
+        "host": _text,
+        "port": _port,
+        "log_level": _log_level,
+        "allowed_hosts": _names,
+        "allowed_origins": _names,
+        "url": _url,
+        "token": _text,
+        "profile": _text,
+    }
+    faults: list[Fault] = []
+    values: dict[str, Any] = {}
+    origins = {f.name: "default" for f in fields(Settings) if f.name != "origins"}
+    for name, (value, origin) in raw.items():
+        if name not in parsers:
+            known = ", ".join(sorted(parsers))
+            faults.append(Fault(pointer=f"/{name}", message=f"{origin}: no setting {name!r}; known: {known}"))
+            continue
+        try:
+            values[name] = parsers[name](value)
+            origins[name] = origin
+        except ValueError as exc:
+            faults.append(Fault(pointer=f"/{name}", message=f"{origin}: {exc}"))
+    if faults:
+        raise InputError(faults)
+    values["profile"], origins["profile"] = profile
+    home = values.setdefault("home", default_home(environment))
+    values.setdefault("db", database_url(str(home / "tuner.db"), folder=folder))
+    return Settings(origins=origins, **values)
+
+
+def default_home(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "tuner"
+
+
+def database_url(value: str, *, folder: Path) -> str:
+    """A URL as it is; a file as the URL of its absolute path."""
+    if "://" in value:
+        return value
+    return f"sqlite:///{(folder / Path(value).expanduser()).resolve()}"
+
+
+def _user_file(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "tuner" / "config.toml"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise InputError([Fault(pointer="", message=f"{file} is not TOML: {exc}")]) from exc
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected text, got {value!r}")
+    return value
+
+
+def _port(value: Any) -> int:
+    try:
+        port = int(value)
+    except (TypeError, ValueError):
+        port = -1
+    if not 0 <= port <= MAX_PORT or isinstance(value, bool):
+        raise ValueError(f"a port is a whole number from 0 to {MAX_PORT}, got {value!r}")
+    return port
+
+
+def _log_level(value: Any) -> str:
+    if value not in LOG_LEVELS:
+        raise ValueError(f"a log level is one of {', '.join(LOG_LEVELS)}, got {value!r}")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError(f"expected names separated by commas, got {value!r}")
+    return tuple(item.strip() for item in items if item.strip())
+
+
+def _url(value: Any) -> str:
+    text = _text(value).rstrip("/")
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(f"a service's address begins with http:// or https://, got {value!r}")
+    return text

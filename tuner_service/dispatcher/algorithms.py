@@ -1,0 +1,286 @@
+"""The algorithm worker: what it answers, how it fails, and how it is replaced.
+
+A worker is a fold over its two queues. Killed, a new generation is started and folds the history up to the cursors;
+everything past them is delivered again.
+"""
+
+from __future__ import annotations
+
+from tuner_service.dispatcher import endings, launching
+from tuner_service.dispatcher.changes import StoredSnapshot
+from tuner_service.dispatcher.commands import (
+    AlgorithmFaulted,
+    QueueAnswered,
+    SnapshotTaken,
+    WorkerDied,
+    WorkerEvent,
+    WorkerPonged,
+    WorkerReady,
+)
+from tuner_service.dispatcher.effects import PingWorker, StartWorker, StopWorker
+from tuner_service.dispatcher.items import (
+    AlgorithmFault,
+    Answer,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    Queue,
+    QueueItem,
+    StopAdvised,
+    Suggested,
+    SuggestionRequested,
+    Taken,
+)
+from tuner_service.dispatcher.limits import (
+    ALGORITHM_RETRIES,
+    PING_EVERY_S,
+    PING_TIMEOUT_S,
+    WORKER_BACKOFF_LIMIT_S,
+    WORKER_BACKOFF_S,
+    WORKER_DEATHS_LIMIT,
+    WORKER_STEADY_S,
+)
+from tuner_service.dispatcher.routing import LineKind
+from tuner_service.dispatcher.state import ExperimentState, WorkerPhase
+from tuner_service.dispatcher.step import Step, Why
+from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
+from tuner_service.domain.trial import Trial, TrialReason, TrialStatus
+
+
+# ── life of a worker ────────────────────────────────────────────────────────────────────────────
+def start_worker(step: Step, xs: ExperimentState) -> None:
+    """Start a new generation, and deliver everything that is not answered."""
+    worker = xs.worker
+    worker.generation += 1
+    worker.phase = WorkerPhase.STARTING
+    worker.respawn_at = worker.pinged_at = None
+    worker.heard_at = worker.ready_at = step.at
+    step.do(
+        StartWorker(
+            experiment_id=xs.id,
+            generation=worker.generation,
+            spec=xs.experiment.spec,
+            tuner_cursor=xs.experiment.tuner_cursor,
+            assessor_cursor=xs.experiment.assessor_cursor,
+        )
+    )
+    for queue, waiting in xs.queues.items():
+        waiting.head_since = None
+        for item in waiting.pending:
+            step.deliver(xs, queue, item)
+
+
+def stop_worker(step: Step, xs: ExperimentState) -> None:
+    if xs.worker.phase is WorkerPhase.ABSENT and xs.worker.respawn_at is None:
+        return
+    xs.worker.phase = WorkerPhase.ABSENT
+    xs.worker.respawn_at = None
+    step.do(StopWorker(experiment_id=xs.id))
+
+
+def _replace_later(step: Step, xs: ExperimentState, why: str) -> None:
+    """Kill the worker and start another after a pause that grows with every death in a row."""
+    worker = xs.worker
+    stop_worker(step, xs)
+    worker.deaths += 1
+    step.journal(xs, LineKind.WORKER_REPLACED, {"why": why, "deaths": worker.deaths})
+    worker.respawn_at = step.at + min(WORKER_BACKOFF_LIMIT_S, WORKER_BACKOFF_S * 2 ** (worker.deaths - 1))
+
+
+def heard(step: Step, event: WorkerEvent) -> ExperimentState | None:
+    """The experiment an event belongs to; None when it comes from a generation that was replaced."""
+    xs = step.state.experiments.get(event.experiment_id)
+    if xs is None or event.generation != xs.worker.generation or xs.worker.phase is WorkerPhase.ABSENT:
+        return None
+    xs.worker.heard_at = step.at
+    return xs
+
+
+def ready(step: Step, event: WorkerReady) -> ExperimentState | None:
+    xs = heard(step, event)
+    if xs is not None and xs.worker.phase is WorkerPhase.STARTING:
+        xs.worker.phase = WorkerPhase.READY
+        xs.worker.ready_at = step.at
+        for waiting in xs.queues.values():
+            waiting.head_since = step.at if waiting.pending else None
+    return xs
+
+
+def ponged(step: Step, event: WorkerPonged) -> ExperimentState | None:
+    xs = heard(step, event)
+    if xs is not None:
+        xs.worker.pinged_at = None
+    return xs
+
+
+def died(step: Step, event: WorkerDied) -> ExperimentState | None:
+    xs = heard(step, event)
+    if xs is None:
+        return None
+    if xs.worker.deaths + 1 >= WORKER_DEATHS_LIMIT:
+        message = f"the algorithm worker died {WORKER_DEATHS_LIMIT} times in a row; fix the cause, then resume"
+        _halt(step, xs, Why(reason=ExperimentReason.WORKER_DIES, message=message, detail=event.detail))
+        stop_worker(step, xs)
+    else:
+        _replace_later(step, xs, "died")
+    return xs
+
+
+def snapshot_taken(step: Step, event: SnapshotTaken) -> ExperimentState | None:
+    """Keep a snapshot that covers no more than what was answered."""
+    xs = heard(step, event)
+    if xs is not None and event.line <= _cursor(xs, event.queue):
+        step.changes.snapshots.append(
+            StoredSnapshot(experiment_id=xs.id, queue=event.queue, line=event.line, state=event.state, at=step.at)
+        )
+    return xs
+
+
+# ── faults ──────────────────────────────────────────────────────────────────────────────────────
+def faulted(step: Step, event: AlgorithmFaulted) -> ExperimentState | None:
+    xs = heard(step, event)
+    if xs is None:
+        return None
+    payload = {"queue": event.queue.value, "line": event.line, "fault": event.fault.value, "message": event.message}
+    step.journal(xs, LineKind.ALGORITHM_FAULTED, payload)
+    match event.fault:
+        case AlgorithmFault.TEMPORARY:
+            _try_again(step, xs, event.queue, Why(reason=ExperimentReason.ALGORITHM_FAILED, message=event.message))
+        case AlgorithmFault.NOT_SUPPORTED | AlgorithmFault.RAISED:
+            where = f"{event.queue.value}, journal line {event.line}" if event.line else event.queue.value
+            reason = (
+                ExperimentReason.NOT_SUPPORTED
+                if event.fault is AlgorithmFault.NOT_SUPPORTED
+                else ExperimentReason.ALGORITHM_FAILED
+            )
+            message = f"{where}: {event.message}"
+            _halt(step, xs, Why(reason=reason, message=message, detail=event.traceback))
+    return xs
+
+
+def _halt(step: Step, xs: ExperimentState, why: Why) -> None:
+    """Nothing more is asked until a person has looked: pause, or fail where no resume could help."""
+    xs.worker.phase = WorkerPhase.HALTED
+    if xs.experiment.status is not ExperimentStatus.RUNNING:
+        return
+    if why.reason is ExperimentReason.NOT_SUPPORTED:
+        launching.begin_stop(step, xs, ExperimentStatus.FAILED, why)
+    else:
+        step.move_experiment(xs, ExperimentStatus.PAUSED, why)
+
+
+def _try_again(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
+    """A new worker gets the same lines; when that did not help several times, the experiment is paused."""
+    waiting = xs.queues[queue]
+    waiting.retries += 1
+    if waiting.retries > ALGORITHM_RETRIES:
+        message = f"{why.message} (tried {waiting.retries} times); fix the cause, then resume"
+        _halt(step, xs, Why(reason=why.reason, message=message, detail=why.detail))
+        stop_worker(step, xs)
+        waiting.retries = 0
+    else:
+        _replace_later(step, xs, why.message)
+
+
+# ── time ────────────────────────────────────────────────────────────────────────────────────────
+def time_passed(step: Step, xs: ExperimentState) -> None:
+    """Respawn what is due, replace what hangs, and ask the silent whether they live."""
+    worker = xs.worker
+    if worker.respawn_at is not None and worker.respawn_at <= step.at and xs.wants_worker:
+        start_worker(step, xs)
+        return
+    if not worker.takes_items:
+        return
+    if worker.phase is WorkerPhase.READY and step.at - worker.ready_at > WORKER_STEADY_S:
+        worker.deaths = 0
+    hanging = _hanging_queue(step, xs)
+    if hanging is None:
+        _ping(step, xs)
+        return
+    limit, line = xs.experiment.spec.algorithm_timeout_s, xs.queues[hanging].pending[0].line
+    message = f"the {hanging.value} did not answer journal line {line} within {limit:g} s"
+    _try_again(step, xs, hanging, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
+
+
+def _hanging_queue(step: Step, xs: ExperimentState) -> Queue | None:
+    if xs.worker.phase is not WorkerPhase.READY:
+        return None
+    limit = xs.experiment.spec.algorithm_timeout_s
+    late = (q for q, w in xs.queues.items() if w.head_since is not None and step.at - w.head_since > limit)
+    return next(late, None)
+
+
+def _ping(step: Step, xs: ExperimentState) -> None:
+    worker = xs.worker
+    if worker.pinged_at is not None and step.at - worker.pinged_at > PING_TIMEOUT_S:
+        _replace_later(step, xs, "did not answer a ping")
+    elif worker.pinged_at is None and step.at - worker.heard_at > PING_EVERY_S and worker.phase is WorkerPhase.READY:
+        worker.pinged_at = step.at
+        step.do(PingWorker(experiment_id=xs.id, generation=worker.generation))
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────
+def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
+    """Apply the answers in line order. One for a line that was answered before is ignored."""
+    xs = heard(step, event)
+    if xs is None:
+        return None
+    waiting = xs.queues[event.queue]
+    for answer in event.answers:
+        if not waiting.pending or answer.line < waiting.pending[0].line:
+            continue
+        if answer.line > waiting.pending[0].line:
+            _replace_later(step, xs, f"answered line {answer.line} before line {waiting.pending[0].line}")
+            break
+        item = waiting.pending.popleft()
+        waiting.head_since = step.at if waiting.pending else None
+        waiting.retries = 0
+        _move_cursor(step, xs, event.queue, answer.line)
+        _apply(step, xs, item, answer)
+    return xs
+
+
+def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> None:
+    match item, answer:
+        case SuggestionRequested(), Suggested():
+            step.add_trial(
+                xs,
+                Trial(
+                    experiment_id=xs.id,
+                    number=item.number,
+                    status=TrialStatus.WAITING,
+                    parameters=answer.parameters,
+                    reason=TrialReason.SUGGESTED,
+                    decided_line=item.line,
+                    created_at=step.at,
+                ),
+            )
+        case SuggestionRequested(), NoMoreSuggestions():
+            step.put_experiment(xs, exhausted=True)
+        case SuggestionRequested(), NoSuggestionYet():
+            xs.tuner_waits = True
+        case MetricsReported(), _:
+            _apply_judgement(step, xs, item, answer)
+        case _:
+            assert isinstance(answer, Taken)  # noqa: S101  # the worker's frames allow nothing else
+
+
+def _apply_judgement(step: Step, xs: ExperimentState, item: MetricsReported, answer: Answer) -> None:
+    trial = xs.trials.get(item.number)
+    if trial is None or trial.status.is_final:
+        return  # it ended while the assessor was thinking
+    given_up = trial.reason is TrialReason.STOPPED_BY_USER
+    if isinstance(answer, StopAdvised) and trial.stopped_at_line is None and not given_up:
+        why = endings.stop_judged_trial(step, xs, item, answer)
+        launching.stop_trial(step, xs, item.number, TrialStatus.EARLY_STOPPED, why)
+    else:
+        endings.finish_if_judged(step, xs, item.number)
+
+
+def _cursor(xs: ExperimentState, queue: Queue) -> int:
+    return xs.experiment.tuner_cursor if queue is Queue.TUNER else xs.experiment.assessor_cursor
+
+
+def _move_cursor(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
+    name = "tuner_cursor" if queue is Queue.TUNER else "assessor_cursor"
+    step.put_experiment(xs, **{name: line})

@@ -1,0 +1,102 @@
+"""What one step writes: collected while commands are handled, saved in one transaction.
+
+Rows that change several times in a step appear once, as they are at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trials.protocol import AttemptKey
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLine:
+    """``payload`` is plain JSON (NaN and infinities allowed). ``queues`` says which queues it was routed to."""
+
+    experiment_id: ExperimentId
+    line: int
+    at: float
+    kind: str
+    payload: dict[str, Any]
+    queues: tuple[Queue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One report. Identity: (experiment, number, attempt, sequence). ``line`` is its journal line.
+
+    ``first`` says that algorithms see its value of the objective (and then ``objective`` holds it).
+    """
+
+    experiment_id: ExperimentId
+    number: int
+    attempt: int
+    sequence: int
+    line: int
+    step: int | None  # None: a final metric
+    values: dict[str, float]
+    first: bool
+    objective: float | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsCut:
+    """Deterministic: reports of the trial accepted after (line, sequence) are not part of it."""
+
+    experiment_id: ExperimentId
+    number: int
+    line: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpaceRevision:
+    experiment_id: ExperimentId
+    line: int  # the journal line from which it holds
+    search_space: dict[str, Any]
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSnapshot:
+    experiment_id: ExperimentId
+    queue: Queue
+    line: int
+    state: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIdempotencyKey:
+    key: str
+    body_digest: str
+    experiment_id: ExperimentId
+    at: float
+
+
+@dataclass(slots=True)
+class Changes:
+    """Everything a step writes. Saved in the order of the fields; deletions last."""
+
+    experiments: dict[ExperimentId, Experiment] = field(default_factory=dict)
+    search_spaces: list[SearchSpaceRevision] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)  # digest → bytes; stored once
+    trials: dict[tuple[ExperimentId, int], Trial] = field(default_factory=dict)
+    attempts: dict[AttemptKey, Attempt] = field(default_factory=dict)
+    journal: list[JournalLine] = field(default_factory=list)
+    metrics: list[MetricRow] = field(default_factory=list)
+    metric_cuts: list[MetricsCut] = field(default_factory=list)  # applied after ``metrics`` are inserted
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    dropped_checkpoints: list[Checkpoint] = field(default_factory=list)  # and their blobs nobody else names
+    snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough
+    idempotency_keys: list[StoredIdempotencyKey] = field(default_factory=list)
+    deleted_experiments: list[ExperimentId] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)

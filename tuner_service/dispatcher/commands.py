@@ -1,0 +1,222 @@
+"""What the dispatcher is told: facts, in the past participle. ``at`` is seconds since the epoch, from clock.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trials.protocol import (
+    AttemptKey,
+    CheckpointRecord,
+    CooperationRecord,
+    ExitRecord,
+    MetricRecord,
+    ObservedAttempt,
+    ProcessRecord,
+)
+from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
+from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+
+
+# ── from people ─────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyKey:
+    """Stored in the transaction that carries the command out, so a repeated request finds its answer."""
+
+    key: str
+    body_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentCreated:
+    at: float
+    experiment_id: ExperimentId
+    spec: ExperimentSpec
+    code: bytes | None = None  # gzip tar whose SHA-256 is spec.trial.code_digest
+    idempotency: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPaused:
+    at: float
+    experiment_id: ExperimentId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRaise:
+    """New totals; None leaves a field as it is."""
+
+    trials: int | None = None
+    duration_s: float | None = None
+    parallel: int | None = None
+    failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentResumed:
+    """``code`` is a new code revision for the trials to come, with its digest."""
+
+    at: float
+    experiment_id: ExperimentId
+    budget: BudgetRaise = field(default_factory=BudgetRaise)
+    code: bytes | None = None
+    code_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentStopped:
+    at: float
+    experiment_id: ExperimentId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentDeleted:
+    at: float
+    experiment_id: ExperimentId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopped:
+    at: float
+    experiment_id: ExperimentId
+    number: int
+
+
+# ── from agents ─────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConnected:
+    at: float
+    agent_id: str
+    cpus: int
+    memory_bytes: int
+    attempts: tuple[ObservedAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDisconnected:
+    at: float
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    at: float
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    process: ProcessRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord:
+    """A spool line that could not be understood; it keeps its sequence."""
+
+    error: str
+
+
+Record = MetricRecord | CheckpointRecord | CooperationRecord | RejectedRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportsReceived:
+    """The records of spool lines ``first_sequence`` and on."""
+
+    at: float
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    first_sequence: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptExited:
+    at: float
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    exit: ExitRecord
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobReceived:
+    """Bytes whose SHA-256 was verified to be ``digest``."""
+
+    at: float
+    digest: str
+    data: bytes
+
+
+# ── from algorithm workers (dropped unless ``generation`` is the current one) ───────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReady:
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPonged:
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAnswered:
+    """Answers in line order."""
+
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+    queue: Queue
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmFaulted:
+    """The algorithm raised at ``line`` (0: while it was built or folded)."""
+
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+    queue: Queue
+    line: int
+    fault: AlgorithmFault
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotTaken:
+    """``state`` is JSON text that covers every line of the queue up to ``line``."""
+
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+    queue: Queue
+    line: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDied:
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+    detail: str
+
+
+# ── from the clock ──────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePassed:
+    at: float
+
+
+Command = (
+    ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
+    | AgentConnected | AgentDisconnected | AttemptStarted | ReportsReceived | AttemptExited | BlobReceived
+    | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
+    | TimePassed
+)  # fmt: skip
+WorkerEvent = WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied

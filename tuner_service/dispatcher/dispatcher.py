@@ -1,0 +1,178 @@
+"""The dispatcher: told facts, it answers with orders, and keeps what has to be written.
+
+    effects = dispatcher.handle(command)     # pure: no I/O, no clock, no randomness
+    changes = dispatcher.take_changes()      # saved in one transaction …
+                                             # … and only then are the effects performed
+
+An error of the domain (ConflictError, NotFoundError) leaves the state as it was. Any other exception is a bug: the
+caller drops the dispatcher and builds another from the rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import assert_never
+
+from tuner_service.dispatcher import agents, algorithms, experiments, schedule
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.effects import Effect
+from tuner_service.dispatcher.loaded import LoadedExperiment
+from tuner_service.dispatcher.state import DispatcherState, ExperimentState, WorkerState
+from tuner_service.dispatcher.step import Step
+
+
+class Dispatcher:
+    """One for all experiments of a service. Not thread-safe: the runner is its only caller."""
+
+    def __init__(self, *, lineage: str, incarnation: str, first_generation: int = 0) -> None:
+        """``lineage`` names the database; ``incarnation`` must be new for every dispatcher there ever is.
+
+        ``first_generation`` must lie above every worker generation an earlier dispatcher of this process started.
+        """
+        self.state = DispatcherState(lineage=lineage, incarnation=incarnation, first_generation=first_generation)
+        self._changes = Changes()
+
+    def restore(self, loaded: LoadedExperiment) -> None:
+        """Take one experiment back from its rows. Call before ``recover``."""
+        xs = ExperimentState(
+            experiment=loaded.experiment,
+            trials={t.number: t for t in loaded.trials},
+            attempts={a.key.number: a for a in loaded.attempts},
+            worker=WorkerState(generation=self.state.first_generation),
+        )
+        for number in xs.trials:
+            xs.seen_steps[number] = set(loaded.seen_steps.get(number, ()))
+        for checkpoint in loaded.checkpoints:
+            xs.checkpoints.setdefault(checkpoint.number, []).append(checkpoint)
+        for queue, items in loaded.unanswered.items():
+            xs.queues[queue].pending = deque(items)
+        self.state.experiments[xs.id] = xs
+
+    def recover(self, at: float) -> list[Effect]:
+        """What is owed after the rows were read: workers to start, and what follows. Agents settle on connecting.
+
+        Attempts launched by another lineage (this database is a copy) are not believed: their trials go on in new ones.
+        """
+        step = self._step(at)
+        for xs in step.all():
+            if xs.experiment.running_since is not None:
+                # The time the service was down is not running time.
+                step.put_experiment(xs, running_s=xs.experiment.running_s, running_since=at)
+            for attempt in list(xs.attempts.values()):
+                if attempt.lineage != self.state.lineage:
+                    agents.lose(step, xs, attempt)
+                elif attempt.last_heard_at:
+                    step.put_attempt(xs, attempt.key.number, last_heard_at=at)
+            if xs.wants_worker:
+                algorithms.start_worker(step, xs)
+            schedule.advance(step, xs)
+        return step.effects
+
+    def handle(self, command: c.Command) -> list[Effect]:
+        """Take one fact in; the orders that follow from it, in the order to perform them."""
+        step = self._step(command.at)
+        for xs in self._apply(step, command):
+            if xs.id in self.state.experiments:
+                schedule.advance(step, xs)
+        return step.effects
+
+    def take_changes(self) -> Changes:
+        """Everything to be written since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether time passing can matter: some experiment has not ended."""
+        return any(not xs.experiment.status.has_ended for xs in self.state.experiments.values())
+
+    def _step(self, at: float) -> Step:
+        return Step(state=self.state, changes=self._changes, at=at)
+
+    def _apply(self, step: Step, command: c.Command) -> list[ExperimentState]:
+        """The experiments that may have something to do now."""
+        match command:
+            case (
+                c.ExperimentCreated()
+                | c.ExperimentPaused()
+                | c.ExperimentResumed()
+                | c.ExperimentStopped()
+                | c.ExperimentDeleted()
+                | c.TrialStopped()
+            ):
+                return self._apply_request(step, command)
+            case c.AgentConnected():
+                return agents.connected(step, command)
+            case c.AgentDisconnected():
+                agents.disconnected(step, command)
+                return []
+            case c.AttemptStarted():
+                return _one(agents.started(step, command))
+            case c.ReportsReceived():
+                return _one(agents.reported(step, command))
+            case c.AttemptExited():
+                return _one(agents.exited(step, command))
+            case c.BlobReceived():
+                step.changes.blobs[command.digest] = command.data
+                return []
+            case c.TimePassed():
+                return self._apply_time(step)
+            case _:
+                return _one(self._apply_worker_event(step, command))
+
+    def _apply_request(
+        self,
+        step: Step,
+        command: c.ExperimentCreated
+        | c.ExperimentPaused
+        | c.ExperimentResumed
+        | c.ExperimentStopped
+        | c.ExperimentDeleted
+        | c.TrialStopped,
+    ) -> list[ExperimentState]:
+        match command:
+            case c.ExperimentCreated():
+                experiments.create(step, command)
+            case c.ExperimentPaused():
+                experiments.pause(step, command)
+            case c.ExperimentResumed():
+                experiments.resume(step, command)
+            case c.ExperimentStopped():
+                experiments.stop(step, command)
+            case c.ExperimentDeleted():
+                experiments.delete(step, command)
+                return []
+            case c.TrialStopped():
+                experiments.stop_trial(step, command)
+            case _:
+                assert_never(command)
+        return [step.find(command.experiment_id)]
+
+    def _apply_worker_event(self, step: Step, command: c.WorkerEvent) -> ExperimentState | None:
+        match command:
+            case c.WorkerReady():
+                return algorithms.ready(step, command)
+            case c.WorkerPonged():
+                return algorithms.ponged(step, command)
+            case c.QueueAnswered():
+                return algorithms.answered(step, command)
+            case c.AlgorithmFaulted():
+                return algorithms.faulted(step, command)
+            case c.SnapshotTaken():
+                return algorithms.snapshot_taken(step, command)
+            case c.WorkerDied():
+                return algorithms.died(step, command)
+            case _:
+                assert_never(command)
+
+    def _apply_time(self, step: Step) -> list[ExperimentState]:
+        busy = [xs for xs in step.all() if not xs.experiment.status.has_ended]
+        for xs in busy:
+            algorithms.time_passed(step, xs)
+            agents.time_passed(step, xs)
+        return busy
+
+
+def _one(xs: ExperimentState | None) -> list[ExperimentState]:
+    return [] if xs is None else [xs]

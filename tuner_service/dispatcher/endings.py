@@ -1,0 +1,201 @@
+"""How trials come to their end, and how their end is told.
+
+An attempt that ended may lead to a new attempt or to the end of its trial. In a deterministic experiment an end waits
+until every earlier report of the trial is assessed (a stop wins over whatever came after it), and ends are told in the
+order of trial numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trials.protocol import ExitRecord, to_plain
+from tuner_service.dispatcher import exits
+from tuner_service.dispatcher.changes import MetricsCut
+from tuner_service.dispatcher.items import MetricsReported, StopAdvised, TrialEnded
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.routing import LineKind
+from tuner_service.dispatcher.state import ExperimentState
+from tuner_service.dispatcher.step import Step, Why
+from tuner_service.domain.experiment import FinalFrom
+from tuner_service.domain.trial import PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
+
+# Where a trial that was asked to stop ends up, by why it was asked.
+STOP_TARGETS = {
+    TrialReason.STOPPED_BY_ASSESSOR: TrialStatus.EARLY_STOPPED,
+    TrialReason.STOPPED_BY_USER: TrialStatus.CANCELED,
+    TrialReason.EXPERIMENT_STOPPED: TrialStatus.PAUSED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    reason: TrialReason
+    message: str
+    fingerprint: str
+
+
+def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
+    """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial."""
+    trial = xs.trials[number]
+    meaning = exits.meaning(record)
+    if trial.status is TrialStatus.STOPPING and trial.reason is not TrialReason.HEARTBEAT_MISSED:
+        target = STOP_TARGETS[trial.reason]
+        if target is not TrialStatus.PAUSED:
+            end_trial(step, xs, number, target, Why(reason=trial.reason, message=trial.message))
+            return
+        if not isinstance(meaning, exits.Ended):
+            why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message=trial.message)
+            step.move_trial(xs, number, TrialStatus.PAUSED, why)
+            return
+    if trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
+        meaning = exits.Died(reason=TrialReason.HEARTBEAT_MISSED, message=trial.message, fingerprint="heartbeat")
+    match meaning:
+        case exits.Ended():
+            _ran_to_its_end(step, xs, number)
+        case exits.Died():
+            failure = _Failure(reason=meaning.reason, message=meaning.message, fingerprint=meaning.fingerprint)
+            _died(step, xs, number, failure)
+        case exits.Interrupted():
+            _interrupted(step, xs, number, meaning)
+
+
+def _ran_to_its_end(step: Step, xs: ExperimentState, number: int) -> None:
+    trial, spec = xs.trials[number], xs.experiment.spec
+    if _final_value(trial, spec.trial.final, spec.objective.metric) is not None:
+        _finish(step, xs, number, PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message=""))
+        return
+    seen = ", ".join(trial.metric_names) or "none"
+    message = (
+        f"exited with code 0 and reported no final {spec.objective.metric!r} (metrics seen: {seen}); call "
+        "report_final, or set trial.final to last or best"
+    )
+    _failed(
+        step, xs, number, _Failure(reason=TrialReason.NO_FINAL_METRIC, message=message, fingerprint="no final metric")
+    )
+
+
+def _died(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> None:
+    charged = xs.trials[number].charged + 1
+    step.put_trial(xs, number, charged=charged)
+    if charged < xs.experiment.spec.trial.max_attempts:
+        _go_on(step, xs, number, Why(reason=failure.reason, message=f"{failure.message}; tried again"))
+    else:
+        _failed(step, xs, number, failure)
+
+
+def _interrupted(step: Step, xs: ExperimentState, number: int, meaning: exits.Interrupted) -> None:
+    deaths = xs.trials[number].deaths_without_progress + 1
+    step.put_trial(xs, number, deaths_without_progress=deaths)
+    if deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:
+        _go_on(step, xs, number, Why(reason=meaning.reason, message=meaning.message))
+    else:
+        message = f"{meaning.message}, for the {deaths}th time without a new report"
+        _failed(step, xs, number, _Failure(reason=TrialReason.CRASH_LOOP, message=message, fingerprint="crash loop"))
+
+
+def _go_on(step: Step, xs: ExperimentState, number: int, why: Why) -> None:
+    """The same trial in a new attempt, as soon as there is room."""
+    step.move_trial(xs, number, TrialStatus.WAITING, why)
+
+
+def _failed(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> None:
+    experiment = xs.experiment
+    first = experiment.first_error or failure.fingerprint
+    ended = sum(n for status, n in experiment.counts.items() if TrialStatus(status).is_final)
+    alike = failure.fingerprint == first and experiment.same_errors == ended
+    step.put_experiment(xs, first_error=first, same_errors=experiment.same_errors + alike)
+    _finish(step, xs, number, PendingEnd(status=TrialStatus.FAILED, reason=failure.reason, message=failure.message))
+
+
+def _finish(step: Step, xs: ExperimentState, number: int, end: PendingEnd) -> None:
+    """End the trial now, or once its last report is assessed where the experiment is deterministic."""
+    step.put_trial(xs, number, pending_end=end)
+    finish_if_judged(step, xs, number)
+
+
+def finish_if_judged(step: Step, xs: ExperimentState, number: int) -> None:
+    trial = xs.trials.get(number)
+    if trial is None or trial.pending_end is None or trial.status.is_final:
+        return
+    spec = xs.experiment.spec
+    if spec.deterministic and spec.assessor is not None and trial.reports_line > xs.experiment.assessor_cursor:
+        return
+    end = trial.pending_end
+    end_trial(step, xs, number, end.status, Why(reason=end.reason, message=end.message))
+
+
+def stop_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, advice: StopAdvised) -> Why:
+    """Record where the assessor stopped the trial; deterministic: what came after that report is not part of it."""
+    why = Why(reason=TrialReason.STOPPED_BY_ASSESSOR, message=advice.message)
+    index = item.sequences.index(advice.sequence)
+    report = item.reports[index]
+    fields = {"stopped_at_line": item.line, "stopped_at_sequence": advice.sequence}
+    if xs.experiment.spec.deterministic:
+        values = item.values[index] if item.values else {xs.experiment.spec.objective.metric: report.value}
+        last = {"last_step": report.step, "last_value": report.value, "last_metrics": values, "final": {}}
+        step.put_trial(xs, item.number, **fields, **last)
+        step.changes.metric_cuts.append(
+            MetricsCut(experiment_id=xs.id, number=item.number, line=item.line, sequence=advice.sequence)
+        )
+    else:
+        step.put_trial(xs, item.number, **fields)
+    step.journal(xs, LineKind.STOP_ADVISED, {"number": item.number, "step": report.step, "message": advice.message})
+    return why
+
+
+def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus, why: Why) -> None:
+    """The trial ends, once and for all. Told at once, or in its turn where the experiment is deterministic."""
+    trial, spec = xs.trials[number], xs.experiment.spec
+    value: float | None = None
+    if status is TrialStatus.EARLY_STOPPED:
+        value = trial.last_value
+    elif status is TrialStatus.SUCCEEDED:
+        value = _final_value(trial, spec.trial.final, spec.objective.metric)
+    step.move_trial(xs, number, status, why, value=value, ended_at=step.at, pending_end=None)
+    if status is TrialStatus.SUCCEEDED:
+        _mind_best(step, xs, number, value)
+    if not spec.deterministic:
+        tell(step, xs, number)
+
+
+def _mind_best(step: Step, xs: ExperimentState, number: int, value: float | None) -> None:
+    if value is not None and xs.experiment.spec.objective.better(value, xs.experiment.best_value):
+        step.put_experiment(xs, best_number=number, best_value=value)
+
+
+def tell(step: Step, xs: ExperimentState, number: int) -> None:
+    """Put the end of the trial into the queues: exactly once in its life."""
+    trial = xs.trials[number]
+    outcome = TrialOutcome(
+        number=number,
+        status=trial.status,
+        parameters=trial.parameters,
+        value=trial.value,
+        step=trial.last_step,
+        source=trial.source,
+    )
+    line = step.journal(xs, LineKind.TRIAL_ENDED, {"outcome": to_plain(outcome)})
+    step.put_trial(xs, number, told_line=line)
+    experiment = xs.experiment
+    step.put_experiment(
+        xs,
+        told_number=max(experiment.told_number, number),
+        failures=experiment.failures + (trial.status is TrialStatus.FAILED),
+        spared=experiment.spared + (not trial.status.eats_budget),
+    )
+    step.enqueue(xs, LineKind.TRIAL_ENDED, TrialEnded(line=line, outcome=outcome))
+    xs.tuner_waits = False
+    step.let_go(xs, number)
+
+
+def _final_value(trial: Trial, source: FinalFrom, metric: str) -> float | None:
+    """The objective's final value; from the intermediate ones where the experiment says so."""
+    reported = trial.final.get(metric)
+    match source:
+        case FinalFrom.REPORTED:
+            return reported
+        case FinalFrom.LAST:
+            return trial.last_value if trial.last_value is not None else reported
+        case FinalFrom.BEST:
+            return trial.best_value if trial.best_value is not None else reported

@@ -1,0 +1,98 @@
+"""What an exit means: pure functions of the exit record."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+from dataclasses import dataclass
+
+from trials.protocol import ExitRecord
+from tuner_service.domain.trial import TrialReason
+
+# Signals that somebody else sends to end a process; the others a process brings on itself.
+OUTSIDE_SIGNALS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT})
+TRACEBACK_START = "Traceback (most recent call last)"
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", (?P<place>line \d+.*)$')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """It ran to its end: exit code 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Died:
+    """It failed by its own doing: the attempt is charged. ``fingerprint`` is equal for equal errors."""
+
+    reason: TrialReason
+    message: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """Ended from outside: the attempt is not charged, the trial goes on in a new one."""
+
+    reason: TrialReason
+    message: str
+
+
+Meaning = Ended | Died | Interrupted
+
+
+def meaning(record: ExitRecord) -> Meaning:
+    match record.cause:
+        case "exited" if record.code == 0:
+            return Ended()
+        case "exited":
+            return _died(TrialReason.EXIT_CODE, f"exit code {record.code}", record)
+        case "signaled" if record.signal in OUTSIDE_SIGNALS:
+            return Interrupted(
+                reason=TrialReason.PREEMPTED, message=f"ended by {signal_name(record.signal)} from outside"
+            )
+        case "signaled":
+            return _died(TrialReason.SIGNAL, f"ended by {signal_name(record.signal)}", record)
+        case "out_of_memory":
+            return _died(TrialReason.OUT_OF_MEMORY, "killed by the kernel: out of memory", record)
+        case "launch_failed":
+            return _died(TrialReason.LAUNCH_FAILED, "could not be started", record)
+        case "stopped":
+            return Interrupted(reason=TrialReason.PREEMPTED, message="stopped on its machine")
+        case cause:
+            return Interrupted(
+                reason=TrialReason.ATTEMPT_LOST, message=cause.replace("_", " ") + "; nobody saw how it ended"
+            )
+
+
+def signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _died(reason: TrialReason, what: str, record: ExitRecord) -> Died:
+    last = last_line(record.tail)
+    return Died(
+        reason=reason,
+        message=f"{what}: {last}" if last else what,
+        fingerprint=fingerprint(what, record.tail),
+    )
+
+
+def last_line(tail: str) -> str:
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def fingerprint(what: str, tail: str) -> str:
+    """Equal for failures with the same frames and the same type of error, whatever their folders and values."""
+    parts = [what]
+    start = tail.rfind(TRACEBACK_START)
+    if start >= 0:
+        lines = tail[start:].splitlines()
+        frames = [m for line in lines if (m := _FRAME.match(line))]
+        parts += [f"{m['file'].rsplit('/', 1)[-1]} {m['place']}" for m in frames]
+        parts.append(last_line(tail).split(":", 1)[0])
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,219 @@
+"""What people ask of experiments: create, pause, resume, stop, delete; and how an experiment comes to its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tuner_service.dispatcher import algorithms, launching
+from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
+from tuner_service.dispatcher.commands import (
+    BudgetRaise,
+    ExperimentCreated,
+    ExperimentDeleted,
+    ExperimentPaused,
+    ExperimentResumed,
+    ExperimentStopped,
+    TrialStopped,
+)
+from tuner_service.dispatcher.effects import RemoveExperimentFolders
+from tuner_service.dispatcher.routing import LineKind
+from tuner_service.dispatcher.state import ExperimentState, WorkerPhase
+from tuner_service.dispatcher.step import Step, Why
+from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.experiment import (
+    Budget,
+    Experiment,
+    ExperimentReason,
+    ExperimentStatus,
+)
+from tuner_service.domain.trial import TrialReason, TrialStatus
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────
+def create(step: Step, command: ExperimentCreated) -> None:
+    if command.experiment_id in step.state.experiments:
+        raise ConflictError(f"experiment {command.experiment_id!r} exists already; ids are never used twice")
+    spec = command.spec
+    xs = ExperimentState(
+        experiment=Experiment(id=command.experiment_id, spec=spec, status=ExperimentStatus.CREATED, created_at=step.at)
+    )
+    step.state.experiments[xs.id] = xs
+    step.put_experiment(xs, started_at=step.at)
+    if command.code is not None and spec.trial.code_digest is not None:
+        step.changes.blobs[spec.trial.code_digest] = command.code
+    if command.idempotency is not None:
+        step.changes.idempotency_keys.append(
+            StoredIdempotencyKey(
+                key=command.idempotency.key,
+                body_digest=command.idempotency.body_digest,
+                experiment_id=xs.id,
+                at=step.at,
+            )
+        )
+    step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED))
+    step.changes.search_spaces.append(
+        SearchSpaceRevision(
+            experiment_id=xs.id, line=xs.experiment.next_line - 1, search_space=spec.search_space, at=step.at
+        )
+    )
+    algorithms.start_worker(step, xs)
+
+
+def pause(step: Step, command: ExperimentPaused) -> None:
+    """No trial is asked for or launched any more; those running go on, and their reports are kept."""
+    xs = step.find(command.experiment_id)
+    if xs.experiment.status is not ExperimentStatus.RUNNING:
+        raise _wrong_state(xs, "paused")
+    why = Why(reason=ExperimentReason.REQUESTED, message="paused; running trials go on, no new ones start")
+    step.move_experiment(xs, ExperimentStatus.PAUSED, why)
+
+
+def resume(step: Step, command: ExperimentResumed) -> None:
+    """Go on where it was: paused trials from their checkpoints, the tuner from its history."""
+    xs = step.find(command.experiment_id)
+    before = xs.experiment
+    budget = _raised(before, command.budget)
+    if before.status is ExperimentStatus.STOPPING:
+        raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
+    if before.status is ExperimentStatus.COMPLETED:
+        _require_room(xs, budget)
+    if before.status is ExperimentStatus.RUNNING and budget == before.spec.budget and command.code_digest is None:
+        return
+    _change_spec(step, xs, budget, command)
+    if before.status is ExperimentStatus.RUNNING:
+        return
+    step.put_experiment(xs, failures=0, first_error="", same_errors=0, stop_to=None)
+    step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED, message="resumed"))
+    xs.tuner_waits = False
+    for trial in xs.trials_with(TrialStatus.PAUSED):
+        step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
+    if not xs.worker.takes_items:
+        xs.worker.deaths = 0
+        algorithms.start_worker(step, xs)
+
+
+def stop(step: Step, command: ExperimentStopped) -> None:
+    xs = step.find(command.experiment_id)
+    if xs.experiment.status is ExperimentStatus.STOPPED:
+        return
+    if xs.experiment.status.has_ended or xs.experiment.status is ExperimentStatus.STOPPING:
+        raise _wrong_state(xs, "stopped")
+    why = Why(reason=ExperimentReason.REQUESTED, message="stopped; `tuner resume` continues it")
+    launching.begin_stop(step, xs, ExperimentStatus.STOPPED, why)
+
+
+def delete(step: Step, command: ExperimentDeleted) -> None:
+    xs = step.find(command.experiment_id)
+    if not xs.experiment.status.has_ended:
+        raise _wrong_state(xs, "deleted")
+    del step.state.experiments[xs.id]
+    step.changes.experiments.pop(xs.id, None)
+    step.changes.deleted_experiments.append(xs.id)
+    step.do(RemoveExperimentFolders(experiment_id=xs.id))
+
+
+def stop_trial(step: Step, command: TrialStopped) -> None:
+    """A person gives one trial up. It has no outcome the tuner could learn a value from."""
+    xs = step.find(command.experiment_id)
+    trial = xs.trials.get(command.number)
+    if trial is None and command.number >= xs.experiment.next_number:
+        raise NotFoundError("trial", f"{xs.id}/{command.number}")
+    if trial is None or trial.status.is_final:
+        raise ConflictError(f"trial {xs.id}/{command.number} has ended already")
+    why = Why(reason=TrialReason.STOPPED_BY_USER, message="stopped by request")
+    step.journal(xs, LineKind.TRIAL_STOP_REQUESTED, {"number": trial.number})
+    launching.stop_trial(step, xs, trial.number, TrialStatus.CANCELED, why)
+
+
+# ── ends ────────────────────────────────────────────────────────────────────────────────────────
+def settle(step: Step, xs: ExperimentState) -> None:
+    """Bring a stopping experiment to its end once nothing of it runs, and let an idle worker go."""
+    if xs.experiment.status is ExperimentStatus.STOPPING:
+        unjudged = any(t.pending_end for t in xs.trials.values()) and xs.worker.phase is not WorkerPhase.HALTED
+        if not xs.attempts and not unjudged:
+            target = xs.experiment.stop_to
+            assert target is not None  # noqa: S101  # set by the only move that leads here
+            experiment = xs.experiment
+            why = Why(reason=experiment.reason, message=experiment.message, detail=experiment.detail)
+            step.move_experiment(xs, target, why, stop_to=None)
+    if xs.experiment.status.has_ended:
+        algorithms.stop_worker(step, xs)
+
+
+def complete(step: Step, xs: ExperimentState, why: Why) -> None:
+    step.move_experiment(xs, ExperimentStatus.COMPLETED, why)
+
+
+def has_budget(experiment: Experiment, budget: Budget | None = None) -> bool:
+    """Whether one more trial may be asked for: told failures and canceled trials used none."""
+    allowed = (budget or experiment.spec.budget).trials
+    used = experiment.next_number - 1 - experiment.spared
+    return allowed is None or used < allowed
+
+
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────
+def _raised(experiment: Experiment, wanted: BudgetRaise) -> Budget:
+    budget = experiment.spec.budget
+    fields: dict[str, Any] = {
+        name: value
+        for name in ("trials", "duration_s", "parallel", "failures")
+        if (value := getattr(wanted, name)) is not None
+    }
+    if experiment.spec.deterministic and ("parallel" in fields or "duration_s" in fields):
+        raise ConflictError(
+            f"experiment {experiment.id} is deterministic: its parallelism and duration are part of the result and "
+            "cannot change; raise only its trials, or start a new experiment"
+        )
+    return replace(budget, **fields)
+
+
+def _require_room(xs: ExperimentState, budget: Budget) -> None:
+    experiment = xs.experiment
+    interrupted = bool(xs.trials_with(TrialStatus.PAUSED))
+    if experiment.exhausted and not interrupted:
+        raise ConflictError(
+            f"experiment {experiment.id} has tried every point of its search space; start a new experiment "
+            "with a larger one"
+        )
+    out_of_time = budget.duration_s is not None and experiment.running_s >= budget.duration_s
+    if out_of_time or not (interrupted or has_budget(experiment, budget)):
+        spent = f"{budget.duration_s:g} s" if out_of_time else f"{budget.trials} trials"
+        option = "--duration" if out_of_time else "--trials"
+        raise ConflictError(
+            f"experiment {experiment.id} is completed: its budget of {spent} is used up; "
+            f"raise it with `tuner resume {experiment.id} {option} N`",
+            ("resume with a raised budget", "delete"),
+        )
+
+
+def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: ExperimentResumed) -> None:
+    spec = replace(xs.experiment.spec, budget=budget)
+    changed: dict[str, Any] = {}
+    if budget != xs.experiment.spec.budget:
+        changed["budget"] = {"trials": budget.trials, "parallel": budget.parallel, "duration_s": budget.duration_s}
+    if command.code_digest is not None:
+        if command.code is not None:
+            step.changes.blobs[command.code_digest] = command.code
+        spec = replace(spec, trial=replace(spec.trial, code_digest=command.code_digest))
+        changed["code_digest"] = command.code_digest
+    if changed:
+        step.put_experiment(xs, spec=spec)
+        step.journal(xs, LineKind.EXPERIMENT_CHANGED, changed)
+
+
+def _wrong_state(xs: ExperimentState, verb: str) -> ConflictError:
+    status, allowed = xs.experiment.status.value, _allowed_verbs(xs)
+    return ConflictError(f"experiment {xs.id} is {status} and cannot be {verb}; allowed: {', '.join(allowed)}", allowed)
+
+
+def _allowed_verbs(xs: ExperimentState) -> tuple[str, ...]:
+    match xs.experiment.status:
+        case ExperimentStatus.RUNNING | ExperimentStatus.CREATED:
+            return ("pause", "stop")
+        case ExperimentStatus.PAUSED:
+            return ("resume", "stop")
+        case ExperimentStatus.STOPPING:
+            return ("wait",)
+        case _:
+            return ("resume", "delete")

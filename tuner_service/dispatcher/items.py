@@ -1,0 +1,134 @@
+"""What stands in the two queues, and what comes back.
+
+An item is a journal line as an algorithm sees it. An answer names the line it answers; applying it and moving
+the cursor is one transaction, so each answer counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tuner_service.domain.trial import Parameters, Report, TrialOutcome
+
+
+class Queue(StrEnum):
+    TUNER = "tuner"
+    ASSESSOR = "assessor"
+
+
+# ── items ───────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestionRequested:
+    """Tuner: propose parameters for trial ``number``. Assessor (deterministic only): the trial is decided here.
+
+    ``recorded`` is set when a rebuilt worker is told what was answered: the tuner is not asked again.
+    """
+
+    line: int
+    number: int
+    recorded: Parameters | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsReported:
+    """Assessor: new intermediate values of the objective of one trial, in order, none seen before.
+
+    ``sequences`` are the spool sequences of ``reports``, one each; ``values`` all metrics of each report, which the
+    worker is not sent.
+    """
+
+    line: int
+    number: int
+    reports: tuple[Report, ...]
+    sequences: tuple[int, ...]
+    values: tuple[dict[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    """Both: how a trial ended. Told exactly once."""
+
+    line: int
+    outcome: TrialOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsImported:
+    """Tuner: results from elsewhere, as (parameters, value) outcomes without a trial number (0)."""
+
+    line: int
+    outcomes: tuple[TrialOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomTrialAdded:
+    """Tuner: trial ``number`` runs with parameters a person chose."""
+
+    line: int
+    number: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpaceUpdated:
+    """Tuner: from here on, propose inside this space."""
+
+    line: int
+    search_space: dict[str, Any]
+
+
+TunerItem = SuggestionRequested | TrialEnded | ResultsImported | CustomTrialAdded | SearchSpaceUpdated
+AssessorItem = SuggestionRequested | MetricsReported | TrialEnded
+QueueItem = TunerItem | MetricsReported
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested:
+    """The parameters for the trial that line ``line`` asked for."""
+
+    line: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSuggestionYet:
+    """Nothing to propose before another outcome is known."""
+
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoMoreSuggestions:
+    """The space is exhausted."""
+
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAdvised:
+    """The assessor stops the trial of line ``line`` at the report with ``sequence``; ``message`` says why."""
+
+    line: int
+    sequence: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The line was folded; nothing follows from it."""
+
+    line: int
+
+
+Answer = Suggested | NoSuggestionYet | NoMoreSuggestions | StopAdvised | Taken
+
+
+class AlgorithmFault(StrEnum):
+    """What the service does next is decided by this."""
+
+    NOT_SUPPORTED = "not_supported"  # the experiment fails
+    TEMPORARY = "temporary"  # asked again, bounded
+    RAISED = "raised"  # the experiment is paused, the traceback kept

@@ -1,0 +1,19 @@
+"""The dispatcher's bounds, and what happens at each."""
+
+QUEUE_WARNING_LENGTH = 20  # a longer queue is reported with its depth
+ASSESSOR_QUEUE_LIMIT = 1_000  # lines; beyond it reports are not taken and wait in their spools
+REFUSED_REPORTS_RETRY_S = 0.2
+DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two new reports has failed
+WORKER_DEATHS_LIMIT = 8  # in a row: the experiment is paused
+WORKER_STEADY_S = 5.0  # a worker that lived this long starts its count of deaths anew
+WORKER_BACKOFF_S = 0.05  # doubled by every death in a row
+WORKER_BACKOFF_LIMIT_S = 5.0
+ALGORITHM_RETRIES = 3  # of one line that hangs or is temporarily unable: then the experiment is paused
+PING_EVERY_S = 10.0  # of silence
+PING_TIMEOUT_S = 10.0  # without an answer the worker is replaced
+LAUNCH_REPEAT_S = 10.0  # a launch that was not confirmed is ordered again
+IDENTICAL_FAILURES_LEAST = 2  # the first max(parallel, this) trials failing alike pause the experiment
+MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
+DETAIL_LIMIT = 16_000  # characters of a traceback
+REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
+SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages

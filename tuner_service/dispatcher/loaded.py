@@ -1,0 +1,27 @@
+"""One experiment as its rows give it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.experiment import Experiment
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedExperiment:
+    """What the dispatcher needs of one experiment to go on.
+
+    ``trials``: those not final, and final ones whose end was not told yet. ``attempts``: the live ones.
+    ``unanswered``: per queue the items past its cursor, in line order.
+    ``seen_steps``: for each loaded trial the steps of the objective that algorithms saw.
+    ``checkpoints``: of the loaded trials that are not final, oldest first.
+    """
+
+    experiment: Experiment
+    trials: tuple[Trial, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    unanswered: dict[Queue, tuple[QueueItem, ...]] = field(default_factory=dict)
+    seen_steps: dict[int, frozenset[int]] = field(default_factory=dict)
+    checkpoints: tuple[Checkpoint, ...] = ()

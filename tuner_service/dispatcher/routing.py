@@ -1,0 +1,42 @@
+"""Which journal lines stand in which queue.
+
+Suggestions and outcomes go to the tuner; intermediate metrics to the assessor; the end of a trial to both. In a
+deterministic experiment the assessor is also told when a trial is decided, because a trial is judged by what had
+been shown at that line. Every other line is a record for people and stands in no queue.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.experiment import ExperimentSpec
+
+
+class LineKind(StrEnum):
+    SUGGESTION_REQUESTED = "suggestion_requested"
+    REPORTS = "reports"
+    TRIAL_ENDED = "trial_ended"
+    EXPERIMENT_MOVED = "experiment_moved"
+    EXPERIMENT_CHANGED = "experiment_changed"
+    STOP_ADVISED = "stop_advised"
+    TRIAL_STOP_REQUESTED = "trial_stop_requested"
+    ATTEMPT_LAUNCHED = "attempt_launched"
+    ATTEMPT_ENDED = "attempt_ended"
+    RECORD_REJECTED = "record_rejected"
+    ALGORITHM_FAULTED = "algorithm_faulted"
+    WORKER_REPLACED = "worker_replaced"
+
+
+def queues_for(kind: LineKind, spec: ExperimentSpec, *, judged: bool = True) -> tuple[Queue, ...]:
+    """The queues of a line; ``judged`` False for reports that hold nothing an algorithm has not seen."""
+    assessor = (Queue.ASSESSOR,) if spec.assessor is not None else ()
+    match kind:
+        case LineKind.SUGGESTION_REQUESTED:
+            return (Queue.TUNER, *(assessor if spec.deterministic else ()))
+        case LineKind.REPORTS:
+            return assessor if judged else ()
+        case LineKind.TRIAL_ENDED:
+            return (Queue.TUNER, *assessor)
+        case _:
+            return ()

@@ -1,0 +1,105 @@
+"""The dispatcher's memory: what of the rows it needs at hand, and nothing that the rows could not give back.
+
+Trials that have ended and whose end was told are let go; their counts stay in the experiment's row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
+from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
+
+
+class WorkerPhase(StrEnum):
+    ABSENT = "absent"
+    STARTING = "starting"
+    READY = "ready"
+    HALTED = "halted"  # an algorithm raised; replaced when the experiment is resumed
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerState:
+    generation: int = 0
+    phase: WorkerPhase = WorkerPhase.ABSENT
+    deaths: int = 0  # in a row
+    respawn_at: float | None = None
+    ready_at: float = 0.0
+    heard_at: float = 0.0
+    pinged_at: float | None = None
+
+    @property
+    def takes_items(self) -> bool:
+        return self.phase in {WorkerPhase.STARTING, WorkerPhase.READY}
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueState:
+    """``pending`` holds the items past the cursor, in line order."""
+
+    pending: deque[QueueItem] = field(default_factory=deque)
+    head_since: float | None = None  # since when the first of them waits for a worker that is up
+    retries: int = 0  # of the first of them
+
+
+@dataclass(slots=True, kw_only=True)
+class ExperimentState:
+    experiment: Experiment
+    trials: dict[int, Trial] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)  # the live one of a trial
+    launched_at: dict[int, float] = field(default_factory=dict)  # when a starting attempt was last ordered
+    checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
+    seen_steps: dict[int, set[int]] = field(default_factory=dict)
+    rejected_records: dict[int, int] = field(default_factory=dict)
+    queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
+    worker: WorkerState = field(default_factory=WorkerState)
+    tuner_waits: bool = False  # it had no suggestion; asked again after the next outcome
+
+    @property
+    def id(self) -> ExperimentId:
+        return self.experiment.id
+
+    @property
+    def suggestion_is_outstanding(self) -> bool:
+        return any(isinstance(item, SuggestionRequested) for item in self.queues[Queue.TUNER].pending)
+
+    def trials_with(self, *statuses: TrialStatus) -> list[Trial]:
+        """Those in memory, by number."""
+        return sorted((t for t in self.trials.values() if t.status in statuses), key=lambda t: t.number)
+
+    @property
+    def wants_worker(self) -> bool:
+        """Whether an algorithm worker should live: while something may still be asked or judged."""
+        match self.experiment.status:
+            case ExperimentStatus.RUNNING | ExperimentStatus.STOPPING:
+                return True
+            case ExperimentStatus.PAUSED:
+                return self.experiment.reason is ExperimentReason.REQUESTED
+            case _:
+                return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentState:
+    agent_id: str
+    cpus: int
+    memory_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class DispatcherState:
+    """``agents`` are those connected now. ``incarnation`` is new for every life of the service: it makes nonces new."""
+
+    lineage: str
+    incarnation: str
+    first_generation: int = 0
+    launches: int = 0
+    experiments: dict[ExperimentId, ExperimentState] = field(default_factory=dict)
+    agents: dict[str, AgentState] = field(default_factory=dict)
+
+    def next_nonce(self) -> str:
+        self.launches += 1
+        return f"{self.incarnation}-{self.launches}"

@@ -1,0 +1,62 @@
+"""The options that a registered algorithm takes, as data: checked by the service without importing the algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_service.domain.errors import Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmOption:
+    """``default`` also says the type: bool, int or float. Bounds are included."""
+
+    name: str
+    default: bool | float
+    meaning: str
+    low: float = -math.inf
+    high: float = math.inf
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with ``value``, or None."""
+        if isinstance(self.default, bool):
+            return None if isinstance(value, bool) else "must be true or false"
+        whole = isinstance(self.default, int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            return "must be an integer" if whole else "must be a number"
+        if not self.low <= value <= self.high:
+            return f"must lie between {self.low:g} and {self.high:g}, not {value}"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredAlgorithm:
+    """``home`` is "module:Class"; the module is imported only where the algorithm runs."""
+
+    name: str
+    home: str
+    meaning: str
+    options: tuple[AlgorithmOption, ...] = ()
+
+
+def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args: Any, *, kind: str) -> Sequence[Fault]:
+    """Every fault of ``{name: …, args: …}``; with none the algorithm can be built. ``kind`` is for messages."""
+    algorithm = registered.get(name)
+    if algorithm is None:
+        known = ", ".join(registered)
+        return [Fault(pointer="/name", message=f"there is no {kind} {name!r}; there are: {known}, or a class of yours")]
+    if not isinstance(args, dict):
+        return [Fault(pointer="/args", message="must be an object")]
+    options = {option.name: option for option in algorithm.options}
+    faults = []
+    for key, value in args.items():
+        if key not in options:
+            message = f"{name} has no option {key!r}; it has: {', '.join(options) or 'none'}"
+        else:
+            message = options[key].problem(value) or ""
+        if message:
+            faults.append(Fault(pointer=f"/args/{str(key).replace('~', '~0').replace('/', '~1')}", message=message))
+    return faults

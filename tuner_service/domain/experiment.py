@@ -1,0 +1,157 @@
+"""An experiment: what was asked for, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+ExperimentId = str
+
+
+class ExperimentStatus(StrEnum):
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def has_ended(self) -> bool:
+        return self in {ExperimentStatus.STOPPED, ExperimentStatus.COMPLETED, ExperimentStatus.FAILED}
+
+
+class ExperimentReason(StrEnum):
+    """Why an experiment has its status. The closed list; the sentence beside it says the particulars."""
+
+    NONE = "none"
+    REQUESTED = "requested"  # a person or program asked for it
+    BUDGET_REACHED = "budget_reached"
+    DURATION_REACHED = "duration_reached"
+    SPACE_EXHAUSTED = "space_exhausted"  # the tuner has nothing left to propose
+    ALGORITHM_FAILED = "algorithm_failed"  # the tuner or the assessor raised
+    ALGORITHM_HANGS = "algorithm_hangs"  # it did not answer within its limit, several times
+    WORKER_DIES = "worker_dies"  # the algorithm worker died again and again
+    NOT_SUPPORTED = "not_supported"  # the algorithm cannot search this space
+    TOO_MANY_FAILURES = "too_many_failures"
+    IDENTICAL_FAILURES = "identical_failures"  # the first trials all failed with the same error
+
+
+class Goal(StrEnum):
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+class FinalFrom(StrEnum):
+    """Where a trial's final metric comes from."""
+
+    REPORTED = "reported"
+    LAST = "last"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    metric: str
+    goal: Goal = Goal.MINIMIZE
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether ``value`` beats ``than``; NaN beats nothing, and everything but NaN beats None."""
+        if value != value:  # noqa: PLR0124  # NaN is the one value that differs from itself
+            return False
+        if than is None or than != than:  # noqa: PLR0124  # likewise
+            return True
+        return value > than if self.goal is Goal.MAXIMIZE else value < than
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSpec:
+    """A registered algorithm by ``name``, or a user's class as ``class_name`` ("package.module:Class")."""
+
+    name: str | None = None
+    class_name: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.name or self.class_name or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """``trials`` counts those that succeeded or were stopped early; failures have a bound of their own."""
+
+    trials: int | None = None
+    parallel: int = 1
+    duration_s: float | None = None
+    failures: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTemplate:
+    """How every trial of the experiment is run."""
+
+    command: tuple[str, ...]
+    code_digest: str | None = None
+    arguments_prefix: str | None = None
+    arguments_delimiter: str = "="
+    environment: dict[str, str] = field(default_factory=dict)
+    python: str | None = None
+    metrics_pattern: str | None = None
+    final: FinalFrom = FinalFrom.REPORTED
+    keep_last: int = 2
+    keep_best: int = 1
+    heartbeat_s: float | None = None
+    max_attempts: int = 1
+    stop_grace_s: float = 30.0
+    compat: str | None = None
+    cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSpec:
+    """What was asked for, resolved: every default filled in. Stored as it is, never reinterpreted."""
+
+    name: str
+    seed: int
+    objective: Objective
+    search_space: dict[str, Any]
+    tuner: AlgorithmSpec
+    budget: Budget
+    trial: TrialTemplate
+    assessor: AlgorithmSpec | None = None
+    deterministic: bool = False
+    algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One row of the experiments table. ``counts`` maps a trial status to how many trials have it."""
+
+    id: ExperimentId
+    spec: ExperimentSpec
+    status: ExperimentStatus
+    reason: ExperimentReason = ExperimentReason.NONE
+    message: str = ""
+    detail: str = ""  # a traceback, where there is one
+    stop_to: ExperimentStatus | None = None  # where "stopping" leads
+    created_at: float = 0.0  # seconds since the epoch, like every *_at
+    started_at: float | None = None
+    ended_at: float | None = None
+    running_s: float = 0.0  # time spent running, downtime and pauses left out, up to ``running_since``
+    running_since: float | None = None
+    next_line: int = 1
+    next_number: int = 1
+    tuner_cursor: int = 0  # journal line up to which the tuner has answered
+    assessor_cursor: int = 0
+    told_number: int = 0  # deterministic: the outcomes of trials 1..told_number were told
+    failures: int = 0  # told failed trials since it last started to run
+    spared: int = 0  # told trials that used none of the budget: failed and canceled ones
+    first_error: str = ""  # fingerprint of the first failure since it last started to run
+    same_errors: int = 0  # how many of the first trials failed with it
+    exhausted: bool = False
+    best_number: int | None = None
+    best_value: float | None = None
+    counts: dict[str, int] = field(default_factory=dict)

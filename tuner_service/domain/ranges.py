@@ -1,0 +1,276 @@
+"""What one parameter may be: a range of numbers, or a choice among options.
+
+Every range samples, counts its values, says whether a value belongs to it, and divides itself for a grid. The
+classes are frozen and hold plain JSON values only, so they can be compared, hashed and sent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+from typing import Any
+
+INTEGER_LIMIT = 2**53  # beyond, a float cannot tell neighbouring integers apart; such bounds are refused
+FLOAT_LIMIT = sys.float_info.max
+EXPONENT_LIMIT = 700.0  # exp() of more overflows; lognormal draws are cut there
+TOLERANCE = 1e-9  # relative; a value typed by hand (0.3) belongs to a stepped range that computes 0.30000000000000004
+
+
+def canonical(value: Any) -> Any:
+    """The same value for everything that means the same: 1.0 is 1 (JavaScript writes it so), True is not 1."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_LIMIT:
+        return int(value)
+    if isinstance(value, dict):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return value
+
+
+def value_key(value: Any) -> str:
+    """One text for equal JSON values, whatever the order of their keys."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"))
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number; an integer that no float can hold is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -FLOAT_LIMIT <= value <= FLOAT_LIMIT
+
+
+def _close(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=TOLERANCE, abs_tol=1e-12)
+
+
+def _evenly(low: float, high: float, *, index: int, points: int) -> float:
+    if index == 0 or points == 1:
+        return low
+    return high if index == points - 1 else low + (high - low) * index / (points - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatRange:
+    """Numbers from ``low`` to ``high``, both included; with ``step``, ``low + k * step`` only."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    @property
+    def size(self) -> float:
+        if self.low == self.high:
+            return 1
+        return math.inf if self.step is None else math.floor((self.high - self.low) / self.step + TOLERANCE) + 1
+
+    def value_at(self, index: int) -> float:
+        """The ``index``-th value of a stepped range."""
+        return self.low if self.step is None else min(self.low + index * self.step, self.high)
+
+    def sample(self, rng: random.Random) -> float:
+        if self.size != math.inf:
+            return self.value_at(rng.randrange(int(self.size)))
+        if not self.log:
+            return min(max(rng.uniform(self.low, self.high), self.low), self.high)
+        return min(max(math.exp(rng.uniform(math.log(self.low), math.log(self.high))), self.low), self.high)
+
+    def contains(self, value: Any) -> bool:
+        if not is_number(value) or not self.low <= value <= self.high:
+            return False
+        return self.step is None or _close(self.value_at(self.index_of(value)), value)
+
+    def index_of(self, value: float) -> int:
+        """The index of the value of a stepped range that is nearest to ``value``."""
+        return 0 if self.step is None else round((value - self.low) / self.step)
+
+    def grid_size(self, points: int) -> int:
+        return points if self.size == math.inf else int(self.size)
+
+    def grid_value(self, index: int, points: int) -> float:
+        if self.size != math.inf:
+            return self.value_at(index)
+        if not self.log or index in {0, points - 1}:
+            return _evenly(self.low, self.high, index=index, points=points)
+        return math.exp(_evenly(math.log(self.low), math.log(self.high), index=index, points=points))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntRange:
+    """Integers from ``low`` to ``high``, both included, ``step`` apart."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+
+    @property
+    def size(self) -> float:
+        return (self.high - self.low) // self.step + 1
+
+    def value_at(self, index: int) -> int:
+        return self.low + index * self.step
+
+    def sample(self, rng: random.Random) -> int:
+        if not self.log:
+            return self.value_at(rng.randrange(int(self.size)))
+        # Half a unit beyond both ends, so that the ends are as likely as their neighbours.
+        drawn = math.exp(rng.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5)))
+        return min(max(round(drawn), self.low), self.high)
+
+    def contains(self, value: Any) -> bool:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return self.low <= value <= self.high and (value - self.low) % self.step == 0
+
+    def grid_size(self, points: int) -> int:  # noqa: ARG002  # an integer is not continuous: all of its values
+        return int(self.size)
+
+    def grid_value(self, index: int, points: int) -> int:  # noqa: ARG002  # likewise
+        return self.value_at(index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedRange:
+    """NNI's quniform and qloguniform: ``clip(round(x / q) * q, low, high)`` for x uniform (in the logarithm)."""
+
+    low: float
+    high: float
+    q: float
+    log: bool = False
+
+    @property
+    def first(self) -> int:
+        return round(self.low / self.q)
+
+    @property
+    def size(self) -> float:
+        return round(self.high / self.q) - self.first + 1
+
+    def project(self, drawn: float) -> float:
+        return float(min(max(round(drawn / self.q) * self.q, self.low), self.high))
+
+    def value_at(self, index: int) -> float:
+        return float(min(max((self.first + index) * self.q, self.low), self.high))
+
+    def index_of(self, value: float) -> int:
+        return min(max(round(value / self.q) - self.first, 0), int(self.size) - 1)
+
+    def sample(self, rng: random.Random) -> float:
+        if self.log:
+            return self.project(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+        return self.project(rng.uniform(self.low, self.high))
+
+    def contains(self, value: Any) -> bool:
+        return is_number(value) and self.low <= value <= self.high and _close(self.project(value), value)
+
+    def grid_size(self, points: int) -> int:  # noqa: ARG002  # not continuous: all of its values
+        return int(self.size)
+
+    def grid_value(self, index: int, points: int) -> float:  # noqa: ARG002  # likewise
+        return self.value_at(index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalRange:
+    """NNI's normal, qnormal, lognormal and qlognormal: no bounds; a grid takes its quantiles."""
+
+    mu: float
+    sigma: float
+    log: bool = False
+    q: float | None = None
+
+    @property
+    def size(self) -> float:
+        return math.inf
+
+    def project(self, drawn: float) -> float:
+        """The value that a draw from the normal distribution stands for."""
+        value = math.exp(min(drawn, EXPONENT_LIMIT)) if self.log else drawn
+        return value if self.q is None else round(value / self.q) * self.q
+
+    def quantile(self, portion: float) -> float:
+        return self.project(NormalDist(self.mu, self.sigma).inv_cdf(portion))
+
+    def portion(self, value: float) -> float:
+        """The inverse of ``quantile`` where that has one: how much of the distribution lies below ``value``."""
+        drawn = value if not self.log else math.log(value) if value > 0 else -math.inf
+        return NormalDist(self.mu, self.sigma).cdf(drawn)
+
+    def sample(self, rng: random.Random) -> float:
+        return self.project(rng.normalvariate(self.mu, self.sigma))
+
+    def contains(self, value: Any) -> bool:
+        if not is_number(value) or (self.log and (value < 0 or (value == 0 and self.q is None))):
+            return False
+        return self.q is None or _close(round(value / self.q) * self.q, value)
+
+    def grid_size(self, points: int) -> int:
+        return len(_normal_grid(self, points))
+
+    def grid_value(self, index: int, points: int) -> float:
+        return _normal_grid(self, points)[index]
+
+
+@lru_cache(maxsize=1024)
+def _normal_grid(normal: NormalRange, points: int) -> tuple[float, ...]:
+    """Quantised neighbours fall together, so there may be fewer than ``points``."""
+    return tuple(sorted({normal.quantile((index + 0.5) / points) for index in range(points)}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """``path`` names it in the whole space: ``layer/conv/kernel`` is parameter kernel of option conv of layer."""
+
+    name: str
+    path: str
+    range: Range
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of a choice: a JSON value, or (``branch`` set) the ``_name`` of a nested space."""
+
+    value: Any
+    branch: tuple[Parameter, ...] | None = None
+
+    @cached_property
+    def key(self) -> str:
+        return value_key(self.value)
+
+    def __hash__(self) -> int:  # the value may be a list, which has no hash of its own
+        return hash(self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the options; ``ordered`` when their order means something."""
+
+    options: tuple[Option, ...]
+    ordered: bool = False
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        return {option.key: index for index, option in enumerate(self.options) if option.branch is None}
+
+    @cached_property
+    def _branches(self) -> dict[str, int]:
+        return {option.value: index for index, option in enumerate(self.options) if option.branch is not None}
+
+    def index_of(self, value: Any) -> int | None:
+        """Which option ``value`` is (of a nested one: the dict with its ``_name``), or None."""
+        if isinstance(value, dict):
+            name = value.get("_name")
+            return self._branches.get(name) if isinstance(name, str) else None
+        return self._indices.get(value_key(value))
+
+    def sample(self, rng: random.Random) -> int:
+        """The index of an option."""
+        return rng.randrange(len(self.options))
+
+
+NumericRange = FloatRange | IntRange | QuantizedRange | NormalRange
+Range = NumericRange | Choice

@@ -1,0 +1,297 @@
+"""Reading a search space as people write it; every fault is found, with its pointer, before anything is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.ranges import (
+    EXPONENT_LIMIT,
+    INTEGER_LIMIT,
+    Choice,
+    FloatRange,
+    IntRange,
+    NormalRange,
+    Option,
+    Parameter,
+    QuantizedRange,
+    Range,
+    is_number,
+)
+
+# ── limits: a larger space is refused, naming the limit ─────────────────────────────────────────
+PARAMETER_LIMIT = 1_000  # nested ones included
+OPTION_LIMIT = 100_000  # of all choices together
+NESTING_LIMIT = 10
+NAME_LIMIT = 256  # characters of one name
+FAULT_LIMIT = 100  # faults named; the rest would not help
+
+RESERVED_NAMES = frozenset({"_name", "_type", "_value"})
+NNI_VALUES = {
+    "choice": "the list of options",
+    "randint": "[lower, upper]",
+    "uniform": "[low, high]",
+    "quniform": "[low, high, q]",
+    "loguniform": "[low, high]",
+    "qloguniform": "[low, high, q]",
+    "normal": "[mu, sigma]",
+    "qnormal": "[mu, sigma, q]",
+    "lognormal": "[mu, sigma]",
+    "qlognormal": "[mu, sigma, q]",
+}
+LONG_KEYS = {
+    "float": ("low", "high", "log", "step"),
+    "int": ("low", "high", "log", "step"),
+    "categorical": ("choices",),
+    "ordinal": ("choices",),
+    "bool": (),
+    "const": ("value",),
+}
+
+
+def parse_parameters(data: Any) -> tuple[Parameter, ...]:
+    """The parameters that ``data`` describes; InputError with every fault."""
+    parser = _Parser()
+    parameters = parser.space(data, pointer="", path="")
+    if not parser.faults and not parameters:
+        parser.fault("", "a search space needs at least one parameter")
+    if parser.faults:
+        raise InputError(parser.faults)
+    return parameters
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) or "no others"
+
+
+class _Parser:
+    """Collects faults; what it returns is only meaningful where there were none."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self._parameters = 0
+        self._options = 0
+
+    def fault(self, pointer: str, message: str) -> None:
+        if len(self.faults) < FAULT_LIMIT:
+            self.faults.append(Fault(pointer=pointer, message=message))
+
+    # ── the space, its parameters ───────────────────────────────────────────────────────────────
+    def space(self, data: Any, *, pointer: str, path: str, nesting: int = 0) -> tuple[Parameter, ...]:
+        if not isinstance(data, dict):
+            self.fault(pointer, "must be an object that maps parameter names to what they may be")
+            return ()
+        if nesting > NESTING_LIMIT:
+            self.fault(pointer, f"nested more than {NESTING_LIMIT} levels deep")
+            return ()
+        self._parameters += len(data)
+        if self._parameters > PARAMETER_LIMIT:
+            self.fault(pointer, f"more than {PARAMETER_LIMIT} parameters")
+            return ()
+        parsed = []
+        for name, written in data.items():
+            range_ = self._named(name, written, pointer=pointer, path=path, nesting=nesting)
+            if range_ is not None:
+                parsed.append(Parameter(name=name, path=path + _escaped(name), range=range_))
+        return tuple(parsed)
+
+    def _named(self, name: Any, written: Any, *, pointer: str, path: str, nesting: int) -> Range | None:
+        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
+            self.fault(pointer, f"a parameter's name is a text of 1 to {NAME_LIMIT} characters")
+            return None
+        pointer = f"{pointer}/{_escaped(name)}"
+        if name in RESERVED_NAMES:
+            self.fault(pointer, f"{name} is no name for a parameter: it has a meaning of its own here")
+            return None
+        if not isinstance(written, dict) or ("_type" in written) == ("type" in written):
+            self.fault(
+                pointer, "must be {_type: …, _value: …}, or {type: …, …}; {type: const, value: …} for a constant"
+            )
+            return None
+        path = path + _escaped(name) + "/"
+        if "_type" in written:
+            return self._nni(written, pointer=pointer, path=path, nesting=nesting)
+        return self._long(written, pointer=pointer, path=path, nesting=nesting)
+
+    # ── NNI's form ──────────────────────────────────────────────────────────────────────────────
+    def _nni(self, written: dict[str, Any], *, pointer: str, path: str, nesting: int) -> Range | None:
+        kind = written["_type"]
+        if not isinstance(kind, str) or kind not in NNI_VALUES:
+            self.fault(f"{pointer}/_type", f"{kind!r} is not one of {_listed(NNI_VALUES)}")
+            return None
+        for key in written.keys() - {"_type", "_value"}:
+            self.fault(f"{pointer}/{_escaped(str(key))}", "unknown key; beside _type there is _value only")
+        value, where = written.get("_value"), f"{pointer}/_value"
+        if kind == "choice":
+            return self._choice(value, pointer=where, path=path, nesting=nesting)
+        expected = NNI_VALUES[kind]
+        if not isinstance(value, list) or len(value) != expected.count(",") + 1 or not all(map(is_number, value)):
+            self.fault(where, f"of {kind} must be {expected}, finite numbers")
+            return None
+        if kind == "randint":
+            return self._randint(value, where)
+        if "normal" in kind:
+            return self._normal(value, where, log="log" in kind)
+        return self._uniform(value, where, log="log" in kind)
+
+    def _randint(self, value: list[Any], where: str) -> Range | None:
+        if not all(float(number).is_integer() and abs(number) <= INTEGER_LIMIT for number in value):
+            self.fault(where, "of randint must be two integers (at most 2**53)")
+            return None
+        lower, upper = int(value[0]), int(value[1])
+        if lower >= upper:
+            self.fault(where, f"lower ({lower}) must be below upper ({upper}), which is excluded")
+            return None
+        return IntRange(low=lower, high=upper - 1)
+
+    def _uniform(self, value: list[Any], where: str, *, log: bool) -> Range | None:
+        low, high = float(value[0]), float(value[1])
+        if not self._bounds(low, high, where, log=log):
+            return None
+        if len(value) == 2:
+            return FloatRange(low=low, high=high, log=log)
+        q = float(value[2])
+        if not self._quantum(q, max(abs(low), abs(high)), f"{where}/2"):
+            return None
+        return QuantizedRange(low=low, high=high, q=q, log=log)
+
+    def _normal(self, value: list[Any], where: str, *, log: bool) -> Range | None:
+        mu, sigma = float(value[0]), float(value[1])
+        if sigma <= 0:
+            self.fault(f"{where}/1", f"sigma ({sigma:g}) must be above 0")
+            return None
+        reach = abs(mu) + 10 * sigma
+        if log and mu + 10 * sigma > EXPONENT_LIMIT:
+            self.fault(where, f"mu + 10 * sigma is above {EXPONENT_LIMIT:g}, so values would overflow")
+            return None
+        q = float(value[2]) if len(value) == 3 else None
+        if q is not None and not self._quantum(q, math.exp(mu + 10 * sigma) if log else reach, f"{where}/2"):
+            return None
+        return NormalRange(mu=mu, sigma=sigma, log=log, q=q)
+
+    def _bounds(self, low: float, high: float, where: str, *, log: bool) -> bool:
+        if low > high:
+            self.fault(where, f"low ({low:g}) is above high ({high:g})")
+        elif log and low <= 0:
+            self.fault(where, f"low ({low:g}) must be above 0 for a logarithmic range")
+        elif not math.isfinite(high - low):
+            self.fault(where, "the range is wider than a float can tell")
+        else:
+            return True
+        return False
+
+    def _quantum(self, q: float, reach: float, where: str) -> bool:
+        if q <= 0:
+            self.fault(where, f"must be above 0, not {q:g}")
+        elif not reach / q < INTEGER_LIMIT:
+            self.fault(where, f"{q:g} is too small for this range: more than 2**53 values")
+        else:
+            return True
+        return False
+
+    # ── choices ─────────────────────────────────────────────────────────────────────────────────
+    def _choice(self, value: Any, *, pointer: str, path: str, nesting: int, ordered: bool = False) -> Range | None:
+        if not isinstance(value, list) or not value:
+            self.fault(pointer, "must be a list of at least one option")
+            return None
+        self._options += len(value)
+        if self._options > OPTION_LIMIT:
+            self.fault(pointer, f"more than {OPTION_LIMIT} options in the whole space")
+            return None
+        options = []
+        seen: dict[tuple[bool, str], int] = {}
+        for index, written in enumerate(value):
+            where = f"{pointer}/{index}"
+            option = self._option(written, pointer=where, path=path, nesting=nesting)
+            if option is None:
+                continue
+            if ordered and option.branch is not None:
+                self.fault(where, "an ordinal parameter has plain values only")
+            first = seen.setdefault((option.branch is not None, option.key), index)
+            if first != index:
+                self.fault(where, f"is the same as option {first}")
+            options.append(option)
+        return Choice(options=tuple(options), ordered=ordered)
+
+    def _option(self, written: Any, *, pointer: str, path: str, nesting: int) -> Option | None:
+        if not isinstance(written, dict):
+            return Option(value=written) if self._plain(written, pointer) else None
+        name = written.get("_name")
+        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
+            self.fault(pointer, "an option that is an object is a nested space and needs a _name (a text)")
+            return None
+        inner = {key: item for key, item in written.items() if key != "_name"}
+        branch = self.space(inner, pointer=pointer, path=f"{path}{_escaped(name)}/", nesting=nesting + 1)
+        return Option(value=name, branch=branch)
+
+    def _plain(self, value: Any, pointer: str, depth: int = 0) -> bool:
+        if isinstance(value, list) and depth < NESTING_LIMIT:
+            fits = [self._plain(item, f"{pointer}/{i}", depth + 1) for i, item in enumerate(value)]  # every fault
+            return all(fits)
+        if value is None or isinstance(value, str | bool) or is_number(value):
+            return True
+        self.fault(pointer, "must be a text, a finite number, true, false, null or a list of these")
+        return False
+
+    # ── the long form ───────────────────────────────────────────────────────────────────────────
+    def _long(self, written: dict[str, Any], *, pointer: str, path: str, nesting: int) -> Range | None:
+        kind = written["type"]
+        if not isinstance(kind, str) or kind not in LONG_KEYS:
+            self.fault(f"{pointer}/type", f"{kind!r} is not one of {_listed(LONG_KEYS)}")
+            return None
+        known = LONG_KEYS[kind]
+        before = len(self.faults)
+        for key in written:
+            if key != "type" and key not in known:
+                self.fault(f"{pointer}/{_escaped(str(key))}", f"unknown key; {kind} has {_listed(known)} beside type")
+        for key in ("low", "high", "choices", "value"):
+            if key in known and key not in written:
+                self.fault(pointer, f"{kind} needs {key}")
+        if len(self.faults) > before:
+            return None
+        if kind in {"categorical", "ordinal"}:
+            return self._choice(
+                written["choices"],
+                pointer=f"{pointer}/choices",
+                path=path,
+                nesting=nesting,
+                ordered=kind == "ordinal",
+            )
+        if kind == "bool":
+            return Choice(options=(Option(value=False), Option(value=True)))
+        if kind == "const":
+            fits = self._plain(written["value"], f"{pointer}/value")
+            return Choice(options=(Option(value=written["value"]),)) if fits else None
+        return self._long_number(written, pointer, integer=kind == "int")
+
+    def _long_number(self, written: dict[str, Any], pointer: str, *, integer: bool) -> Range | None:
+        check: Callable[[Any], bool] = _is_integer if integer else is_number
+        what = "an integer of at most 2**53" if integer else "a finite number"
+        before = len(self.faults)
+        for key in ("low", "high", "step"):
+            if key in written and not check(written[key]) and not (key == "step" and written[key] is None):
+                self.fault(f"{pointer}/{key}", f"must be {what}")
+        log, step = written.get("log", False), written.get("step")
+        if not isinstance(log, bool):
+            self.fault(f"{pointer}/log", "must be true or false")
+        if len(self.faults) > before or not self._bounds(written["low"], written["high"], pointer, log=log):
+            return None
+        if step is not None and log and not (integer and step == 1):
+            self.fault(f"{pointer}/step", "a logarithmic range has no step")
+            return None
+        if step is not None and not self._quantum(float(step), written["high"] - written["low"], f"{pointer}/step"):
+            return None
+        if integer:
+            return IntRange(low=int(written["low"]), high=int(written["high"]), log=log, step=int(step or 1))
+        low, high = float(written["low"]), float(written["high"])
+        return FloatRange(low=low, high=high, log=log, step=None if step is None else float(step))
+
+
+def _is_integer(value: Any) -> bool:
+    return is_number(value) and float(value).is_integer() and abs(value) <= INTEGER_LIMIT

@@ -1,0 +1,109 @@
+"""The local executor: keeps one agent alive on this machine for the home folder.
+
+The agent is a session of its own and outlives the service. One that is alive already is only told where the service is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trials.protocol import WAKE_CONNECT, wake_socket_path
+
+WATCH_EVERY_S = 0.5
+RESPAWN_BACKOFF_S = 0.1  # doubled with every start in a row that did not last
+RESPAWN_BACKOFF_LIMIT_S = 10.0
+STEADY_AFTER_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class LocalExecutor:
+    home: Path
+    service_file: Path
+    _agent: subprocess.Popen[bytes] | None = None
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _backoff: float = 0.0
+
+    def start(self) -> None:
+        """See to it that an agent is there, now and for as long as the service lives. Returns at once."""
+        self._see_to_it()
+        self._thread = threading.Thread(target=self._watch, name="local-executor", daemon=True)
+        self._thread.start()
+
+    def announce(self) -> None:
+        """Tell the agent that the service listens; its address is in the service file."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wake:
+            wake.setblocking(False)
+            try:
+                wake.sendto(WAKE_CONNECT, str(wake_socket_path(self.home)))
+            except OSError:
+                logger.debug("no agent to wake yet; it finds the service by itself")
+
+    def close(self) -> None:
+        """Stop watching. The agent and its trials go on."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._agent is not None:
+            self._agent.poll()
+            self._agent.returncode = self._agent.returncode or 0  # not ours to wait for: it outlives this process
+
+    def _watch(self) -> None:
+        while not self._closing.wait(max(WATCH_EVERY_S, self._backoff)):
+            self._see_to_it()
+
+    def _see_to_it(self) -> None:
+        if self._agent is not None and self._agent.poll() is None:
+            self._backoff = 0.0
+            return
+        if agent_is_alive(self.home):
+            return
+        if self._agent is not None:
+            self._backoff = min(RESPAWN_BACKOFF_LIMIT_S, max(RESPAWN_BACKOFF_S, self._backoff * 2))
+            logger.warning("the agent ended and is started again", extra={"code": self._agent.returncode})
+        self._agent = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        folder = self.home / "agent"
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "trials.agent", "--home", str(self.home)]
+        with (folder / "agent.out").open("ab") as output:
+            return subprocess.Popen(
+                [*command, "--service-file", str(self.service_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+                start_new_session=True,
+                close_fds=True,
+            )
+
+
+def _environment() -> dict[str, str]:
+    """Without the service's secrets, and with this very package found wherever the agent is started."""
+    environment = {k: v for k, v in os.environ.items() if k != "TUNER_TOKEN"}
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return environment | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def agent_is_alive(home: Path) -> bool:
+    """Whether an agent of this home holds its lock."""
+    try:
+        with (home / "agent" / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

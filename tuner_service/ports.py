@@ -1,0 +1,112 @@
+"""What the core asks of the world: protocols that the edges implement and the contract suites test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner_service.dispatcher.changes import Changes, JournalLine, StoredIdempotencyKey, StoredSnapshot
+from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.loaded import LoadedExperiment as LoadedExperiment  # noqa: PLC0414  # part of the port Store
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch; never goes back while the process lives, whatever the system's clock does."""
+
+
+class Store(Protocol):
+    """The one writer's view of the database. Not thread-safe, but for ``history`` and ``snapshot``."""
+
+    @property
+    def lineage(self) -> str:
+        """Names this database in the whole world; a copied database gets one of its own."""
+
+    def load(self) -> tuple[LoadedExperiment, ...]:
+        """Every experiment, ended ones without trials, as of the last commit."""
+
+    def commit(self, changes: Changes) -> None:
+        """All of ``changes`` durably, or nothing and an exception. UnavailableError: try again later (disk full)."""
+
+    def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
+        """The items of ``queue`` on lines ``after`` < line ≤ ``upto``, in order; any thread.
+
+        Requests for suggestions carry what was recorded; those that were answered with nothing are left out.
+        Deterministic experiments: reports after a stop are left out.
+        """
+
+    def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
+        """The newest one; any thread."""
+
+    def close(self) -> None:
+        """Give the database back. Safe to repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialMetric:
+    """One stored report, as people see it."""
+
+    attempt: int
+    sequence: int
+    step: int | None
+    values: dict[str, float]
+    first: bool
+    at: float
+
+
+class Workers(Protocol):
+    """The algorithm workers: one process per experiment. Called by the runner only; never blocks for long."""
+
+    def start(self, order: StartWorker) -> None:
+        """Start this generation in place of any older one, which says nothing from here on."""
+
+    def deliver(self, order: Deliver) -> None:
+        """Queue one item for the generation it names; dropped when that one is gone."""
+
+    def ping(self, order: PingWorker) -> None: ...
+
+    def stop(self, experiment_id: ExperimentId) -> None:
+        """Kill the worker, if there is one. It says nothing from here on."""
+
+    def close(self) -> None:
+        """Stop all."""
+
+
+class Queries(Protocol):
+    """Reads for people; any thread; each answer is one consistent snapshot of committed rows."""
+
+    def experiments(self) -> Sequence[Experiment]:
+        """Newest first."""
+
+    def experiment(self, experiment_id: ExperimentId) -> Experiment | None: ...
+
+    def trials(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[Trial]:
+        """By number, those > ``after``."""
+
+    def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None: ...
+
+    def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
+        """By (number, attempt)."""
+
+    def metrics(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[TrialMetric]:
+        """By (attempt, sequence), those after the given pair."""
+
+    def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
+        """Newest first."""
+
+    def journal(self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000) -> Sequence[JournalLine]: ...
+
+    def idempotency_key(self, key: str) -> StoredIdempotencyKey | None: ...
+
+    def blob(self, digest: str) -> bytes | None: ...
+
+    def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
+        """The newest revision."""

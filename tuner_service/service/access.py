@@ -1,0 +1,81 @@
+"""Who may call: tokens, kept as hashes, and what each may do."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tuner_service.domain.errors import StorageError
+
+TOKEN_BYTES = 32
+TOKEN_FILE_MODE = 0o600
+
+
+class Role(StrEnum):
+    ADMIN = "admin"  # everything a person does
+    READ_ONLY = "read_only"  # reads of people
+    AGENT = "agent"  # the agents' channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Roles by the SHA-256 of a token; the tokens themselves are not kept."""
+
+    roles: Mapping[bytes, Role]
+
+    @classmethod
+    def of(cls, tokens: Mapping[str, Role]) -> Tokens:
+        return cls(roles={_hash(token): role for token, role in tokens.items()})
+
+    def role_of(self, token: str) -> Role | None:
+        """Takes the same time whether and where ``token`` differs from a known one."""
+        hashed = _hash(token)
+        found = None
+        for known, role in self.roles.items():
+            if hmac.compare_digest(known, hashed):
+                found = role
+        return found
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def read_or_make_token(file: Path) -> str:
+    """The token in ``file``; made at first, readable by its owner only. Two services starting at once agree."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _make(file)
+        if file.stat().st_mode & 0o077:
+            file.chmod(TOKEN_FILE_MODE)
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise StorageError(f"the token file {file} cannot be used: {exc.strerror}; make its folder writable") from exc
+    if not token:
+        raise StorageError(f"the token file {file} is empty; remove it, and the next start makes a new token")
+    return token
+
+
+def _make(file: Path) -> None:
+    if file.exists():
+        return
+    # Written aside and linked: a reader never sees half a token, and of two makers the first wins.
+    draft = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, TOKEN_FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(draft, file)
+        except FileExistsError:
+            return
+    finally:
+        draft.unlink()

@@ -1,0 +1,91 @@
+"""The agents connected now: what is sent to them, and what they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from trials.protocol import AttemptKey, Hello, LogChunk, ReadLog, ToAgent
+from tuner_service.domain.errors import UnavailableError
+
+LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
+
+
+@dataclass(kw_only=True, eq=False)
+class Channel:
+    """One connection. ``send`` and ``close`` may be called from any thread and return at once."""
+
+    hello: Hello
+    send: Callable[[ToAgent], None]
+    close: Callable[[], None]
+    requests: dict[str, asyncio.Future[LogChunk]] = field(default_factory=dict)
+
+
+class AgentHub:
+    """Who is connected. A second channel of the same agent replaces the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channels: dict[str, Channel] = {}
+        self._request_ids = itertools.count(1)
+
+    def add(self, channel: Channel) -> None:
+        with self._lock:
+            older = self._channels.get(channel.hello.agent_id)
+            self._channels[channel.hello.agent_id] = channel
+        if older is not None:
+            older.close()
+
+    def remove(self, channel: Channel) -> bool:
+        """Whether it was the agent's current one; a channel that was replaced says nothing about its agent."""
+        with self._lock:
+            if self._channels.get(channel.hello.agent_id) is not channel:
+                return False
+            del self._channels[channel.hello.agent_id]
+            return True
+
+    def send(self, agent_id: str, message: ToAgent) -> None:
+        """Dropped when the agent is away: it is owed still, and settled when the agent connects."""
+        with self._lock:
+            channel = self._channels.get(agent_id)
+        if channel is not None:
+            channel.send(message)
+
+    def send_to_all(self, message: ToAgent) -> None:
+        for agent in self.agents():
+            self.send(agent.agent_id, message)
+
+    def close_all(self) -> None:
+        """Every agent connects again and says hello."""
+        with self._lock:
+            channels = list(self._channels.values())
+            self._channels.clear()
+        for channel in channels:
+            channel.close()
+
+    def agents(self) -> Sequence[Hello]:
+        with self._lock:
+            return [channel.hello for channel in self._channels.values()]
+
+    async def read_log(  # noqa: PLR0913  # the fields of one ReadLog message
+        self, agent_id: str, key: AttemptKey, *, nonce: str, stream: str, offset: int, limit: int
+    ) -> LogChunk:
+        """Part of a log of an attempt, from the agent that ran it. UnavailableError when that one is away."""
+        with self._lock:
+            channel = self._channels.get(agent_id)
+        if channel is None:
+            raise UnavailableError(f"agent {agent_id!r}, which has the log, is not connected; try again later")
+        request_id = str(next(self._request_ids))
+        answer: asyncio.Future[LogChunk] = asyncio.get_running_loop().create_future()
+        channel.requests[request_id] = answer
+        request = ReadLog(request_id=request_id, key=key, nonce=nonce, stream=stream, offset=offset, limit=limit)
+        try:
+            channel.send(request)
+            return await asyncio.wait_for(answer, LOG_TIMEOUT_S)
+        except TimeoutError:
+            raise UnavailableError(f"agent {agent_id!r} did not send the log within {LOG_TIMEOUT_S:g} s") from None
+        finally:
+            del channel.requests[request_id]

@@ -1,0 +1,92 @@
+"""The code of an experiment, as one archive known by the digest of its bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tuner_service.domain.errors import Fault, InputError, LimitExceededError
+
+MAX_CODE_BYTES = 16 << 20  # of all files together, uncompressed; beyond: LimitExceededError
+MAX_CODE_FILES = 10_000  # likewise
+MAX_PATH_LENGTH = 1_000
+COMPRESSION_LEVEL = 6
+FILE_MODES = (0o644, 0o755)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFile:
+    """``path`` is relative, with forward slashes. ``executable`` is all that is kept of its mode."""
+
+    path: str
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeArchive:
+    """A gzip tar; ``digest`` is the SHA-256 of ``data`` in hex."""
+
+    digest: str
+    data: bytes
+
+
+def pack_code(files: Sequence[CodeFile]) -> CodeArchive:
+    """The same files always give the same bytes, whatever their order. InputError names every path that is wrong."""
+    if len(files) > MAX_CODE_FILES:
+        raise LimitExceededError(f"the code has {len(files)} files; at most {MAX_CODE_FILES} are taken")
+    total = sum(len(file.content) for file in files)
+    if total > MAX_CODE_BYTES:
+        raise LimitExceededError(
+            f"the code has {total / (1 << 20):.1f} MiB; at most {MAX_CODE_BYTES >> 20} MiB are taken: "
+            "leave out data and results with a .tunerignore file"
+        )
+    _check_paths(files)
+    raw = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0, compresslevel=COMPRESSION_LEVEL) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for file in sorted(files, key=lambda f: f.path):
+            entry = tarfile.TarInfo(file.path)
+            entry.size = len(file.content)
+            entry.mode = FILE_MODES[file.executable]
+            archive.addfile(entry, io.BytesIO(file.content))
+    data = raw.getvalue()
+    return CodeArchive(digest=hashlib.sha256(data).hexdigest(), data=data)
+
+
+def _check_paths(files: Sequence[CodeFile]) -> None:
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    folders: set[str] = set()
+    for index, file in enumerate(files):
+        message = path_fault(file.path) or ("is given twice" if file.path in seen else None)
+        if message:
+            faults.append(Fault(pointer=f"/files/{index}/path", message=f"{file.path!r} {message}"))
+            continue
+        seen.add(file.path)
+        folders.update(str(parent) for parent in PurePosixPath(file.path).parents)
+    faults += [
+        Fault(pointer=f"/files/{index}/path", message=f"{file.path!r} is a file here and a folder elsewhere")
+        for index, file in enumerate(files)
+        if file.path in folders
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def path_fault(path: str) -> str | None:
+    """What is wrong with ``path`` as a place inside the working directory; None if nothing."""
+    if not path or len(path) > MAX_PATH_LENGTH:
+        return f"is not 1 to {MAX_PATH_LENGTH} characters long"
+    if "\0" in path or "\\" in path or not path.isprintable():
+        return "has characters that a path may not have"
+    if path.startswith("/") or str(PurePosixPath(path)) != path or ".." in PurePosixPath(path).parts or path == ".":
+        return "is not a plain relative path (no leading slash, no . or .., no doubled slash)"
+    return None

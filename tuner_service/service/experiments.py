@@ -1,0 +1,308 @@
+"""What the API asks of the service: one coroutine for each thing a person may do or see.
+
+Commands go to the runner and return when they are on disk; reads go to the queries, in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, LogChunk
+from tuner_service.config import Settings
+from tuner_service.dispatcher.commands import (
+    BudgetRaise,
+    Command,
+    ExperimentCreated,
+    ExperimentDeleted,
+    ExperimentPaused,
+    ExperimentResumed,
+    ExperimentStopped,
+    IdempotencyKey,
+    TrialStopped,
+)
+from tuner_service.domain.errors import (
+    ConflictError,
+    Fault,
+    IdempotencyConflictError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
+from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.ports import Clock, Queries
+from tuner_service.service.access import Tokens
+from tuner_service.service.code import CodeArchive
+from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
+
+ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
+ID_LENGTH = 6
+ID_DRAWS = 20  # of ids that are taken already, before giving up
+WAIT_POLL_S = 0.1  # between two looks of a request that waits
+TRIAL_PAGE = 1_000  # rows read at a time
+
+
+class Commands(Protocol):
+    """The runner, as the API uses it."""
+
+    def submit(self, command: Command) -> Future[None]:
+        """Resolves when ``command`` is on disk, or with the domain error that refused it."""
+
+    def readiness(self) -> dict[str, str]:
+        """Part → "ok" or the trouble."""
+
+
+class Agents(Protocol):
+    """The agents connected now, as the API uses them."""
+
+    async def read_log(  # noqa: PLR0913  # the fields of one ReadLog message
+        self, agent_id: str, key: AttemptKey, *, nonce: str, stream: str, offset: int, limit: int
+    ) -> LogChunk:
+        """UnavailableError when the agent is away."""
+
+    def agents(self) -> Sequence[Any]: ...
+
+
+def new_experiment_id() -> ExperimentId:
+    return "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """``code`` is the archive sent along, None when there is none or the service has it already."""
+
+    spec: ExperimentSpec
+    code: CodeArchive | None = None
+    idempotency: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """``data`` from ``offset`` up to ``end`` of a log that has ``size`` bytes now; ``ended``: it grows no more."""
+
+    data: str
+    offset: int
+    end: int
+    size: int
+    attempt: int
+    ended: bool
+
+
+@dataclass(kw_only=True)
+class Experiments:
+    """One for the process; its coroutines run on one event loop."""
+
+    runner: Commands
+    queries: Queries
+    clock: Clock
+    hub: Agents
+    new_id: Callable[[], ExperimentId] = new_experiment_id
+    _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    # ── commands ────────────────────────────────────────────────────────────────────────────────
+    async def create(self, creation: Creation) -> tuple[ExperimentId, bool]:
+        """The id, and whether this very request was carried out before.
+
+        IdempotencyConflictError when its key was used with another body.
+        """
+        key = creation.idempotency
+        if key is None:
+            return await self._create(creation), False
+        # Two requests with one key at once: the second looks only after the first is on disk.
+        async with self._creating:
+            stored = await asyncio.to_thread(self.queries.idempotency_key, key.key)
+            if stored is None:
+                return await self._create(creation), False
+        if stored.body_digest != key.body_digest:
+            raise IdempotencyConflictError(key.key)
+        return stored.experiment_id, True
+
+    async def _create(self, creation: Creation) -> ExperimentId:
+        digest = creation.spec.trial.code_digest
+        if digest is not None and creation.code is None:
+            await self._require_code(digest)
+        experiment_id = await asyncio.to_thread(self._unused_id)
+        await self._submit(
+            ExperimentCreated(
+                at=self.clock.now(),
+                experiment_id=experiment_id,
+                spec=creation.spec,
+                code=creation.code.data if creation.code else None,
+                idempotency=creation.idempotency,
+            )
+        )
+        return experiment_id
+
+    async def pause(self, experiment_id: ExperimentId) -> None:
+        await self._submit(ExperimentPaused(at=self.clock.now(), experiment_id=experiment_id))
+
+    async def resume(
+        self,
+        experiment_id: ExperimentId,
+        budget: BudgetRaise,
+        *,
+        code: CodeArchive | None = None,
+        code_digest: str | None = None,
+    ) -> None:
+        """``code_digest`` alone names code that the service has already."""
+        if code_digest is not None and code is None:
+            await self._require_code(code_digest)
+        await self._submit(
+            ExperimentResumed(
+                at=self.clock.now(),
+                experiment_id=experiment_id,
+                budget=budget,
+                code=code.data if code else None,
+                code_digest=code.digest if code else code_digest,
+            )
+        )
+
+    async def stop(self, experiment_id: ExperimentId) -> None:
+        await self._submit(ExperimentStopped(at=self.clock.now(), experiment_id=experiment_id))
+
+    async def delete(self, experiment_id: ExperimentId) -> None:
+        await self._submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
+
+    async def stop_trial(self, experiment_id: ExperimentId, number: int) -> None:
+        await self._submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
+
+    async def _submit(self, command: Command) -> None:
+        # Shielded: a client that goes away does not take back what it asked for.
+        await asyncio.shield(asyncio.wrap_future(self.runner.submit(command)))
+
+    def _unused_id(self) -> ExperimentId:
+        for _ in range(ID_DRAWS):
+            experiment_id = self.new_id()
+            if self.queries.experiment(experiment_id) is None:
+                return experiment_id
+        raise UnavailableError(f"no unused experiment id in {ID_DRAWS} draws; delete experiments, or try again")
+
+    async def _require_code(self, digest: str) -> None:
+        if await asyncio.to_thread(self.queries.blob, digest) is None:
+            message = f"the service has no code sha256:{digest}; send its files"
+            raise InputError([Fault(pointer="/trial/code", message=message)])
+
+    # ── experiments ─────────────────────────────────────────────────────────────────────────────
+    def list_views(self, experiments: Sequence[Experiment]) -> list[View]:
+        now = self.clock.now()
+        return [experiment_view(e, now=now, best=self._best(e)) for e in experiments]
+
+    def detail_view(self, experiment_id: ExperimentId) -> View:
+        experiment = self.find(experiment_id)
+        live = [a for a in self.queries.attempts(experiment_id) if not a.status.is_final]
+        return experiment_detail_view(
+            experiment,
+            now=self.clock.now(),
+            best=self._best(experiment),
+            running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
+            search_space=self.queries.search_space(experiment_id),
+        )
+
+    def find(self, experiment_id: ExperimentId) -> Experiment:
+        experiment = self.queries.experiment(experiment_id)
+        if experiment is None:
+            raise NotFoundError("experiment", experiment_id)
+        return experiment
+
+    def _best(self, experiment: Experiment) -> Trial | None:
+        if experiment.best_number is None:
+            return None
+        return self.queries.trial(experiment.id, experiment.best_number)
+
+    async def wait_until_ended(self, experiment_id: ExperimentId, *, timeout_s: float) -> None:
+        """Returns when it has ended, or after ``timeout_s``, whichever comes first."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not (await asyncio.to_thread(self.find, experiment_id)).status.has_ended:
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(WAIT_POLL_S, left))
+
+    # ── trials ──────────────────────────────────────────────────────────────────────────────────
+    def trial_views(self, trials: Sequence[Trial]) -> list[View]:
+        now = self.clock.now()
+        return [trial_view(trial, now=now) for trial in trials]
+
+    def trial_detail_view(self, experiment_id: ExperimentId, number: int) -> View:
+        experiment, trial = self.find(experiment_id), self.find_trial(experiment_id, number)
+        attempts = self.queries.attempts(experiment_id, number)
+        return trial_detail_view(trial, now=self.clock.now(), attempts=attempts, spec=experiment.spec)
+
+    def find_trial(self, experiment_id: ExperimentId, number: int) -> Trial:
+        trial = self.queries.trial(experiment_id, number)
+        if trial is None:
+            self.find(experiment_id)
+            raise NotFoundError("trial", f"{experiment_id}/{number}")
+        return trial
+
+    async def wait_until_trial_ended(self, experiment_id: ExperimentId, number: int, *, timeout_s: float) -> None:
+        """Like ``wait_until_ended``, for one trial."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not (await asyncio.to_thread(self.find_trial, experiment_id, number)).status.is_final:
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(WAIT_POLL_S, left))
+
+    def find_checkpoint(self, experiment_id: ExperimentId, number: int, digest: str) -> tuple[Checkpoint, bytes]:
+        """One whose bytes the database holds. ConflictError for one that lies in the checkpoint folder."""
+        self.find_trial(experiment_id, number)
+        for checkpoint in self.queries.checkpoints(experiment_id, number):
+            if checkpoint.digest == digest:
+                if not checkpoint.inline:
+                    raise ConflictError(
+                        f"checkpoint {checkpoint.name} has {checkpoint.size} bytes and lies in the checkpoint folder; "
+                        "only those kept in the database are sent"
+                    )
+                data = self.queries.blob(digest)
+                if data is not None:
+                    return checkpoint, data
+        raise NotFoundError("checkpoint", f"{experiment_id}/{number} sha256:{digest}")
+
+    # ── logs ────────────────────────────────────────────────────────────────────────────────────
+    async def read_log(self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES) -> LogPart:
+        """One range of a log, from the agent that ran the attempt; a negative offset counts from the end."""
+        chunk = await self.hub.read_log(
+            attempt.agent_id, attempt.key, nonce=attempt.nonce, stream=stream, offset=offset, limit=limit
+        )
+        if chunk.error is not None:
+            raise NotFoundError("log", f"{attempt.key} {stream}", chunk.error)
+        return LogPart(
+            data=chunk.data,
+            offset=chunk.end - len(chunk.data.encode()) if offset < 0 else offset,
+            end=chunk.end,
+            size=chunk.size,
+            attempt=attempt.key.attempt,
+            ended=attempt.status.is_final,
+        )
+
+    def find_attempt(self, experiment_id: ExperimentId, number: int, attempt: int | None) -> Attempt:
+        """The newest one when ``attempt`` is None."""
+        trial = self.find_trial(experiment_id, number)
+        attempts = self.queries.attempts(experiment_id, number)
+        chosen = [a for a in attempts if attempt is None or a.key.attempt == attempt]
+        if not chosen:
+            hint = f"trial {experiment_id}/{number} is {trial.status.value} and has {len(attempts)} attempts"
+            raise NotFoundError("attempt", f"{experiment_id}/{number}/{attempt or 'newest'}", hint)
+        return chosen[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Everything the API is made of. ``version`` is the package's."""
+
+    experiments: Experiments
+    queries: Queries
+    runner: Commands
+    hub: Agents
+    config: Settings
+    tokens: Tokens
+    version: str
+    pid: int

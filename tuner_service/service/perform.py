@@ -1,0 +1,75 @@
+"""Effects done: each order becomes one message, or one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from trials.protocol import (
+    PROTOCOL_VERSION,
+    Acknowledge,
+    Busy,
+    DeleteCheckpoint,
+    Forget,
+    Launch,
+    RemoveExperiment,
+    Stop,
+    Welcome,
+)
+from tuner_service.dispatcher import effects as e
+from tuner_service.ports import Workers
+from tuner_service.service.cluster import AgentHub
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performer:
+    hub: AgentHub
+    workers: Workers
+    lineage: str
+
+    def perform(self, effect: e.Effect) -> None:
+        """Carry ``effect`` out. Repeating one that was carried out is harmless."""
+        match effect:
+            case e.StartWorker():
+                self.workers.start(effect)
+            case e.Deliver():
+                self.workers.deliver(effect)
+            case e.PingWorker():
+                self.workers.ping(effect)
+            case e.StopWorker():
+                self.workers.stop(effect.experiment_id)
+            case e.RemoveExperimentFolders():
+                self.hub.send_to_all(RemoveExperiment(experiment_id=effect.experiment_id))
+            case _:
+                self._tell_agent(effect)
+
+    def _tell_agent(
+        self,
+        effect: e.WelcomeAgent
+        | e.LaunchAttempt
+        | e.StopAttempt
+        | e.AcknowledgeReports
+        | e.RefuseReports
+        | e.ForgetAttempt
+        | e.DeleteCheckpointFile,
+    ) -> None:
+        match effect:
+            case e.WelcomeAgent():
+                welcome = Welcome(version=PROTOCOL_VERSION, lineage=self.lineage, acknowledged=effect.acknowledged)
+                self.hub.send(effect.agent_id, welcome)
+            case e.LaunchAttempt():
+                launch = Launch(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
+                self.hub.send(effect.agent_id, launch)
+            case e.StopAttempt():
+                stop = Stop(key=effect.key, nonce=effect.nonce, grace_s=effect.grace_s, reason=effect.reason)
+                self.hub.send(effect.agent_id, stop)
+            case e.AcknowledgeReports():
+                self.hub.send(effect.agent_id, Acknowledge(nonce=effect.nonce, sequence=effect.sequence))
+            case e.RefuseReports():
+                self.hub.send(effect.agent_id, Busy(nonce=effect.nonce, retry_after_s=effect.retry_after_s))
+            case e.ForgetAttempt():
+                self.hub.send(effect.agent_id, Forget(nonce=effect.nonce))
+            case e.DeleteCheckpointFile():
+                self.hub.send(effect.agent_id, DeleteCheckpoint(nonce=effect.nonce, name=effect.name))
+            case _:
+                assert_never(effect)

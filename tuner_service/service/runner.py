@@ -1,0 +1,181 @@
+"""The runner: one thread that takes commands, lets the dispatcher decide, saves, and only then acts.
+
+    step:  batch = drain the inbox (bounded)
+           effects = handle(command) for each
+           one transaction holds everything that changed
+           the senders are answered: an answer means it is on disk
+           the effects are performed; each may be repeated
+
+A transaction that fails drops the memory: the senders are told, and the dispatcher is built anew from the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from tuner_service.dispatcher.commands import Command, TimePassed
+from tuner_service.dispatcher.dispatcher import Dispatcher
+from tuner_service.dispatcher.effects import Effect
+from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
+from tuner_service.ports import Clock, Store
+
+INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
+BATCH_LIMIT = 2_000  # commands in one transaction
+TICK_S = 0.25  # how often time passes for the dispatcher while some experiment has not ended
+RECOVERY_PAUSE_S = 1.0  # between two attempts to use a database that refuses writes
+GENERATIONS_PER_DISPATCHER = 1_000_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """``perform`` carries out one effect; ``forget_agents`` drops every channel, so that agents say hello again."""
+
+    store: Store
+    clock: Clock
+    incarnation: str
+    perform: Callable[[Effect], None]
+    forget_agents: Callable[[], None]
+    _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
+        default_factory=lambda: queue.Queue(maxsize=INBOX_LIMIT)
+    )
+    _dispatcher: Dispatcher | None = None
+    _dispatchers: int = 0
+    _trouble: str = ""
+    _thread: threading.Thread | None = None
+    _closing: threading.Event = field(default_factory=threading.Event)
+
+    # ── from other threads ──────────────────────────────────────────────────────────────────────
+    def start(self) -> None:
+        """Read the rows and perform what is owed, then take commands. StorageError if the rows cannot be read."""
+        self._rebuild()
+        self._thread = threading.Thread(target=self._run, name="runner", daemon=True)
+        self._thread.start()
+
+    def submit(self, command: Command) -> Future[None]:
+        """Resolves when ``command`` is on disk, or with the error that refused it. Any thread; never blocks."""
+        future: Future[None] = Future()
+        try:
+            if self._closing.is_set():
+                raise UnavailableError("the service is shutting down; try again when it is up")
+            self._inbox.put_nowait((command, future))
+        except queue.Full:
+            future.set_exception(UnavailableError(f"{INBOX_LIMIT} commands are waiting already; try again later"))
+        except UnavailableError as exc:
+            future.set_exception(exc)
+        return future
+
+    def readiness(self) -> dict[str, str]:
+        alive = self._thread is not None and self._thread.is_alive()
+        return {"dispatcher": "ok" if alive else "not running", "database": self._trouble or "ok"}
+
+    def close(self) -> None:
+        """Finish the step at hand and stop. Commands still waiting are refused."""
+        self._closing.set()
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+        while not self._inbox.empty():
+            self._refuse([self._inbox.get_nowait()], UnavailableError("the service is shutting down"))
+
+    # ── the thread ──────────────────────────────────────────────────────────────────────────────
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            batch = self._drain()
+            if self._dispatcher is None:
+                self._refuse(batch, UnavailableError(f"the database takes no writes: {self._trouble}"))
+                self._closing.wait(0 if self._try_to_recover() else RECOVERY_PAUSE_S)
+            else:
+                self._step(self._dispatcher, [entry for entry in batch if entry is not None])
+
+    def _drain(self) -> list[tuple[Command, Future[None]] | None]:
+        """Wait for a command, or for the next tick; then take what is there."""
+        dispatcher = self._dispatcher
+        busy = dispatcher is None or dispatcher.is_busy
+        try:
+            batch = [self._inbox.get(timeout=TICK_S if busy else None)]
+        except queue.Empty:
+            return []
+        while len(batch) < BATCH_LIMIT:
+            try:
+                batch.append(self._inbox.get_nowait())
+            except queue.Empty:
+                break
+        return batch
+
+    def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
+        accepted: list[Future[None]] = []
+        effects: list[Effect] = []
+        try:
+            for command, future in batch:
+                try:
+                    effects += dispatcher.handle(command)
+                    accepted.append(future)
+                except (ConflictError, InputError, NotFoundError) as exc:
+                    future.set_exception(exc)
+            effects += dispatcher.handle(TimePassed(at=self.clock.now()))
+            changes = dispatcher.take_changes()
+            if changes:
+                self.store.commit(changes)
+        except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
+            self._drop(exc, [future for _, future in batch if not future.done()])
+            return
+        for future in accepted:
+            future.set_result(None)
+        self._perform(effects)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            try:
+                self.perform(effect)
+            except Exception:  # an effect that fails is owed still, and found again on reconnect or restart
+                logger.exception("effect failed", extra={"effect": type(effect).__name__})
+
+    # ── when a step fails ───────────────────────────────────────────────────────────────────────
+    def _drop(self, exc: Exception, futures: list[Future[None]]) -> None:
+        foreseen = isinstance(exc, UnavailableError)
+        if foreseen:
+            logger.error("the database takes no writes", extra={"error": str(exc)})
+        else:
+            logger.error("a step failed; rebuilding from the rows", exc_info=exc)
+        self._dispatcher = None
+        self._trouble = str(exc)
+        error = exc if foreseen else UnavailableError(f"the service could not do this: {exc}; see its log")
+        for future in futures:
+            future.set_exception(error)
+
+    def _try_to_recover(self) -> bool:
+        try:
+            self._rebuild()
+        except Exception as exc:  # noqa: BLE001  # tried again after a pause; readiness says why
+            self._dispatcher = None
+            self._trouble = str(exc)
+            return False
+        self._trouble = ""
+        return True
+
+    def _rebuild(self) -> None:
+        self.forget_agents()
+        dispatcher = Dispatcher(
+            lineage=self.store.lineage,
+            incarnation=f"{self.incarnation}{self._dispatchers or ''}",
+            first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
+        )
+        self._dispatchers += 1
+        for loaded in self.store.load():
+            dispatcher.restore(loaded)
+        effects = dispatcher.recover(self.clock.now())
+        self.store.commit(dispatcher.take_changes())
+        self._dispatcher = dispatcher
+        self._perform(effects)
+
+    def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
+        for entry in batch:
+            if entry is not None:
+                entry[1].set_exception(error)

@@ -1,0 +1,287 @@
+"""The objects that REST and the command line show: pure functions from rows to plain JSON.
+
+Times are RFC 3339 in UTC, durations seconds, and NaN and the infinities the strings "NaN", "Infinity", "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tuner_service.dispatcher.changes import JournalLine
+from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
+from tuner_service.ports import TrialMetric
+
+View = dict[str, Any]
+DIGEST_PREFIX = "sha256:"
+
+
+def plain(value: Any) -> Any:
+    """``value`` as strict JSON holds it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def moment(at: float | None) -> str | None:
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def digest_view(digest: str) -> str:
+    return digest if digest.startswith(DIGEST_PREFIX) else DIGEST_PREFIX + digest
+
+
+# ── experiments ─────────────────────────────────────────────────────────────────────────────────
+def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -> View:
+    """An entry of the list; ``best`` is the trial ``best_number`` names."""
+    spec = experiment.spec
+    running_s = experiment.running_s
+    if experiment.running_since is not None:
+        running_s += max(0.0, now - experiment.running_since)
+    return {
+        "id": experiment.id,
+        "name": spec.name,
+        "status": experiment.status.value,
+        "reason": experiment.reason.value,
+        "message": experiment.message,
+        "objective": {"metric": spec.objective.metric, "goal": spec.objective.goal.value},
+        "budget": budget_view(spec),
+        "counts": dict(experiment.counts),
+        "best": _best_view(experiment, best),
+        "created_at": moment(experiment.created_at),
+        "started_at": moment(experiment.started_at),
+        "ended_at": moment(experiment.ended_at),
+        "running_s": round(running_s, 3),
+    }
+
+
+def experiment_detail_view(
+    experiment: Experiment,
+    *,
+    now: float,
+    best: Trial | None,
+    running: Sequence[tuple[Trial | None, Attempt]] = (),
+    search_space: Mapping[str, Any] | None = None,
+) -> View:
+    """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
+
+    ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision.
+    """
+    spec = spec_view(experiment.spec)
+    if search_space is not None:
+        spec["search_space"] = plain(search_space)
+    return {
+        **experiment_view(experiment, now=now, best=best),
+        "detail": experiment.detail,
+        "running": [_running_view(trial, attempt) for trial, attempt in running],
+        **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
+    }
+
+
+def _best_view(experiment: Experiment, best: Trial | None) -> View | None:
+    if experiment.best_number is None:
+        return None
+    return {
+        "number": experiment.best_number,
+        "value": plain(experiment.best_value),
+        "parameters": plain(best.parameters) if best else None,
+    }
+
+
+def _running_view(trial: Trial | None, attempt: Attempt) -> View:
+    return {
+        "number": attempt.key.number,
+        "attempt": attempt.key.attempt,
+        "status": attempt.status.value,
+        "agent": attempt.agent_id,
+        "pid": attempt.process.pid if attempt.process else None,
+        "step": trial.last_step if trial else None,
+        "value": plain(trial.last_value) if trial else None,
+    }
+
+
+def spec_view(spec: ExperimentSpec) -> View:
+    """The experiment file that ``spec`` came from, with every default filled in."""
+    return {
+        "name": spec.name,
+        "seed": spec.seed,
+        "objective": {"metric": spec.objective.metric, "goal": spec.objective.goal.value},
+        "search_space": plain(spec.search_space),
+        "tuner": _algorithm_view(spec.tuner),
+        "assessor": _algorithm_view(spec.assessor) if spec.assessor else None,
+        "budget": budget_view(spec),
+        "trial": _template_view(spec),
+        "deterministic": spec.deterministic,
+        "algorithm_timeout": spec.algorithm_timeout_s,
+    }
+
+
+def budget_view(spec: ExperimentSpec) -> View:
+    budget = spec.budget
+    return {
+        "trials": budget.trials,
+        "parallel": budget.parallel,
+        "duration": budget.duration_s,
+        "failures": budget.failures,
+    }
+
+
+def _algorithm_view(algorithm: AlgorithmSpec) -> View:
+    named: View = {"class": algorithm.class_name} if algorithm.class_name else {"name": algorithm.name}
+    return {**named, "args": plain(algorithm.args)}
+
+
+def _template_view(spec: ExperimentSpec) -> View:
+    template = spec.trial
+    arguments = None
+    if template.arguments_prefix is not None:
+        arguments = {"prefix": template.arguments_prefix, "delimiter": template.arguments_delimiter}
+    return {
+        "code": digest_view(template.code_digest) if template.code_digest else None,
+        "command": list(template.command),
+        "arguments": arguments,
+        "environment": dict(template.environment),
+        "python": template.python,
+        "metrics_pattern": template.metrics_pattern,
+        "final": template.final.value,
+        "keep": {"last": template.keep_last, "best": template.keep_best},
+        "resources": {"cpus": template.cpus},
+        "heartbeat": template.heartbeat_s,
+        "max_attempts": template.max_attempts,
+        "stop_grace": template.stop_grace_s,
+        "compat": template.compat,
+    }
+
+
+# ── trials ──────────────────────────────────────────────────────────────────────────────────────
+def trial_view(trial: Trial, *, now: float) -> View:
+    last = None
+    if trial.last_step is not None or trial.last_metrics:
+        last = {"step": trial.last_step, "metrics": plain(trial.last_metrics)}
+    return {
+        "number": trial.number,
+        "id": f"{trial.experiment_id}/{trial.number}",
+        "status": trial.status.value,
+        "reason": trial.reason.value,
+        "message": trial.message,
+        "parameters": plain(trial.parameters),
+        "source": trial.source,
+        "final": plain(trial.final),
+        "value": plain(trial.value),
+        "last": last,
+        "attempts": trial.attempts,
+        "retry_of": trial.retry_of,
+        "created_at": moment(trial.created_at),
+        "started_at": moment(trial.started_at),
+        "ended_at": moment(trial.ended_at),
+        "running_s": round(_trial_running_s(trial, now), 3),
+    }
+
+
+def _trial_running_s(trial: Trial, now: float) -> float:
+    if trial.status in {TrialStatus.RUNNING, TrialStatus.STOPPING} and trial.started_at and not trial.running_s:
+        return max(0.0, now - trial.started_at)
+    return trial.running_s
+
+
+def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], spec: ExperimentSpec) -> View:
+    """One trial: the entry of the list, each attempt, and the command line that runs it alone."""
+    return {
+        **trial_view(trial, now=now),
+        "attempt_details": [attempt_view(attempt) for attempt in attempts],
+        "command": command_line(trial, spec),
+    }
+
+
+def command_line(trial: Trial, spec: ExperimentSpec) -> list[str]:
+    """As the agent composes it: text as it is, everything else as JSON, nothing at all for a flag."""
+    template = spec.trial
+    words = list(template.command)
+    if template.arguments_prefix is None:
+        return words
+    for name, value in trial.parameters.items():
+        option = template.arguments_prefix + name
+        text = _argument_text(value)
+        if not text:
+            words.append(option)
+        elif template.arguments_delimiter == " ":
+            words += [option, text]
+        else:
+            words.append(f"{option}{template.arguments_delimiter}{text}")
+    return words
+
+
+def _argument_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def attempt_view(attempt: Attempt) -> View:
+    ended = attempt.exit
+    return {
+        "attempt": attempt.key.attempt,
+        "status": attempt.status.value,
+        "message": attempt.message,
+        "agent": attempt.agent_id,
+        "pid": attempt.process.pid if attempt.process else None,
+        "restored_step": attempt.restored_step,
+        "created_at": moment(attempt.created_at),
+        "started_at": moment(attempt.started_at),
+        "ended_at": moment(attempt.ended_at),
+        "exit": None
+        if ended is None
+        else {
+            "cause": ended.cause,
+            "code": ended.code,
+            "signal": ended.signal,
+            "stop_reason": ended.stop_reason,
+            "peak_memory_bytes": ended.peak_memory_bytes,
+            "tail": ended.tail,
+        },
+    }
+
+
+def metric_view(metric: TrialMetric) -> View:
+    """``step`` is null for a final metric; ``first`` says that algorithms saw it."""
+    return {
+        "attempt": metric.attempt,
+        "step": metric.step,
+        "values": plain(metric.values),
+        "sequence": metric.sequence,
+        "first": metric.first,
+        "at": moment(metric.at),
+    }
+
+
+def checkpoint_view(checkpoint: Checkpoint) -> View:
+    return {
+        "attempt": checkpoint.attempt,
+        "step": checkpoint.step,
+        "name": checkpoint.name,
+        "digest": digest_view(checkpoint.digest),
+        "size": checkpoint.size,
+        "inline": checkpoint.inline,
+        "value": plain(checkpoint.value),
+        "at": moment(checkpoint.at),
+    }
+
+
+def journal_view(line: JournalLine) -> View:
+    return {
+        "line": line.line,
+        "at": moment(line.at),
+        "kind": line.kind,
+        "queues": [queue.value for queue in line.queues],
+        "payload": plain(line.payload),
+    }

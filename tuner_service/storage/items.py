@@ -1,0 +1,58 @@
+"""Journal lines as queue items: the one place that knows what a routed line's payload holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trials.protocol import from_plain
+from tuner_service.dispatcher.changes import JournalLine
+from tuner_service.dispatcher.items import (
+    CustomTrialAdded,
+    MetricsReported,
+    QueueItem,
+    ResultsImported,
+    SearchSpaceUpdated,
+    SuggestionRequested,
+    TrialEnded,
+)
+from tuner_service.domain.errors import StorageError
+from tuner_service.domain.trial import Parameters, Report, TrialOutcome
+
+SeenReport = tuple[int, int, float]  # (sequence, step, value of the objective)
+
+
+def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[SeenReport]) -> QueueItem:
+    """What an algorithm sees of ``line``.
+
+    ``recorded``: what the trial this line asked for was given. ``seen``: the line's reports that algorithms
+    see, by sequence.
+    """
+    payload = line.payload
+    match line.kind:
+        case "suggestion_requested":  # {"number"}
+            return SuggestionRequested(line=line.line, number=payload["number"], recorded=recorded)
+        case "reports":  # {"number", "attempt", "first", "last"}: the spool sequences it holds
+            return MetricsReported(
+                line=line.line,
+                number=payload["number"],
+                reports=tuple(Report(step=step, value=value) for _, step, value in seen),
+                sequences=tuple(sequence for sequence, _, _ in seen),
+            )
+        case "trial_ended":  # {"outcome"}
+            return TrialEnded(line=line.line, outcome=_outcome(payload["outcome"]))
+        case "outcomes_imported":  # {"outcomes"}
+            return ResultsImported(line=line.line, outcomes=tuple(map(_outcome, payload["outcomes"])))
+        case "trial_added":  # {"number", "parameters"}
+            return CustomTrialAdded(line=line.line, number=payload["number"], parameters=payload["parameters"])
+        case "search_space_changed":  # {"search_space"}
+            return SearchSpaceUpdated(line=line.line, search_space=payload["search_space"])
+        case _:
+            raise StorageError(
+                f"line {line.line} of experiment {line.experiment_id} is routed to a queue and has the unknown kind "
+                f"{line.kind!r}; the database was written by a newer version: install that one"
+            )
+
+
+def _outcome(plain: object) -> TrialOutcome:
+    outcome: TrialOutcome = from_plain(TrialOutcome, plain, where="outcome")
+    return outcome

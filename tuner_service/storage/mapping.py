@@ -1,0 +1,204 @@
+"""Dataclasses as rows and back, field by field and exactly.
+
+A row is a dict of column values. What a column holds follows from the field's type: numbers and short names as they
+are, structured values as JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import Enum
+from functools import partial
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from trials.protocol import AttemptKey, from_plain, to_plain
+from tuner_service.dispatcher.changes import (
+    JournalLine,
+    MetricRow,
+    SearchSpaceRevision,
+    StoredIdempotencyKey,
+    StoredSnapshot,
+)
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.experiment import Experiment, ExperimentSpec
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.ports import TrialMetric
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+QUEUE_BITS = {Queue.TUNER: 1, Queue.ASSESSOR: 2}
+_QUEUES_OF_BITS = {
+    bits: tuple(queue for queue, bit in QUEUE_BITS.items() if bits & bit)
+    for bits in range(sum(QUEUE_BITS.values()) + 1)
+}
+# SQLite turns a bound NaN into NULL; this text it keeps as it is even in a column of numbers, and PostgreSQL reads it
+# as the number.
+_NAN = "NaN"
+_ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
+
+to_json = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that no text is refused by a database
+
+
+def float_in(value: float | None) -> float | str | None:
+    return _NAN if value != value else value  # noqa: PLR0124  # NaN is the one value that differs from itself
+
+
+def float_out(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def text_in(value: str) -> str:
+    """``value``, or an escaped form of one that holds NUL or half a character."""
+    if value.isprintable():  # neither of them is printable
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return _ESCAPED + to_json(value)
+    return _ESCAPED + to_json(value) if "\0" in value or value[0] == _ESCAPED else value
+
+
+def text_out(value: str) -> str:
+    return str(json.loads(value[1:])) if value[:1] == _ESCAPED else value
+
+
+class FieldMap(Generic[T]):
+    """How the fields of ``cls`` stand in the columns of their names; those in ``elsewhere`` have none."""
+
+    def __init__(self, cls: type[T], *, elsewhere: tuple[str, ...] = ()) -> None:
+        hints = get_type_hints(cls)
+        self._cls = cls
+        self._codecs = [(f.name, *_codec(hints[f.name])) for f in fields(cls) if f.name not in elsewhere]  # type: ignore[arg-type]  # only dataclasses are given
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name for name, _, _ in self._codecs)
+
+    def row(self, value: T, **extra: Any) -> Row:
+        row = {name: encode(getattr(value, name)) for name, encode, _ in self._codecs}
+        return row | extra
+
+    def value(self, row: Mapping[Any, Any], **extra: Any) -> T:
+        return self._cls(**{name: decode(row[name]) for name, _, decode in self._codecs}, **extra)
+
+
+_Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _codec(hint: Any) -> _Codec:
+    inner, optional = _without_none(hint)
+    if inner is float:
+        return float_in, float_out
+    if inner is str:
+        encode, decode = text_in, text_out
+    elif inner is bool:
+        encode, decode = _same, bool
+    elif inner is int:
+        encode, decode = _same, int
+    elif isinstance(inner, type) and issubclass(inner, Enum):
+        encode, decode = _member_value, inner
+    else:
+        encode, decode = _plain_json, partial(_from_json, inner)
+    return (_or_none(encode), _or_none(decode)) if optional else (encode, decode)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) in (Union, types.UnionType):
+        (inner,) = (a for a in get_args(hint) if a is not types.NoneType)
+        return inner, True
+    return hint, False
+
+
+def _or_none(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else function(value)
+
+
+def _member_value(value: Enum) -> Any:
+    return value.value
+
+
+def _plain_json(value: Any) -> str:
+    return to_json(to_plain(value))
+
+
+def _from_json(hint: Any, value: str) -> Any:
+    return from_plain(hint, json.loads(value), where="stored value")
+
+
+EXPERIMENTS = FieldMap(Experiment, elsewhere=("spec", "tuner_cursor", "assessor_cursor"))
+TRIALS = FieldMap(Trial)
+ATTEMPTS = FieldMap(Attempt, elsewhere=("key",))
+JOURNAL = FieldMap(JournalLine, elsewhere=("queues",))
+CHECKPOINTS = FieldMap(Checkpoint)
+SNAPSHOTS = FieldMap(StoredSnapshot)
+REVISIONS = FieldMap(SearchSpaceRevision)
+KEYS = FieldMap(StoredIdempotencyKey)
+
+METRIC_COLUMNS = (
+    "experiment_id", "number", "attempt", "sequence", "line", "step", "values", "first", "objective", "at",
+)  # fmt: skip
+
+
+def spec_in(spec: ExperimentSpec) -> str:
+    return _plain_json(spec)
+
+
+def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experiment:
+    """``cursors`` maps a queue to the line up to which it has answered."""
+    return EXPERIMENTS.value(
+        row,
+        spec=_from_json(ExperimentSpec, row["spec"]),
+        tuner_cursor=cursors.get(Queue.TUNER, 0),
+        assessor_cursor=cursors.get(Queue.ASSESSOR, 0),
+    )
+
+
+def cursors_in(experiment: Experiment) -> list[Row]:
+    lines = {Queue.TUNER: experiment.tuner_cursor, Queue.ASSESSOR: experiment.assessor_cursor}
+    return [{"experiment_id": experiment.id, "queue": queue.value, "line": line} for queue, line in lines.items()]
+
+
+def attempt_in(attempt: Attempt) -> Row:
+    key = attempt.key
+    return ATTEMPTS.row(attempt, experiment_id=key.experiment_id, number=key.number, attempt=key.attempt)
+
+
+def attempt_out(row: Mapping[Any, Any]) -> Attempt:
+    key = AttemptKey(experiment_id=row["experiment_id"], number=row["number"], attempt=row["attempt"])
+    return ATTEMPTS.value(row, key=key)
+
+
+def line_in(line: JournalLine) -> Row:
+    return JOURNAL.row(line, queues=sum(QUEUE_BITS[queue] for queue in set(line.queues)))
+
+
+def line_out(row: Mapping[Any, Any]) -> JournalLine:
+    return JOURNAL.value(row, queues=_QUEUES_OF_BITS[row["queues"]])
+
+
+def metric_in(metric: MetricRow) -> tuple[Any, ...]:
+    """In the order of METRIC_COLUMNS. Written out, because a step may hold thousands."""
+    objective = metric.objective
+    return (
+        metric.experiment_id, metric.number, metric.attempt, metric.sequence, metric.line, metric.step,
+        to_json(metric.values), metric.first, _NAN if objective != objective else objective, metric.at,  # noqa: PLR0124  # only NaN differs from itself
+    )  # fmt: skip
+
+
+def metric_out(row: Mapping[Any, Any]) -> TrialMetric:
+    return TrialMetric(
+        attempt=row["attempt"],
+        sequence=row["sequence"],
+        step=row["step"],
+        values=json.loads(row["values"]),
+        first=bool(row["first"]),
+        at=row["at"],
+    )

@@ -1,0 +1,207 @@
+"""Rows of one experiment as the core wants them; every function works inside the transaction it is handed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from sqlalchemy import Connection, Select, and_, select
+
+from tuner_service.dispatcher.changes import JournalLine
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.trial import (
+    FINAL_STATUSES,
+    Attempt,
+    AttemptStatus,
+    Checkpoint,
+    Parameters,
+    Trial,
+    TrialStatus,
+)
+from tuner_service.ports import LoadedExperiment
+from tuner_service.storage import mapping, tables
+from tuner_service.storage.items import SeenReport, item_of
+
+HISTORY_PAGE_LINES = 1_000  # most journal lines read at once
+HISTORY_PAGE_REPORTS = 50_000  # and most reports in them, but for a single line that holds more
+
+_UNFINISHED = [s.value for s in TrialStatus if s not in FINAL_STATUSES]
+_LIVE = [s.value for s in AttemptStatus if not s.is_final]
+
+
+def experiments(connection: Connection, query: Select[tuple[object, ...]]) -> list[Experiment]:
+    """Those that ``query``, a select of the experiments table, finds."""
+    rows = connection.execute(query).mappings().all()
+    found = select(tables.queue_cursors)
+    if len(rows) == 1:
+        found = found.where(tables.queue_cursors.c.experiment_id == rows[0]["id"])
+    cursors: dict[str, dict[str, int]] = defaultdict(dict)
+    for experiment_id, queue, line in connection.execute(found) if rows else ():
+        cursors[experiment_id][queue] = line
+    return [mapping.experiment_out(row, cursors[row["id"]]) for row in rows]
+
+
+def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
+    """Every experiment, oldest first. The work grows with what is unfinished, not with what is stored."""
+    e = tables.experiments
+    trials = _loaded_trials(connection)
+    attempts = _live_attempts(connection)
+    checkpoints = _checkpoints(connection)
+    seen = _seen_steps(connection, [t for found in trials.values() for t in found])
+    unanswered = {queue: _unanswered(connection, queue) for queue in Queue}
+    return tuple(
+        LoadedExperiment(
+            experiment=experiment,
+            trials=tuple(trials[experiment.id]),
+            attempts=tuple(attempts[experiment.id]),
+            unanswered={queue: unanswered[queue].get(experiment.id, ()) for queue in Queue},
+            seen_steps={t.number: seen[experiment.id, t.number] for t in trials[experiment.id]},
+            checkpoints=tuple(checkpoints[experiment.id]),
+        )
+        for experiment in experiments(connection, select(e).order_by(e.c.created_at, e.c.id))
+    )
+
+
+def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
+    """Two queries, because each has an index of its own and their union has none."""
+    t = tables.trials
+    found: dict[tuple[ExperimentId, int], Trial] = {}
+    for condition in (t.c.status.in_(_UNFINISHED), t.c.told_line.is_(None)):
+        for row in connection.execute(select(t).where(condition)).mappings():
+            found[row["experiment_id"], row["number"]] = mapping.TRIALS.value(row)
+    grouped: dict[ExperimentId, list[Trial]] = defaultdict(list)
+    for (experiment_id, _), trial in sorted(found.items()):
+        grouped[experiment_id].append(trial)
+    return grouped
+
+
+def _live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
+    a = tables.attempts
+    query = select(a).where(a.c.status.in_(_LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
+    grouped: dict[ExperimentId, list[Attempt]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        grouped[row["experiment_id"]].append(mapping.attempt_out(row))
+    return grouped
+
+
+def _checkpoints(connection: Connection) -> dict[ExperimentId, list[Checkpoint]]:
+    c, t = tables.checkpoints, tables.trials
+    query = (
+        select(c)
+        .join(t, and_(t.c.experiment_id == c.c.experiment_id, t.c.number == c.c.number))
+        .where(t.c.status.in_(_UNFINISHED))
+        .order_by(c.c.experiment_id, c.c.number, c.c.attempt, c.c.sequence)
+    )
+    grouped: dict[ExperimentId, list[Checkpoint]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        grouped[row["experiment_id"]].append(mapping.CHECKPOINTS.value(row))
+    return grouped
+
+
+def _seen_steps(connection: Connection, trials: Iterable[Trial]) -> dict[tuple[ExperimentId, int], frozenset[int]]:
+    m = tables.metrics
+    seen = {}
+    for trial in trials:
+        query = select(m.c.step).where(
+            m.c.experiment_id == trial.experiment_id, m.c.number == trial.number, m.c.first, m.c.step.is_not(None)
+        )
+        seen[trial.experiment_id, trial.number] = frozenset(connection.scalars(query))
+    return seen
+
+
+def _unanswered(connection: Connection, queue: Queue) -> dict[ExperimentId, tuple[QueueItem, ...]]:
+    c, j = tables.queue_cursors, tables.journal
+    query = (
+        select(j)
+        .join(c, and_(c.c.experiment_id == j.c.experiment_id, j.c.line > c.c.line))
+        .where(c.c.queue == queue.value, j.c.queues.in_(_routed_to(queue)))
+        .order_by(j.c.experiment_id, j.c.line)
+    )
+    lines: dict[ExperimentId, list[JournalLine]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        lines[row["experiment_id"]].append(mapping.line_out(row))
+    return {
+        experiment_id: tuple(item for item, _ in _items(connection, found)) for experiment_id, found in lines.items()
+    }
+
+
+def history_page(
+    connection: Connection, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int
+) -> tuple[list[QueueItem], int]:
+    """The next items and the line they reach, from which the following page goes on; ``upto`` when done."""
+    j = tables.journal
+    query = (
+        select(j)
+        .where(
+            j.c.experiment_id == experiment_id,
+            j.c.queues.in_(_routed_to(queue)),
+            j.c.line > after,
+            j.c.line <= upto,
+        )
+        .order_by(j.c.line)
+        .limit(HISTORY_PAGE_LINES)
+    )
+    lines = [mapping.line_out(row) for row in connection.execute(query).mappings()]
+    page = _within_bound(lines)
+    reached = upto if len(lines) < HISTORY_PAGE_LINES and len(page) == len(lines) else page[-1].line
+    return [item for item, has_content in _items(connection, page) if has_content], reached
+
+
+def _within_bound(lines: list[JournalLine]) -> list[JournalLine]:
+    reports = 0
+    for place, line in enumerate(lines):
+        if line.kind == "reports":
+            reports += line.payload["last"] - line.payload["first"] + 1
+        if reports > HISTORY_PAGE_REPORTS and place > 0:
+            return lines[:place]
+    return lines
+
+
+def _items(connection: Connection, lines: Sequence[JournalLine]) -> Iterator[tuple[QueueItem, bool]]:
+    """Each with whether it says something: False for requests answered with nothing and reports all cut away."""
+    recorded = _recorded(connection, [line for line in lines if line.kind == "suggestion_requested"])
+    seen = _seen_reports(connection, [line for line in lines if line.kind == "reports"])
+    for line in lines:
+        parameters, reports = recorded.get(line.line), seen.get(line.line, ())
+        has_content = {"suggestion_requested": parameters is not None, "reports": bool(reports)}.get(line.kind, True)
+        yield item_of(line, recorded=parameters, seen=reports), has_content
+
+
+def _recorded(connection: Connection, requests: Sequence[JournalLine]) -> dict[int, Parameters]:
+    if not requests:
+        return {}
+    t = tables.trials
+    query = select(t).where(
+        t.c.experiment_id == requests[0].experiment_id,
+        t.c.decided_line.between(requests[0].line, requests[-1].line),
+    )
+    found = (mapping.TRIALS.value(row) for row in connection.execute(query).mappings())
+    return {trial.decided_line: trial.parameters for trial in found}
+
+
+def _seen_reports(connection: Connection, reports: Sequence[JournalLine]) -> dict[int, list[SeenReport]]:
+    if not reports:
+        return {}
+    m = tables.metrics
+    query = (
+        select(m.c.line, m.c.sequence, m.c.step, m.c.objective)
+        .where(
+            m.c.experiment_id == reports[0].experiment_id,
+            m.c.line.between(reports[0].line, reports[-1].line),
+            m.c.first,
+            m.c.step.is_not(None),
+            m.c.objective.is_not(None),
+        )
+        .order_by(m.c.line, m.c.sequence)
+    )
+    found: dict[int, list[SeenReport]] = defaultdict(list)
+    for line, sequence, step, objective in connection.execute(query):
+        found[line].append((sequence, step, float(objective)))
+    return found
+
+
+def _routed_to(queue: Queue) -> list[int]:
+    """The values of the column that name ``queue``: asked for by value, so that the index finds them."""
+    bit = mapping.QUEUE_BITS[queue]
+    return [bits for bits in range(1, sum(mapping.QUEUE_BITS.values()) + 1) if bits & bit]

@@ -1,0 +1,163 @@
+"""Reads for people, each one consistent snapshot of committed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from sqlalchemy import Connection, Engine, select, tuple_
+
+from tuner_service.dispatcher.changes import JournalLine, StoredIdempotencyKey
+from tuner_service.domain.errors import StorageError
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.ports import TrialMetric
+from tuner_service.storage import mapping, reading, tables
+from tuner_service.storage.faults import translated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """``sha256`` of the secret, in hex; the secret itself is nowhere."""
+
+    name: str
+    role: str
+    sha256: str
+    created_at: float
+
+
+TOKENS = mapping.FieldMap(StoredToken)
+
+
+class SqlQueries:
+    """Implements ``ports.Queries`` on an engine that only reads. Close it, or use it in a ``with``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> SqlQueries:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back. Safe to repeat."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One read transaction."""
+        with translated(), self._engine.begin() as connection:
+            yield connection
+
+    def experiments(self) -> Sequence[Experiment]:
+        e = tables.experiments
+        with self.reading() as connection:
+            return reading.experiments(connection, select(e).order_by(e.c.created_at.desc(), e.c.id.desc()))
+
+    def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
+        e = tables.experiments
+        with self.reading() as connection:
+            found = reading.experiments(connection, select(e).where(e.c.id == experiment_id))
+        return found[0] if found else None
+
+    def trials(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[Trial]:
+        t = tables.trials
+        query = select(t).where(t.c.experiment_id == experiment_id, t.c.number > after)
+        if statuses:
+            query = query.where(t.c.status.in_([str(s) for s in statuses]))
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(t.c.number).limit(limit)).mappings().all()
+        return [mapping.TRIALS.value(row) for row in rows]
+
+    def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
+        t = tables.trials
+        query = select(t).where(t.c.experiment_id == experiment_id, t.c.number == number)
+        with self.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else mapping.TRIALS.value(row)
+
+    def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
+        a = tables.attempts
+        query = select(a).where(a.c.experiment_id == experiment_id)
+        if number is not None:
+            query = query.where(a.c.number == number)
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(a.c.number, a.c.attempt)).mappings().all()
+        return [mapping.attempt_out(row) for row in rows]
+
+    def metrics(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[TrialMetric]:
+        m = tables.metrics
+        query = (
+            select(m)
+            .where(
+                m.c.experiment_id == experiment_id,
+                m.c.number == number,
+                tuple_(m.c.attempt, m.c.sequence) > tuple_(*after),
+            )
+            .order_by(m.c.attempt, m.c.sequence)
+            .limit(limit)
+        )
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [mapping.metric_out(row) for row in rows]
+
+    def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
+        c = tables.checkpoints
+        query = (
+            select(c)
+            .where(c.c.experiment_id == experiment_id, c.c.number == number)
+            .order_by(c.c.attempt.desc(), c.c.sequence.desc())
+        )
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [mapping.CHECKPOINTS.value(row) for row in rows]
+
+    def journal(self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000) -> Sequence[JournalLine]:
+        j = tables.journal
+        query = select(j).where(j.c.experiment_id == experiment_id, j.c.line > after).order_by(j.c.line).limit(limit)
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [mapping.line_out(row) for row in rows]
+
+    def idempotency_key(self, key: str) -> StoredIdempotencyKey | None:
+        k = tables.idempotency_keys
+        with self.reading() as connection:
+            row = connection.execute(select(k).where(k.c.key == mapping.text_in(key))).mappings().first()
+        return None if row is None else mapping.KEYS.value(row)
+
+    def blob(self, digest: str) -> bytes | None:
+        b, c = tables.blobs, tables.blob_chunks
+        with self.reading() as connection:
+            size = connection.scalar(select(b.c.size).where(b.c.digest == digest))
+            if size is None:
+                return None
+            chunks = connection.scalars(select(c.c.data).where(c.c.digest == digest).order_by(c.c.position))
+            data = b"".join(chunks)
+        if len(data) != size:
+            raise StorageError(f"blob {digest} has {len(data)} of its {size} bytes; run `tuner doctor` on the database")
+        return data
+
+    def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
+        r = tables.search_space_revisions
+        query = select(r).where(r.c.experiment_id == experiment_id).order_by(r.c.line.desc()).limit(1)
+        with self.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        if row is not None:
+            return mapping.REVISIONS.value(row).search_space
+        experiment = self.experiment(experiment_id)
+        return None if experiment is None else experiment.spec.search_space
+
+    def tokens(self) -> Sequence[StoredToken]:
+        """By name."""
+        t = tables.tokens
+        with self.reading() as connection:
+            rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
+        return [TOKENS.value(row) for row in rows]

@@ -1,0 +1,219 @@
+"""The one writer: each commit is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, and_, delete, insert, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+
+from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, StoredSnapshot
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.trial import Checkpoint
+from tuner_service.ports import Clock, LoadedExperiment
+from tuner_service.storage import mapping, reading, tables
+from tuner_service.storage.faults import translated
+from tuner_service.storage.mapping import Row
+from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
+
+_INSERTS: dict[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class SqlStore:
+    """Implements ``ports.Store``. ``queries`` reads the same database; ``release`` gives its files back at the end."""
+
+    def __init__(
+        self, *, writer: Engine, queries: SqlQueries, lineage: str, clock: Clock, release: Callable[[], None]
+    ) -> None:
+        self.queries = queries
+        self._writer, self._clock, self._lineage, self._release = writer, clock, lineage, release
+        self._writing = _Writing(writer)
+
+    @property
+    def lineage(self) -> str:
+        return self._lineage
+
+    def commit(self, changes: Changes) -> None:
+        with translated(), self._writer.begin() as connection:
+            self._writing.save(connection, _without_deleted(changes), self._clock.now())
+
+    def load(self) -> tuple[LoadedExperiment, ...]:
+        with self.queries.reading() as connection:
+            return reading.load(connection)
+
+    def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
+        """Read page by page: no transaction stays open between items."""
+        while after < upto:
+            with self.queries.reading() as connection:
+                items, after = reading.history_page(connection, experiment_id, queue, after=after, upto=upto)
+            yield from items
+
+    def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
+        s = tables.algorithm_snapshots
+        query = select(s).where(s.c.experiment_id == experiment_id, s.c.queue == queue.value)
+        with self.queries.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else mapping.SNAPSHOTS.value(row)
+
+    def save_token(self, *, name: str, role: str, sha256: str) -> None:
+        """Replaces the token of that name."""
+        token = StoredToken(name=name, role=role, sha256=sha256, created_at=self._clock.now())
+        with translated(), self._writer.begin() as connection:
+            connection.execute(upsert(connection, tables.tokens), TOKENS.row(token))
+
+    def close(self) -> None:
+        self.queries.close()
+        self._writer.dispose()
+        self._release()
+
+
+class _Writing:
+    """Turns changes into statements. Remembers the text of each experiment's spec, which rarely changes."""
+
+    def __init__(self, engine: Engine) -> None:
+        compiled = insert(tables.metrics).compile(dialect=engine.dialect, column_keys=mapping.METRIC_COLUMNS)
+        self._insert_metrics, self._by_place = str(compiled), bool(compiled.positional)
+        self._specs: dict[ExperimentId, tuple[ExperimentSpec, str]] = {}
+
+    def save(self, connection: Connection, changes: Changes, at: float) -> None:
+        self._save_experiments(connection, list(changes.experiments.values()))
+        _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
+        for digest, data in changes.blobs.items():
+            _save_blob(connection, digest, data, at)
+        _put(connection, tables.trials, [mapping.TRIALS.row(t) for t in changes.trials.values()])
+        _put(connection, tables.attempts, [mapping.attempt_in(a) for a in changes.attempts.values()])
+        if changes.journal:
+            connection.execute(insert(tables.journal), [mapping.line_in(line) for line in changes.journal])
+        self._save_metrics(connection, changes.metrics)
+        for cut in changes.metric_cuts:
+            _cut_metrics(connection, cut)
+        _put(connection, tables.checkpoints, [mapping.CHECKPOINTS.row(c) for c in changes.checkpoints])
+        unsure = _drop_checkpoints(connection, changes.dropped_checkpoints)
+        _put(connection, tables.algorithm_snapshots, [mapping.SNAPSHOTS.row(s) for s in changes.snapshots])
+        _put(connection, tables.idempotency_keys, [mapping.KEYS.row(k) for k in changes.idempotency_keys])
+        for experiment_id in changes.deleted_experiments:
+            unsure |= _delete_experiment(connection, experiment_id)
+            self._specs.pop(experiment_id, None)
+        if unsure:
+            _delete_blobs_nobody_names(connection, sorted(unsure))
+
+    def _save_experiments(self, connection: Connection, experiments: Sequence[Experiment]) -> None:
+        rows = [mapping.EXPERIMENTS.row(e, spec=self._spec_text(e)) for e in experiments]
+        _put(connection, tables.experiments, rows)
+        _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])
+        code = [
+            {"experiment_id": e.id, "digest": e.spec.trial.code_digest}
+            for e in experiments
+            if e.spec.trial.code_digest is not None
+        ]
+        if code:
+            statement = _INSERTS[connection.dialect.name](tables.code_revisions).on_conflict_do_nothing()
+            connection.execute(statement, code)
+
+    def _spec_text(self, experiment: Experiment) -> str:
+        known = self._specs.get(experiment.id)
+        if known is None or known[0] is not experiment.spec:
+            known = self._specs[experiment.id] = (experiment.spec, mapping.spec_in(experiment.spec))
+        return known[1]
+
+    def _save_metrics(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
+        """Handed to the driver as tuples: this is where the rows come in thousands."""
+        if not metrics:
+            return
+        rows: Any = [mapping.metric_in(m) for m in metrics]
+        if not self._by_place:
+            rows = [dict(zip(mapping.METRIC_COLUMNS, row, strict=True)) for row in rows]
+        connection.exec_driver_sql(self._insert_metrics, rows)
+
+
+def upsert(connection: Connection, table: Table) -> Insert:
+    """Insert, or replace every other column of the row that has the same key."""
+    statement = _INSERTS[connection.dialect.name](table)
+    keys = [c.name for c in table.primary_key]
+    replaced = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
+    result: Insert = statement.on_conflict_do_update(index_elements=keys, set_=replaced)
+    return result
+
+
+def prune(connection: Connection, *, before: float) -> None:
+    """Forget idempotency keys, and blobs that nothing names, that came before that time."""
+    b = tables.blobs
+    connection.execute(delete(tables.idempotency_keys).where(tables.idempotency_keys.c.at < before))
+    _delete_blobs_nobody_names(connection, list(connection.scalars(select(b.c.digest).where(b.c.at < before))))
+
+
+def _without_deleted(changes: Changes) -> Changes:
+    """``changes`` less what it writes about experiments it deletes."""
+    if not changes.deleted_experiments:
+        return changes
+    gone = set(changes.deleted_experiments)
+    return Changes(
+        experiments={k: e for k, e in changes.experiments.items() if k not in gone},
+        search_spaces=[r for r in changes.search_spaces if r.experiment_id not in gone],
+        blobs=changes.blobs,
+        trials={k: t for k, t in changes.trials.items() if k[0] not in gone},
+        attempts={k: a for k, a in changes.attempts.items() if k.experiment_id not in gone},
+        journal=[line for line in changes.journal if line.experiment_id not in gone],
+        metrics=[m for m in changes.metrics if m.experiment_id not in gone],
+        metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
+        checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
+        dropped_checkpoints=changes.dropped_checkpoints,
+        snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
+        idempotency_keys=[k for k in changes.idempotency_keys if k.experiment_id not in gone],
+        deleted_experiments=changes.deleted_experiments,
+    )
+
+
+def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
+    if rows:
+        connection.execute(upsert(connection, table), rows)
+
+
+def _save_blob(connection: Connection, digest: str, data: bytes, at: float) -> None:
+    b, size = tables.blobs, tables.BLOB_CHUNK_BYTES
+    if connection.scalar(select(b.c.digest).where(b.c.digest == digest)) is not None:
+        return
+    connection.execute(insert(b), {"digest": digest, "size": len(data), "at": at})
+    for position, start in enumerate(range(0, len(data), size)):
+        chunk = {"digest": digest, "position": position, "data": data[start : start + size]}
+        connection.execute(insert(tables.blob_chunks), chunk)
+
+
+def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:
+    m = tables.metrics
+    later = or_(m.c.line > cut.line, and_(m.c.line == cut.line, m.c.sequence > cut.sequence))
+    connection.execute(delete(m).where(m.c.experiment_id == cut.experiment_id, m.c.number == cut.number, later))
+
+
+def _drop_checkpoints(connection: Connection, dropped: Sequence[Checkpoint]) -> set[str]:
+    c = tables.checkpoints
+    for checkpoint in dropped:
+        key = {name: getattr(checkpoint, name) for name in ("experiment_id", "number", "attempt", "sequence")}
+        connection.execute(delete(c).filter_by(**key))
+    return {checkpoint.digest for checkpoint in dropped}
+
+
+def _delete_experiment(connection: Connection, experiment_id: ExperimentId) -> set[str]:
+    """Everything of it but its blobs, whose digests are returned."""
+    named = [
+        select(table.c.digest).where(table.c.experiment_id == experiment_id)
+        for table in (tables.checkpoints, tables.code_revisions)
+    ]
+    digests = {digest for query in named for digest in connection.scalars(query)}
+    # The rest goes with the experiment's row; metrics come first and in one go, because they are many.
+    connection.execute(delete(tables.metrics).where(tables.metrics.c.experiment_id == experiment_id))
+    connection.execute(delete(tables.experiments).where(tables.experiments.c.id == experiment_id))
+    return digests
+
+
+def _delete_blobs_nobody_names(connection: Connection, digests: Sequence[str]) -> None:
+    b = tables.blobs
+    for digest in digests:
+        named = [
+            select(table.c.digest).where(table.c.digest == b.c.digest).exists()
+            for table in (tables.checkpoints, tables.code_revisions)
+        ]
+        connection.execute(delete(b).where(b.c.digest == digest, *(~n for n in named)))

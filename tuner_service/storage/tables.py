@@ -1,0 +1,276 @@
+"""The tables, once for every database.
+
+Columns are named as the fields of the dataclasses (``mapping.py`` moves one into the other). Structured values are
+JSON text, in which NaN and infinities are written as JavaScript does.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+HEAD_REVISION = "0001"  # of the migrations; a test compares
+BLOB_CHUNK_BYTES = 1 << 20  # larger blobs are several rows
+
+metadata = MetaData(
+    naming_convention={"fk": "fk_%(table_name)s_%(column_0_name)s", "ix": "ix_%(table_name)s_%(column_0_name)s"}
+)
+
+
+def _experiment_key(name: str = "experiment_id") -> Column[str]:
+    return Column(name, Text, ForeignKey("experiments.id", ondelete="CASCADE"), primary_key=True)
+
+
+def _part_of_key(name: str) -> Column[int]:
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+def _trial_key() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["experiment_id", "number"], ["trials.experiment_id", "trials.number"], ondelete="CASCADE"
+    )
+
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", Text, primary_key=True),  # "lineage", "fingerprint"
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("stop_to", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("running_s", Double, nullable=False),
+    Column("running_since", Double),
+    Column("next_line", BigInteger, nullable=False),
+    Column("next_number", BigInteger, nullable=False),
+    Column("told_number", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("first_error", Text, nullable=False),
+    Column("same_errors", BigInteger, nullable=False),
+    Column("exhausted", Boolean, nullable=False),
+    Column("best_number", BigInteger),
+    Column("best_value", Double),
+    Column("counts", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+queue_cursors = Table(
+    "queue_cursors",
+    metadata,
+    _experiment_key(),
+    Column("queue", Text, primary_key=True),
+    Column("line", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+search_space_revisions = Table(
+    "search_space_revisions",
+    metadata,
+    _experiment_key(),
+    _part_of_key("line"),
+    Column("search_space", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+blob_chunks = Table(
+    "blob_chunks",
+    metadata,
+    Column("digest", Text, ForeignKey("blobs.digest", ondelete="CASCADE"), primary_key=True),
+    _part_of_key("position"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+code_revisions = Table(
+    "code_revisions",
+    metadata,
+    _experiment_key(),
+    Column("digest", Text, primary_key=True),
+    Index("ix_code_revisions_digest", "digest"),
+    sqlite_with_rowid=False,
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    _experiment_key(),
+    _part_of_key("number"),
+    Column("status", Text, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("retry_of", BigInteger),
+    Column("decided_line", BigInteger, nullable=False),
+    Column("told_line", BigInteger),
+    Column("final", Text, nullable=False),
+    Column("value", Double),
+    Column("last_step", BigInteger),
+    Column("last_value", Double),
+    Column("last_metrics", Text, nullable=False),
+    Column("best_value", Double),
+    Column("reports_line", BigInteger, nullable=False),
+    Column("stopped_at_line", BigInteger),
+    Column("stopped_at_sequence", BigInteger),
+    Column("pending_end", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("charged", Integer, nullable=False),
+    Column("deaths_without_progress", Integer, nullable=False),
+    Column("metric_names", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("running_s", Double, nullable=False),
+    Index("ix_trials_status", "status", "experiment_id"),
+    Index("ix_trials_decided_line", "experiment_id", "decided_line"),
+    sqlite_with_rowid=False,
+)
+Index(
+    "ix_trials_untold",
+    trials.c.experiment_id,
+    sqlite_where=trials.c.told_line.is_(None),
+    postgresql_where=trials.c.told_line.is_(None),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("experiment_id", Text, primary_key=True),
+    _part_of_key("number"),
+    _part_of_key("attempt"),
+    Column("nonce", Text, nullable=False),
+    Column("lineage", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("process", Text),
+    Column("acknowledged", BigInteger, nullable=False),
+    Column("exit", Text),
+    Column("message", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("last_heard_at", Double, nullable=False),
+    Column("restored_step", BigInteger),
+    _trial_key(),
+    Index("ix_attempts_status", "status"),
+    sqlite_with_rowid=False,
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    _experiment_key(),
+    _part_of_key("line"),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("queues", Integer, nullable=False),  # a sum of mapping.QUEUE_BITS
+    Index("ix_journal_queues", "experiment_id", "queues", "line"),
+    sqlite_with_rowid=False,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("experiment_id", Text, primary_key=True),
+    _part_of_key("number"),
+    _part_of_key("attempt"),
+    _part_of_key("sequence"),
+    Column("line", BigInteger, nullable=False),
+    Column("step", BigInteger),
+    Column("values", Text, nullable=False),
+    Column("first", Boolean, nullable=False),
+    Column("objective", Double),
+    Column("at", Double, nullable=False),
+    _trial_key(),
+    Index("ix_metrics_line", "experiment_id", "line"),
+    sqlite_with_rowid=False,
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("experiment_id", Text, primary_key=True),
+    _part_of_key("number"),
+    _part_of_key("attempt"),
+    _part_of_key("sequence"),
+    Column("nonce", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("inline", Boolean, nullable=False),
+    Column("value", Double),
+    Column("at", Double, nullable=False),
+    _trial_key(),
+    Index("ix_checkpoints_digest", "digest"),
+    sqlite_with_rowid=False,
+)
+
+algorithm_snapshots = Table(
+    "algorithm_snapshots",
+    metadata,
+    _experiment_key(),
+    Column("queue", Text, primary_key=True),
+    Column("line", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("body_digest", Text, nullable=False),
+    Column(
+        "experiment_id",
+        Text,
+        ForeignKey("experiments.id", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+    Column("at", Double, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)

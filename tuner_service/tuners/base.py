@@ -1,0 +1,74 @@
+"""What every tuner promises, ours and users' own."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_service.domain.experiment import Objective
+from tuner_service.domain.search_space import SearchSpace
+from tuner_service.domain.trial import Parameters, TrialOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """Nothing to propose before another outcome is known; asked again then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Nothing left to propose, ever; the experiment ends when its trials have."""
+
+
+Suggestion = Parameters | NotYet | Exhausted
+
+
+class Tuner(ABC):
+    """Proposes parameters. Built as ``Class(space, objective, **args)``, args being those of the experiment.
+
+    A suggestion must be a function of (rng, number, what it was told, in order) and of nothing else: no clock, no
+    generator of its own, no file. Then a search that was killed goes on as the search that would have been. Calls
+    come one at a time, in journal order. It may raise SearchSpaceNotSupportedError (the experiment fails) and
+    TemporarilyUnableError (asked again, a bounded number of times); anything else pauses the experiment.
+
+    ``state_dict() -> dict`` and ``load_state_dict(state)``, both or neither, are optional: with them, in plain JSON
+    values, a restart folds only what came after the newest snapshot; without, everything.
+    """
+
+    def __init__(self, space: SearchSpace, objective: Objective) -> None:
+        self.space = space
+        self.objective = objective
+
+    @abstractmethod
+    def suggest(self, number: int, rng: random.Random) -> Suggestion:
+        """Parameters for trial ``number``. Must not change the tuner: ``pending`` tells it what was accepted."""
+
+    @abstractmethod
+    def observe(self, outcome: TrialOutcome) -> None:
+        """A trial ended; told once. ``value`` is None where it has none (a failure), and may be NaN or infinite."""
+
+    def pending(self, number: int, parameters: Parameters) -> None:  # noqa: B027  # optional, does nothing
+        """Trial ``number`` runs with ``parameters``: suggested here, now or before a restart, or chosen by a person."""
+
+    def import_results(self, outcomes: Sequence[TrialOutcome]) -> None:
+        """Results from elsewhere; their number is 0."""
+        for outcome in outcomes:
+            self.observe(outcome)
+
+    def update_search_space(self, space: SearchSpace) -> None:
+        """From here on, propose inside ``space``. What was told before may lie outside it."""
+        self.space = space
+
+
+def snapshot_of(algorithm: object) -> dict[str, Any] | None:
+    """Its ``state_dict()``; None where it has none."""
+    take = getattr(algorithm, "state_dict", None)
+    if take is None or not hasattr(algorithm, "load_state_dict"):
+        return None
+    state = take()
+    if not isinstance(state, dict):
+        raise TypeError(f"{type(algorithm).__name__}.state_dict() must return a dict, not {type(state).__name__}")
+    return state

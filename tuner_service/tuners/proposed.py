@@ -1,0 +1,61 @@
+"""The parameters that were proposed or observed, so that none is proposed twice while the space has others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from tuner_service.domain.search_space import SearchSpace, parameters_key
+from tuner_service.domain.trial import Parameters
+
+SCAN_LIMIT = 10_000  # points of a finite space looked at for a new one; then a repetition is accepted
+
+
+class ProposedParameters:
+    """A set of parameters, equal ones counted once. Grows with the number of trials only."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self._keys: dict[str, None] = {}
+        self._inside = 0
+
+    def __contains__(self, parameters: Parameters) -> bool:
+        return parameters_key(parameters) in self._keys
+
+    def add(self, parameters: Parameters) -> None:
+        key = parameters_key(parameters)
+        if key not in self._keys:
+            self._keys[key] = None
+            self._inside += self._space.contains(parameters)
+
+    @property
+    def fills_the_space(self) -> bool:
+        return self._inside >= self._space.size
+
+    def keys(self) -> list[str]:
+        """For a snapshot."""
+        return list(self._keys)
+
+    def restore(self, keys: Iterable[str], load: Callable[[str], Parameters]) -> None:
+        """What ``keys()`` gave, in place of what is there."""
+        self._keys = dict.fromkeys(keys)
+        self._inside = sum(self._space.contains(load(key)) for key in self._keys)
+
+    def moved_to(self, space: SearchSpace, load: Callable[[str], Parameters]) -> ProposedParameters:
+        """The same parameters, counted in another space."""
+        moved = ProposedParameters(space)
+        moved.restore(self._keys, load)
+        return moved
+
+    def unproposed(self, rng: random.Random) -> Parameters | None:
+        """A point of a finite space that is not here, from a random place on; None if none was found."""
+        size = self._space.size
+        if self.fills_the_space or size == float("inf"):
+            return None
+        start, total = rng.randrange(int(size)), int(size)
+        for step in range(min(total, SCAN_LIMIT)):
+            # A finite space has no continuous parameter, so its grid is all of it.
+            point = self._space.grid_point((start + step) % total, 1)
+            if point not in self:
+                return point
+        return None

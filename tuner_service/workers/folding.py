@@ -1,0 +1,255 @@
+"""How an algorithm's queue becomes its memory and its answers: a fold, line by line. No process, no clock, no file.
+
+``take`` answers every line exactly once. Folding the same lines again gives the same memory, and so does loading
+``state_dict`` as of some line and folding the later ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from tuner_service.assessors.base import Assessor, Keep, Stop
+from tuner_service.dispatcher.items import (
+    Answer,
+    AssessorItem,
+    CustomTrialAdded,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    ResultsImported,
+    SearchSpaceUpdated,
+    StopAdvised,
+    Suggested,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+    TunerItem,
+)
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.trial import Parameters, Report
+from tuner_service.tuners.base import Exhausted, NotYet, Tuner, snapshot_of
+from tuner_service.workers.faults import MESSAGE_LIMIT
+
+REPORTS_LIMIT = 1_000_000  # of one running trial; one more is the assessor's fault, with a message to report less often
+PARAMETER_DEPTH = 32  # of values nested in suggested parameters; deeper is the tuner's fault
+
+State = dict[str, Any]
+
+
+class TunerFold:
+    """The tuner's queue."""
+
+    def __init__(self, tuner: Tuner, *, seed: int) -> None:
+        self._tuner = tuner
+        self._seed = seed
+        self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
+
+    def take(self, item: TunerItem) -> Answer:
+        """Fold one line. A request with ``recorded`` parameters is not asked again: they stand."""
+        match item:
+            case SuggestionRequested(recorded=None):
+                return self._suggest(item)
+            case SuggestionRequested():
+                self._tuner.pending(item.number, plain_parameters(item.recorded))
+            case CustomTrialAdded():
+                self._tuner.pending(item.number, plain_parameters(item.parameters))
+            case TrialEnded():
+                self._tuner.observe(item.outcome)
+            case ResultsImported():
+                self._tuner.import_results(item.outcomes)
+            case SearchSpaceUpdated():
+                self._tuner.update_search_space(parse_search_space(item.search_space))
+                self._search_space = item.search_space
+        return Taken(line=item.line)
+
+    def state_dict(self) -> State | None:
+        """JSON values for ``load_state_dict``; None where the tuner keeps no snapshots."""
+        state = snapshot_of(self._tuner)
+        return None if state is None else {"search_space": self._search_space, "tuner": state}
+
+    def load_state_dict(self, state: State) -> None:
+        """Into a fold that has taken nothing, whose tuner was built as the first one was."""
+        self._search_space = state["search_space"]
+        if self._search_space is not None:
+            self._tuner.update_search_space(parse_search_space(self._search_space))
+        _load(self._tuner, state["tuner"])
+
+    def _suggest(self, item: SuggestionRequested) -> Answer:
+        suggestion = self._tuner.suggest(item.number, suggestion_generator(self._seed, item.number))
+        match suggestion:
+            case NotYet():
+                return NoSuggestionYet(line=item.line)
+            case Exhausted():
+                return NoMoreSuggestions(line=item.line)
+            case _:
+                parameters = plain_parameters(suggestion)
+                self._tuner.pending(item.number, plain_parameters(parameters))
+                return Suggested(line=item.line, parameters=parameters)
+
+
+class ReportHistory(Sequence[Report]):
+    """The first ``length`` reports of a trial, without a copy of them; later ones do not show."""
+
+    __slots__ = ("_length", "_reports")
+
+    def __init__(self, reports: list[Report], length: int) -> None:
+        self._reports, self._length = reports, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Report: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Report]: ...
+    def __getitem__(self, index: int | slice) -> Report | list[Report]:
+        if isinstance(index, slice):
+            return [self._reports[i] for i in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"there are {self._length} reports")
+        return self._reports[index if index >= 0 else self._length + index]
+
+
+@dataclass(slots=True, kw_only=True)
+class _LiveTrial:
+    """``view`` judges it in a deterministic experiment; ``version``: how many ends the view was told of."""
+
+    reports: list[Report] = field(default_factory=list)
+    stopped: bool = False
+    view: Assessor | None = None
+    version: int = 0
+
+
+class AssessorFold:
+    """The assessor's queue.
+
+    Normally one assessor is told everything in journal order. In a deterministic experiment verdicts must not depend
+    on how the reports of different trials fell between one another: the *base* is told of a trial only when that
+    has ended (each of its reports in order, then its end), and a trial is judged by its own fork of the base, made
+    at the line where the trial was decided (or at its first report, where no such line came). So a verdict depends
+    on the trial's own reports and on the ends told before it was decided, and on nothing else.
+
+    Once a trial is stopped its further reports are left out.
+    """
+
+    def __init__(self, assessor: Assessor, *, deterministic: bool = False) -> None:
+        self._base = assessor
+        self._deterministic = deterministic
+        self._live: dict[int, _LiveTrial] = {}
+        self._version = 0
+
+    def take(self, item: AssessorItem) -> Answer:
+        """Fold one line."""
+        match item:
+            case SuggestionRequested():
+                if self._deterministic:
+                    self._live[item.number] = self._new_trial()
+                return Taken(line=item.line)
+            case MetricsReported():
+                return self._judge(item)
+            case TrialEnded():
+                self._end(item)
+                return Taken(line=item.line)
+
+    def state_dict(self) -> State | None:
+        """JSON values for ``load_state_dict``; None where the assessor keeps no snapshots."""
+        base = snapshot_of(self._base)
+        if base is None:
+            return None
+        views: dict[str, State | None] = {}
+        live = []
+        for number, trial in self._live.items():
+            key = None
+            if trial.view is not None:
+                # Views of one version differ only by what they learned of their own trials.
+                key = f"trial {number}" if self._base.learns_while_assessing else f"version {trial.version}"
+                if key not in views:
+                    views[key] = snapshot_of(trial.view)
+            steps, values = [r.step for r in trial.reports], [r.value for r in trial.reports]
+            live.append([number, steps, values, trial.stopped, trial.version, key])
+        return {"base": base, "version": self._version, "views": views, "live": live}
+
+    def load_state_dict(self, state: State) -> None:
+        """Into a fold that has taken nothing, whose assessor was built as the first one was."""
+        _load(self._base, state["base"])
+        self._version = state["version"]
+        for number, steps, values, stopped, version, key in state["live"]:
+            view = None
+            if key is not None:
+                view = self._base.fork()
+                _load(view, state["views"][key])
+            reports = [Report(step=step, value=value) for step, value in zip(steps, values, strict=True)]
+            self._live[number] = _LiveTrial(reports=reports, stopped=stopped, view=view, version=version)
+
+    def _new_trial(self) -> _LiveTrial:
+        return _LiveTrial(view=self._base.fork() if self._deterministic else None, version=self._version)
+
+    def _judge(self, item: MetricsReported) -> Answer:
+        trial = self._live.get(item.number)
+        if trial is None:
+            trial = self._live[item.number] = self._new_trial()
+        judge = trial.view or self._base
+        for report, sequence in zip(item.reports, item.sequences, strict=True):
+            if trial.stopped:
+                break
+            if len(trial.reports) >= REPORTS_LIMIT:
+                raise OverflowError(f"trial {item.number} has more than {REPORTS_LIMIT} reports; report less often")
+            trial.reports.append(report)
+            verdict = judge.assess(item.number, ReportHistory(trial.reports, len(trial.reports)))
+            match verdict:
+                case Keep():
+                    continue
+                case Stop():
+                    trial.stopped = True
+                    return StopAdvised(line=item.line, sequence=sequence, message=str(verdict.message)[:MESSAGE_LIMIT])
+                case _:
+                    raise TypeError(f"assess() must return Keep() or Stop(message), not {verdict!r}")
+        return Taken(line=item.line)
+
+    def _end(self, item: TrialEnded) -> None:
+        number = item.outcome.number
+        trial = self._live.pop(number, None) or _LiveTrial()
+        if self._deterministic and self._base.learns_while_assessing:
+            for length in range(1, len(trial.reports) + 1):
+                self._base.assess(number, ReportHistory(trial.reports, length))
+        self._base.ended(item.outcome, ReportHistory(trial.reports, len(trial.reports)))
+        self._version += 1
+
+
+def plain_parameters(suggested: Any) -> Parameters:
+    """A copy in plain JSON values: NumPy's scalars and arrays as Python's, tuples as lists. TypeError names the rest."""
+    if not isinstance(suggested, dict):
+        raise TypeError(f"suggest() must return a dict of parameters, NotYet() or Exhausted(), not {suggested!r}")
+    plain: Parameters = _plain(suggested, "")
+    return plain
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
+    if depth > PARAMETER_DEPTH:
+        raise TypeError(f"parameters{where} is nested more than {PARAMETER_DEPTH} levels deep")
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case list() | tuple():
+            return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+        case dict() if all(isinstance(key, str) for key in value):
+            return {key: _plain(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+        case _:
+            raise TypeError(f"parameters{where} is {value!r}, which is no finite JSON value")
+
+
+def _load(algorithm: object, state: Any) -> None:
+    load = getattr(algorithm, "load_state_dict", None)
+    if load is None:
+        raise TypeError(f"{type(algorithm).__name__} has no load_state_dict, and there is a snapshot of it")
+    load(state)
