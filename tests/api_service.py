@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from tests.memory_store import MemoryQueries, MemoryStore
 from trials.protocol import AttemptKey, LogChunk
 from tuner_service.api.app import create_app
+from tuner_service.clock import new_experiment_id
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
@@ -127,7 +128,9 @@ def an_api_service(**settings: Any) -> ApiService:
     store = MemoryStore()
     runner, hub = DirectRunner(store), FakeHub()
     services = Services(
-        experiments=Experiments(runner=runner, queries=store.queries, clock=FixedClock(), hub=hub),
+        experiments=Experiments(
+            runner=runner, queries=store.queries, clock=FixedClock(), hub=hub, new_id=new_experiment_id
+        ),
         queries=store.queries,
         runner=runner,
         hub=hub,

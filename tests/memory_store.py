@@ -274,7 +274,8 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
         trials=tuple(trials),
         attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
         unanswered={
-            queue: tuple(_item(rows, line) for line in _routed(rows, queue, after=cursors[queue])) for queue in Queue
+            queue: tuple(_item(rows, line, with_values=True) for line in _routed(rows, queue, after=cursors[queue]))
+            for queue in Queue
         },
         seen_steps={
             t.number: frozenset(
@@ -294,24 +295,28 @@ def _routed(rows: _Rows, queue: Queue, *, after: int, upto: int | None = None) -
 
 def _history(rows: _Rows, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
     for line in _routed(rows, queue, after=after, upto=upto):
-        asked_in_vain = line.kind == "suggestion_requested" and line.line not in rows.decided
-        if not asked_in_vain and not (line.kind == "reports" and not _seen(rows, line)):
-            yield _item(rows, line)
+        # The assessor is told of a decision even while the tuner has not answered it.
+        asked_in_vain = (
+            queue is Queue.TUNER and line.kind == "suggestion_requested" and line.line not in rows.decided
+        )
+        if not asked_in_vain and not (line.kind == "reports" and not _seen(rows, line, with_values=False)):
+            yield _item(rows, line, with_values=False)
 
 
-def _item(rows: _Rows, line: JournalLine) -> QueueItem:
+def _item(rows: _Rows, line: JournalLine, *, with_values: bool) -> QueueItem:
     number = rows.decided.get(line.line)
     recorded = None if number is None else rows.trials[number].parameters
-    return item_of(line, recorded=recorded, seen=_seen(rows, line) if line.kind == "reports" else ())
+    seen = _seen(rows, line, with_values=with_values) if line.kind == "reports" else ()
+    return item_of(line, recorded=recorded, seen=seen)
 
 
-def _seen(rows: _Rows, line: JournalLine) -> list[SeenReport]:
+def _seen(rows: _Rows, line: JournalLine, *, with_values: bool) -> list[SeenReport]:
     """The line's reports that algorithms see, by sequence."""
     metrics = rows.metrics.get(line.payload["number"], {})
     attempt = line.payload["attempt"]
     found = (metrics.get((attempt, n)) for n in range(line.payload["first"], line.payload["last"] + 1))
     return [
-        (m.sequence, m.step, m.objective)
+        (m.sequence, m.step, m.objective, m.values if with_values else None)
         for m in found
         if m is not None and m.line == line.line and m.first and m.step is not None and m.objective is not None
     ]

@@ -26,6 +26,7 @@ from trials.protocol import (
     FILE_STOP,
 )
 from trials.reporting import Sink, SpoolSink, TerminalSink, numbers
+from trials.spool_writer import STEP_MAX
 from trials.stop_signal import StopSignal
 
 ALONE_CHECKPOINTS = "checkpoints"
@@ -53,7 +54,7 @@ class Trial:
         self.objective = environ.get(ENV_OBJECTIVE, "default")
         self._sink = parts.sink
         self._checkpoints = parts.checkpoints
-        self._stop = StopSignal(parts.stop_file, on_first_ask=parts.sink.cooperates)
+        self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
         self._closed = False
 
@@ -116,6 +117,10 @@ class Trial:
     ) -> None:
         self.close()
 
+    def _announce_cooperation(self) -> None:
+        if not self._closed:
+            self._sink.cooperates()
+
     def _require_open(self) -> None:
         if self._closed:
             raise RuntimeError("the trial was closed; report and save inside its `with` block")
@@ -127,8 +132,8 @@ class Trial:
         if isinstance(step, bool):
             raise TypeError("step is a whole number, not a bool")
         number = operator.index(step)
-        if number < 0:
-            raise ValueError(f"step counts from 0, and {number} is below it")
+        if not 0 <= number <= STEP_MAX:
+            raise ValueError(f"step is between 0 and {STEP_MAX}, not {number}")
         return number
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 REPORT_LINE_BYTES = 64 << 10
 SPOOL_LIMIT_BYTES = 256 << 20
+STEP_MAX = 2**53  # readers of JSON disagree about larger whole numbers
 LIMIT_CHECK_BYTES = 1 << 20  # the limit is looked at after so many bytes, not with every record
 FULL_DISK_PAUSE_S = 0.1
 FULL_DISK_TIMEOUT_S = 600.0  # append() raises the disk's error after waiting so long for room

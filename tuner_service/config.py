@@ -302,3 +302,14 @@ def _url(value: Any) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError(f"a service's address begins with http:// or https://, got {value!r}")
     return text
+
+
+def package_version() -> str:
+    """Of the installed package; of a checkout that is not installed, the one its pyproject.toml names."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tuner-service")
+    except PackageNotFoundError:
+        project = _read(Path(__file__).resolve().parent.parent / "pyproject.toml").get("project", {})
+        return str(project.get("version", "unknown"))

@@ -35,7 +35,7 @@ class Store(Protocol):
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         """The items of ``queue`` on lines ``after`` < line ≤ ``upto``, in order; any thread.
 
-        Requests for suggestions carry what was recorded; those that were answered with nothing are left out.
+        Requests for suggestions carry what was recorded; the tuner's that were answered with nothing are left out.
         Deterministic experiments: reports after a stop are left out.
         """
 

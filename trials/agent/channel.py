@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass
+from enum import Enum
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
@@ -21,6 +22,7 @@ BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 REFUSED_PAUSE_S = 30.0
 OPEN_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 1.0
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,14 @@ class ServiceAddress:
 
     url: str
     stamp: tuple[int, int]
+
+
+class Outcome(Enum):
+    """Of one attempt to talk to the service."""
+
+    TALKED = "talked"
+    REFUSED = "refused"
+    FAILED = "failed"
 
 
 class Channel:
@@ -55,13 +65,13 @@ class Channel:
             due = address != tried or self._asked.is_set() or time.monotonic() >= next_try
             if address is not None and due:
                 self._asked.clear()
-                pause = BACKOFF_FIRST_S if address != tried else min(pause * 2, BACKOFF_MAX_S)
+                outcome = await self._converse(address)
+                failed_again = outcome is Outcome.FAILED and address == tried
+                pause = min(pause * 2, BACKOFF_MAX_S) if failed_again else BACKOFF_FIRST_S
+                next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
                 tried = address
-                began = time.monotonic()
-                refused = await self._converse(address)
-                if time.monotonic() - began > BACKOFF_MAX_S:
-                    idle_since, pause = time.monotonic(), BACKOFF_FIRST_S
-                next_try = time.monotonic() + (REFUSED_PAUSE_S if refused else pause)
+                if outcome is Outcome.TALKED:
+                    idle_since = time.monotonic()
             if not self._agent.is_idle():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since >= self._idle_exit_s:
@@ -75,8 +85,8 @@ class Channel:
         except TimeoutError:
             return
 
-    async def _converse(self, address: ServiceAddress) -> bool:
-        """One connection from beginning to end; True if the service refused it."""
+    async def _converse(self, address: ServiceAddress) -> Outcome:
+        """One connection from beginning to end."""
         uri = f"ws{address.url.removeprefix('http').rstrip('/')}/api/v1/agents/{self._agent_id}/channel"
         try:
             token = (self._agent.home.agent / "token").read_text(encoding="utf-8").strip()
@@ -86,16 +96,18 @@ class Channel:
                 proxy=None,  # a proxy for the web is not the way to the service of this node
                 compression=None,
                 open_timeout=OPEN_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
                 max_size=MESSAGE_LIMIT_BYTES,
             )
             async with connecting as connection:
                 await Conversation(self._agent, connection, agent_id=self._agent_id).run()
+            return Outcome.TALKED
         except RefusedError as error:
             logger.error("event=refused url=%s reason=%s", address.url, error)
-            return True
+            return Outcome.REFUSED
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("event=not_connected url=%s error=%r", address.url, error)
-        return False
+        return Outcome.FAILED
 
 
 def service_address(home: Home) -> ServiceAddress | None:

@@ -51,7 +51,7 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
         try:
             await _prepare_work(home, launch, blobs, folder)
             await _prepare_restore(launch, blobs, folder)
-            await asyncio.to_thread(_write_attempt, home, launch, folder)
+            _write_attempt(home, launch, folder)
         except (BlobMissingError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
         except ConnectionError:
@@ -62,6 +62,7 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
     return folder
 
 
+# Not in a thread: launches at the same time would make the same link.
 def _write_attempt(home: Home, launch: Launch, folder: Path) -> None:
     write_atomically(str(folder / FILE_PARAMETERS), to_json(launch.spec.parameters))
     paths = [str(_sdk_folder(home))]

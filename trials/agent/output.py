@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
 
 from trials.agent.logs import RotatedLog
-from trials.spool_writer import SpoolWriter, metric_line
+from trials.spool_writer import STEP_MAX, SpoolWriter, metric_line
 
 LOG_LIMIT_BYTES = 16 << 20
 OUTPUT_TAIL_BYTES = 4 << 10
@@ -81,7 +80,7 @@ class MetricsPattern:
             except (TypeError, ValueError):
                 continue  # an optional group that did not take part, or text that is no number
         step = values.pop("step", None)
-        if step is None or not math.isfinite(step):
+        if step is None or not 0 <= step <= STEP_MAX:
             step = self._next_step
         if values:
             self._next_step = int(step) + 1

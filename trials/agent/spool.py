@@ -13,6 +13,7 @@ from typing import Any
 
 from trials.agent.files import read_json, to_json, write_atomically
 from trials.protocol import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES
+from trials.spool_writer import STEP_MAX
 
 READ_BYTES = REPORT_BATCH_BYTES
 _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
@@ -43,7 +44,7 @@ def is_record(line: bytes) -> bool:
         return False
     if type(record) is not dict or len(line) > REPORT_LINE_BYTES:
         return False
-    types = _FIELD_TYPES.get(record.get("kind", ""))
+    types = _FIELD_TYPES.get(str(record.get("kind")))
     return types is not None and all(_fits(record, name, allowed) for name, allowed in types.items())
 
 
@@ -51,7 +52,13 @@ def _fits(record: dict[str, Any], name: str, allowed: tuple[type, ...]) -> bool:
     value: Any = record.get(name)
     if type(value) not in allowed:
         return False
-    return name != "values" or all(type(number) is float or type(number) is int for number in value.values())
+    if name == "values":
+        return all(type(number) is float or _is_moderate(number) for number in value.values())
+    return type(value) is not int or 0 <= value <= STEP_MAX
+
+
+def _is_moderate(number: Any) -> bool:
+    return type(number) is int and abs(number) <= STEP_MAX  # larger ones may not even be a float
 
 
 class SpoolReader:

@@ -88,6 +88,10 @@ class Supervisor:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._note_shutdown)
+        stop = read_json(f"{self._folder}/{FILE_STOP}")
+        if stop is not None:
+            self._finish(exit_record("stopped", stop_reason=str(stop.get("reason", "stopped"))))
+            return
         started_at = time.time()
         try:
             self._start()

@@ -86,13 +86,13 @@ async def _on_domain_error(_: Request, exc: Exception) -> Response:
     return domain_problem(exc)
 
 
-async def _on_http_error(_: Request, exc: Exception) -> Response:
+async def _on_http_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)  # noqa: S101  # registered for this class only
     detail = exc.detail
     if exc.status_code == 404 and detail == "Not Found":
         detail = "there is no such path; the page at /docs lists them"
     if exc.status_code == 405:
-        detail = f"this path takes {(exc.headers or {}).get('Allow', 'another method')}"
+        detail = f"this path does not take {request.method}; the page at /docs says what it takes"
     return problem(exc.status_code, detail, headers=exc.headers)
 
 

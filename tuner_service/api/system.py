@@ -14,6 +14,8 @@ from tuner_service.api.auth import role_of
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.assessors.registry import ASSESSORS
 from tuner_service.domain.algorithm_options import RegisteredAlgorithm
+from tuner_service.domain.errors import NotFoundError
+from tuner_service.service.views import agent_view
 from tuner_service.tuners.registry import TUNERS
 
 router = APIRouter(tags=["service"])
@@ -44,7 +46,7 @@ def read_version(services: CurrentServices) -> Response:
 @router.get("/api/v1/agents")
 def list_agents(services: CurrentServices) -> Response:
     """Those connected now."""
-    return json_response({"items": list(services.hub.agents()), "next": None})
+    return json_response({"items": [agent_view(hello) for hello in services.hub.agents()], "next": None})
 
 
 @router.get("/api/v1/algorithms")
@@ -77,6 +79,6 @@ def read_page_file(name: str) -> Response:
 
 def _page_file(name: str) -> Response:
     if name not in PAGE_FILES:
-        return Response(status_code=404)
+        raise NotFoundError("file of this page", name)
     data = resources.files("tuner_service.api").joinpath("page", name).read_bytes()
     return Response(data, media_type=PAGE_FILES[name])

@@ -100,6 +100,7 @@ def ready(step: Step, event: WorkerReady) -> ExperimentState | None:
     xs = heard(step, event)
     if xs is not None and xs.worker.phase is WorkerPhase.STARTING:
         xs.worker.phase = WorkerPhase.READY
+        xs.worker.unready_deaths = 0
         xs.worker.ready_at = step.at
         for waiting in xs.queues.values():
             waiting.head_since = step.at if waiting.pending else None
@@ -117,8 +118,13 @@ def died(step: Step, event: WorkerDied) -> ExperimentState | None:
     xs = heard(step, event)
     if xs is None:
         return None
-    if xs.worker.deaths + 1 >= WORKER_DEATHS_LIMIT:
-        message = f"the algorithm worker died {WORKER_DEATHS_LIMIT} times in a row; fix the cause, then resume"
+    if xs.worker.phase is WorkerPhase.STARTING:
+        xs.worker.unready_deaths += 1
+    for waiting in xs.queues.values():
+        waiting.deaths += bool(waiting.pending)
+    deaths = max(xs.worker.unready_deaths, *(waiting.deaths for waiting in xs.queues.values()))
+    if deaths >= WORKER_DEATHS_LIMIT:
+        message = f"the algorithm worker died {deaths} times in a row without an answer; fix the cause, then resume"
         _halt(step, xs, Why(reason=ExperimentReason.WORKER_DIES, message=message, detail=event.detail))
         stop_worker(step, xs)
     else:
@@ -234,7 +240,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
             break
         item = waiting.pending.popleft()
         waiting.head_since = step.at if waiting.pending else None
-        waiting.retries = 0
+        waiting.retries = waiting.deaths = 0
         _move_cursor(step, xs, event.queue, answer.line)
         _apply(step, xs, item, answer)
     return xs

@@ -89,7 +89,9 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     for trial in xs.trials_with(TrialStatus.PAUSED):
         step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
     if not xs.worker.takes_items:
-        xs.worker.deaths = 0
+        xs.worker.deaths = xs.worker.unready_deaths = 0
+        for waiting in xs.queues.values():
+            waiting.deaths = waiting.retries = 0
         algorithms.start_worker(step, xs)
 
 

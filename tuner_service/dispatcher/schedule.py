@@ -89,9 +89,9 @@ def _mind_failures(step: Step, xs: ExperimentState) -> None:
 def _mind_duration(step: Step, xs: ExperimentState) -> None:
     experiment = xs.experiment
     limit = experiment.spec.budget.duration_s
-    if experiment.status is not ExperimentStatus.RUNNING or limit is None:
+    if experiment.status is not ExperimentStatus.RUNNING or limit is None or experiment.running_since is None:
         return
-    if step.put_experiment(xs).running_s >= limit:
+    if experiment.running_s + step.at - experiment.running_since >= limit:
         message = f"ran for its {limit:g} s; trials that were running can go on with a longer duration"
         why = Why(reason=ExperimentReason.DURATION_REACHED, message=message)
         launching.begin_stop(step, xs, ExperimentStatus.COMPLETED, why)

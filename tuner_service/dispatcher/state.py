@@ -14,6 +14,12 @@ from tuner_service.domain.experiment import Experiment, ExperimentId, Experiment
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
 
+# Pauses after which a worker would only fail again: the next one is started by a resume.
+ALGORITHM_TROUBLES = frozenset(
+    {ExperimentReason.ALGORITHM_FAILED, ExperimentReason.ALGORITHM_HANGS, ExperimentReason.WORKER_DIES}
+)
+
+
 class WorkerPhase(StrEnum):
     ABSENT = "absent"
     STARTING = "starting"
@@ -25,7 +31,8 @@ class WorkerPhase(StrEnum):
 class WorkerState:
     generation: int = 0
     phase: WorkerPhase = WorkerPhase.ABSENT
-    deaths: int = 0  # in a row
+    deaths: int = 0  # in a row, none of them after a steady life: they set the pause before the next start
+    unready_deaths: int = 0  # in a row, before it was ready
     respawn_at: float | None = None
     ready_at: float = 0.0
     heard_at: float = 0.0
@@ -43,6 +50,7 @@ class QueueState:
     pending: deque[QueueItem] = field(default_factory=deque)
     head_since: float | None = None  # since when the first of them waits for a worker that is up
     retries: int = 0  # of the first of them
+    deaths: int = 0  # of workers that had the first of them to answer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +85,7 @@ class ExperimentState:
             case ExperimentStatus.RUNNING | ExperimentStatus.STOPPING:
                 return True
             case ExperimentStatus.PAUSED:
-                return self.experiment.reason is ExperimentReason.REQUESTED
+                return self.experiment.reason not in ALGORITHM_TROUBLES
             case _:
                 return False
 

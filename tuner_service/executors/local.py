@@ -43,7 +43,7 @@ class LocalExecutor:
     def announce(self) -> None:
         """Tell the agent that the service listens; its address is in the service file."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wake:
-            wake.setblocking(False)
+            wake.settimeout(0)
             try:
                 wake.sendto(WAKE_CONNECT, str(wake_socket_path(self.home)))
             except OSError:

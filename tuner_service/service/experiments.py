@@ -6,13 +6,12 @@ Commands go to the runner and return when they are on disk; reads go to the quer
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, LogChunk
+from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, Hello, LogChunk
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -40,11 +39,8 @@ from tuner_service.service.access import Tokens
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 
-ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
-ID_LENGTH = 6
 ID_DRAWS = 20  # of ids that are taken already, before giving up
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
-TRIAL_PAGE = 1_000  # rows read at a time
 
 
 class Commands(Protocol):
@@ -65,11 +61,7 @@ class Agents(Protocol):
     ) -> LogChunk:
         """UnavailableError when the agent is away."""
 
-    def agents(self) -> Sequence[Any]: ...
-
-
-def new_experiment_id() -> ExperimentId:
-    return "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+    def agents(self) -> Sequence[Hello]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +93,7 @@ class Experiments:
     queries: Queries
     clock: Clock
     hub: Agents
-    new_id: Callable[[], ExperimentId] = new_experiment_id
+    new_id: Callable[[], ExperimentId]  # not unique by itself
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ def _metric(data: dict[str, Any]) -> MetricRecord:
     if step is not None and (type(step) is not int or not -STEP_BOUND < step < STEP_BOUND):
         raise ProtocolError(f"metric.step: an integer below 2**62 is needed, not {step!r}")
     at = data.get("at")
-    if type(at) not in (float, int):
+    if not isinstance(at, float | int):
         raise ProtocolError("metric.at: seconds since the epoch are needed")
     return MetricRecord(step=step, values={k: _value(k, v) for k, v in values.items()}, at=float(at), final=final)
 

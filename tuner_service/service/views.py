@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trials.protocol import Hello
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
@@ -274,6 +275,16 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
         "inline": checkpoint.inline,
         "value": plain(checkpoint.value),
         "at": moment(checkpoint.at),
+    }
+
+
+def agent_view(hello: Hello) -> View:
+    return {
+        "id": hello.agent_id,
+        "host": hello.host,
+        "pid": hello.pid,
+        "cpus": hello.resources.cpus,
+        "memory_bytes": hello.resources.memory_bytes,
     }
 
 

@@ -18,7 +18,8 @@ from tuner_service.dispatcher.items import (
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.trial import Parameters, Report, TrialOutcome
 
-SeenReport = tuple[int, int, float]  # (sequence, step, value of the objective)
+# (sequence, step, value of the objective, all values): the last only for the dispatcher, algorithms do not see them
+SeenReport = tuple[int, int, float, dict[str, float] | None]
 
 
 def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[SeenReport]) -> QueueItem:
@@ -35,8 +36,9 @@ def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[Se
             return MetricsReported(
                 line=line.line,
                 number=payload["number"],
-                reports=tuple(Report(step=step, value=value) for _, step, value in seen),
-                sequences=tuple(sequence for sequence, _, _ in seen),
+                reports=tuple(Report(step=step, value=value) for _, step, value, _ in seen),
+                sequences=tuple(sequence for sequence, _, _, _ in seen),
+                values=tuple(values for _, _, _, values in seen if values is not None),
             )
         case "trial_ended":  # {"outcome"}
             return TrialEnded(line=line.line, outcome=_outcome(payload["outcome"]))

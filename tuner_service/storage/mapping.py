@@ -35,8 +35,7 @@ _QUEUES_OF_BITS = {
     bits: tuple(queue for queue, bit in QUEUE_BITS.items() if bits & bit)
     for bits in range(sum(QUEUE_BITS.values()) + 1)
 }
-# SQLite turns a bound NaN into NULL; this text it keeps as it is even in a column of numbers, and PostgreSQL reads it
-# as the number.
+# SQLite turns a bound NaN into NULL; this text it keeps, and PostgreSQL reads it as the number.
 _NAN = "NaN"
 _ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
 
@@ -98,16 +97,16 @@ def _codec(hint: Any) -> _Codec:
     if inner is float:
         return float_in, float_out
     if inner is str:
-        encode, decode = text_in, text_out
+        codec: _Codec = (text_in, text_out)
     elif inner is bool:
-        encode, decode = _same, bool
+        codec = (_same, bool)
     elif inner is int:
-        encode, decode = _same, int
+        codec = (_same, int)
     elif isinstance(inner, type) and issubclass(inner, Enum):
-        encode, decode = _member_value, inner
+        codec = (_member_value, inner)
     else:
-        encode, decode = _plain_json, partial(_from_json, inner)
-    return (_or_none(encode), _or_none(decode)) if optional else (encode, decode)
+        codec = (_plain_json, partial(_from_json, inner))
+    return (_or_none(codec[0]), _or_none(codec[1])) if optional else codec
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -186,10 +185,9 @@ def line_out(row: Mapping[Any, Any]) -> JournalLine:
 
 def metric_in(metric: MetricRow) -> tuple[Any, ...]:
     """In the order of METRIC_COLUMNS. Written out, because a step may hold thousands."""
-    objective = metric.objective
     return (
         metric.experiment_id, metric.number, metric.attempt, metric.sequence, metric.line, metric.step,
-        to_json(metric.values), metric.first, _NAN if objective != objective else objective, metric.at,  # noqa: PLR0124  # only NaN differs from itself
+        to_json(metric.values), metric.first, float_in(metric.objective), float_in(metric.at),
     )  # fmt: skip
 
 
@@ -200,5 +198,5 @@ def metric_out(row: Mapping[Any, Any]) -> TrialMetric:
         step=row["step"],
         values=json.loads(row["values"]),
         first=bool(row["first"]),
-        at=row["at"],
+        at=float(row["at"]),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import Connection, Select, and_, select
 
 from tuner_service.dispatcher.changes import JournalLine
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import (
     FINAL_STATUSES,
@@ -122,7 +123,8 @@ def _unanswered(connection: Connection, queue: Queue) -> dict[ExperimentId, tupl
     for row in connection.execute(query).mappings():
         lines[row["experiment_id"]].append(mapping.line_out(row))
     return {
-        experiment_id: tuple(item for item, _ in _items(connection, found)) for experiment_id, found in lines.items()
+        experiment_id: tuple(item for item, _ in _items(connection, found, with_values=True))
+        for experiment_id, found in lines.items()
     }
 
 
@@ -145,7 +147,12 @@ def history_page(
     lines = [mapping.line_out(row) for row in connection.execute(query).mappings()]
     page = _within_bound(lines)
     reached = upto if len(lines) < HISTORY_PAGE_LINES and len(page) == len(lines) else page[-1].line
-    return [item for item, has_content in _items(connection, page) if has_content], reached
+    return [
+        item
+        for item, has_content in _items(connection, page, with_values=False)
+        # The assessor is told of a decision even while the tuner has not answered it.
+        if has_content or (queue is Queue.ASSESSOR and isinstance(item, SuggestionRequested))
+    ], reached
 
 
 def _within_bound(lines: list[JournalLine]) -> list[JournalLine]:
@@ -158,10 +165,15 @@ def _within_bound(lines: list[JournalLine]) -> list[JournalLine]:
     return lines
 
 
-def _items(connection: Connection, lines: Sequence[JournalLine]) -> Iterator[tuple[QueueItem, bool]]:
-    """Each with whether it says something: False for requests answered with nothing and reports all cut away."""
+def _items(
+    connection: Connection, lines: Sequence[JournalLine], *, with_values: bool
+) -> Iterator[tuple[QueueItem, bool]]:
+    """Each with whether it says something: False for requests answered with nothing and reports all cut away.
+
+    ``with_values``: reports bring all their metrics along, which the dispatcher wants and algorithms do not.
+    """
     recorded = _recorded(connection, [line for line in lines if line.kind == "suggestion_requested"])
-    seen = _seen_reports(connection, [line for line in lines if line.kind == "reports"])
+    seen = _seen_reports(connection, [line for line in lines if line.kind == "reports"], with_values=with_values)
     for line in lines:
         parameters, reports = recorded.get(line.line), seen.get(line.line, ())
         has_content = {"suggestion_requested": parameters is not None, "reports": bool(reports)}.get(line.kind, True)
@@ -172,20 +184,21 @@ def _recorded(connection: Connection, requests: Sequence[JournalLine]) -> dict[i
     if not requests:
         return {}
     t = tables.trials
-    query = select(t).where(
+    query = select(t.c.decided_line, t.c.parameters).where(
         t.c.experiment_id == requests[0].experiment_id,
         t.c.decided_line.between(requests[0].line, requests[-1].line),
     )
-    found = (mapping.TRIALS.value(row) for row in connection.execute(query).mappings())
-    return {trial.decided_line: trial.parameters for trial in found}
+    return {line: json.loads(parameters) for line, parameters in connection.execute(query)}
 
 
-def _seen_reports(connection: Connection, reports: Sequence[JournalLine]) -> dict[int, list[SeenReport]]:
+def _seen_reports(
+    connection: Connection, reports: Sequence[JournalLine], *, with_values: bool
+) -> dict[int, list[SeenReport]]:
     if not reports:
         return {}
     m = tables.metrics
     query = (
-        select(m.c.line, m.c.sequence, m.c.step, m.c.objective)
+        select(m.c.line, m.c.sequence, m.c.step, m.c.objective, *((m.c["values"],) if with_values else ()))
         .where(
             m.c.experiment_id == reports[0].experiment_id,
             m.c.line.between(reports[0].line, reports[-1].line),
@@ -193,11 +206,11 @@ def _seen_reports(connection: Connection, reports: Sequence[JournalLine]) -> dic
             m.c.step.is_not(None),
             m.c.objective.is_not(None),
         )
-        .order_by(m.c.line, m.c.sequence)
+        .order_by(m.c.line, m.c.number, m.c.attempt, m.c.sequence)  # as the index has them: a line is of one attempt
     )
     found: dict[int, list[SeenReport]] = defaultdict(list)
-    for line, sequence, step, objective in connection.execute(query):
-        found[line].append((sequence, step, float(objective)))
+    for line, sequence, step, objective, *values in connection.execute(query).all():
+        found[line].append((sequence, step, float(objective), json.loads(values[0]) if values else None))
     return found
 
 

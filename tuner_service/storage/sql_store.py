@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, and_, delete, insert, or_, select
@@ -62,7 +63,7 @@ class SqlStore:
         """Replaces the token of that name."""
         token = StoredToken(name=name, role=role, sha256=sha256, created_at=self._clock.now())
         with translated(), self._writer.begin() as connection:
-            connection.execute(upsert(connection, tables.tokens), TOKENS.row(token))
+            connection.execute(upsert(tables.tokens, connection.dialect.name), TOKENS.row(token))
 
     def close(self) -> None:
         self.queries.close()
@@ -129,9 +130,10 @@ class _Writing:
         connection.exec_driver_sql(self._insert_metrics, rows)
 
 
-def upsert(connection: Connection, table: Table) -> Insert:
+@cache
+def upsert(table: Table, dialect: str) -> Insert:
     """Insert, or replace every other column of the row that has the same key."""
-    statement = _INSERTS[connection.dialect.name](table)
+    statement = _INSERTS[dialect](table)
     keys = [c.name for c in table.primary_key]
     replaced = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
     result: Insert = statement.on_conflict_do_update(index_elements=keys, set_=replaced)
@@ -169,7 +171,7 @@ def _without_deleted(changes: Changes) -> Changes:
 
 def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
     if rows:
-        connection.execute(upsert(connection, table), rows)
+        connection.execute(upsert(table, connection.dialect.name), rows)
 
 
 def _save_blob(connection: Connection, digest: str, data: bytes, at: float) -> None:

@@ -6,10 +6,13 @@ JSON text, in which NaN and infinities are written as JavaScript does.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
@@ -17,12 +20,40 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
+    TypeDecorator,
 )
+from sqlalchemy.types import TypeEngine, UserDefinedType
 
 HEAD_REVISION = "0001"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 1 << 20  # larger blobs are several rows
+
+
+class _Untyped(UserDefinedType[Any]):
+    """SQLite: a column that keeps each value as it is given."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        return ""
+
+
+class Number(TypeDecorator[Any]):
+    """A double, to the last bit.
+
+    In a column declared as one, SQLite drops the sign of -0.0, and SQLAlchemy makes a number of the text that stands
+    for NaN (see mapping.py), which SQLite then turns into NULL.
+    """
+
+    impl = Double
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(_Untyped() if dialect.name == "sqlite" else Double())
+
 
 metadata = MetaData(
     naming_convention={"fk": "fk_%(table_name)s_%(column_0_name)s", "ix": "ix_%(table_name)s_%(column_0_name)s"}
@@ -61,20 +92,21 @@ experiments = Table(
     Column("message", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Column("stop_to", Text),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("ended_at", Double),
-    Column("running_s", Double, nullable=False),
-    Column("running_since", Double),
+    Column("created_at", Number, nullable=False),
+    Column("started_at", Number),
+    Column("ended_at", Number),
+    Column("running_s", Number, nullable=False),
+    Column("running_since", Number),
     Column("next_line", BigInteger, nullable=False),
     Column("next_number", BigInteger, nullable=False),
     Column("told_number", BigInteger, nullable=False),
     Column("failures", BigInteger, nullable=False),
     Column("first_error", Text, nullable=False),
     Column("same_errors", BigInteger, nullable=False),
+    Column("spared", BigInteger, nullable=False),
     Column("exhausted", Boolean, nullable=False),
     Column("best_number", BigInteger),
-    Column("best_value", Double),
+    Column("best_value", Number),
     Column("counts", Text, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -94,7 +126,7 @@ search_space_revisions = Table(
     _experiment_key(),
     _part_of_key("line"),
     Column("search_space", Text, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Number, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -103,7 +135,7 @@ blobs = Table(
     metadata,
     Column("digest", Text, primary_key=True),
     Column("size", BigInteger, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Number, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -138,11 +170,11 @@ trials = Table(
     Column("decided_line", BigInteger, nullable=False),
     Column("told_line", BigInteger),
     Column("final", Text, nullable=False),
-    Column("value", Double),
+    Column("value", Number),
     Column("last_step", BigInteger),
-    Column("last_value", Double),
+    Column("last_value", Number),
     Column("last_metrics", Text, nullable=False),
-    Column("best_value", Double),
+    Column("best_value", Number),
     Column("reports_line", BigInteger, nullable=False),
     Column("stopped_at_line", BigInteger),
     Column("stopped_at_sequence", BigInteger),
@@ -151,10 +183,10 @@ trials = Table(
     Column("charged", Integer, nullable=False),
     Column("deaths_without_progress", Integer, nullable=False),
     Column("metric_names", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("ended_at", Double),
-    Column("running_s", Double, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("started_at", Number),
+    Column("ended_at", Number),
+    Column("running_s", Number, nullable=False),
     Index("ix_trials_status", "status", "experiment_id"),
     Index("ix_trials_decided_line", "experiment_id", "decided_line"),
     sqlite_with_rowid=False,
@@ -180,10 +212,10 @@ attempts = Table(
     Column("acknowledged", BigInteger, nullable=False),
     Column("exit", Text),
     Column("message", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("ended_at", Double),
-    Column("last_heard_at", Double, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("started_at", Number),
+    Column("ended_at", Number),
+    Column("last_heard_at", Number, nullable=False),
     Column("restored_step", BigInteger),
     _trial_key(),
     Index("ix_attempts_status", "status"),
@@ -195,7 +227,7 @@ journal = Table(
     metadata,
     _experiment_key(),
     _part_of_key("line"),
-    Column("at", Double, nullable=False),
+    Column("at", Number, nullable=False),
     Column("kind", Text, nullable=False),
     Column("payload", Text, nullable=False),
     Column("queues", Integer, nullable=False),  # a sum of mapping.QUEUE_BITS
@@ -214,8 +246,8 @@ metrics = Table(
     Column("step", BigInteger),
     Column("values", Text, nullable=False),
     Column("first", Boolean, nullable=False),
-    Column("objective", Double),
-    Column("at", Double, nullable=False),
+    Column("objective", Number),
+    Column("at", Number, nullable=False),
     _trial_key(),
     Index("ix_metrics_line", "experiment_id", "line"),
     sqlite_with_rowid=False,
@@ -234,8 +266,8 @@ checkpoints = Table(
     Column("digest", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("inline", Boolean, nullable=False),
-    Column("value", Double),
-    Column("at", Double, nullable=False),
+    Column("value", Number),
+    Column("at", Number, nullable=False),
     _trial_key(),
     Index("ix_checkpoints_digest", "digest"),
     sqlite_with_rowid=False,
@@ -248,7 +280,7 @@ algorithm_snapshots = Table(
     Column("queue", Text, primary_key=True),
     Column("line", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Number, nullable=False),
 )
 
 idempotency_keys = Table(
@@ -263,7 +295,7 @@ idempotency_keys = Table(
         nullable=False,
         index=True,
     ),
-    Column("at", Double, nullable=False),
+    Column("at", Number, nullable=False),
 )
 
 tokens = Table(
@@ -272,5 +304,13 @@ tokens = Table(
     Column("name", Text, primary_key=True),
     Column("role", Text, nullable=False),
     Column("sha256", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
+    Column("created_at", Number, nullable=False),
+)
+
+# Alembic's own table, for a new database, which is born at HEAD_REVISION.
+revisions = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )

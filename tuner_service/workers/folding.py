@@ -221,7 +221,7 @@ class AssessorFold:
 
 
 def plain_parameters(suggested: Any) -> Parameters:
-    """A copy in plain JSON values: NumPy's scalars and arrays as Python's, tuples as lists. TypeError names the rest."""
+    """A copy in plain JSON values: NumPy as Python numbers and lists, tuples as lists. TypeError names the rest."""
     if not isinstance(suggested, dict):
         raise TypeError(f"suggest() must return a dict of parameters, NotYet() or Exhausted(), not {suggested!r}")
     plain: Parameters = _plain(suggested, "")
@@ -234,8 +234,10 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         value = value.tolist()
     match value:
-        case None | bool() | str():
+        case None | bool():
             return value
+        case str():
+            return str.__str__(value)
         case int():
             return int(value)
         case float() if math.isfinite(value):

@@ -1,0 +1,37 @@
+"""The API of tests/api_service.py on a real socket, for the client and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+
+from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
+from tests.waiting import wait_until
+from tuner_service.api.app import create_app
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[ApiService]:
+    """Listens while the block runs, described in ``home`` as a service describes itself."""
+    api = an_api_service()
+    app = create_app(replace(api.services, pid=os.getpid()))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        (home / "token").write_text(ADMIN_TOKEN)
+        described = {"url": f"http://127.0.0.1:{port}", "pid": os.getpid(), "token_file": str(home / "token")}
+        (home / "service.json").write_text(json.dumps(described))
+        yield api
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,265 @@
+"""What every tuner promises; run for each registered one."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tuner_service.dispatcher.items import (
+    CustomTrialAdded,
+    NoMoreSuggestions,
+    ResultsImported,
+    SearchSpaceUpdated,
+    Suggested,
+    SuggestionRequested,
+    TrialEnded,
+    TunerItem,
+)
+from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
+from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
+from tuner_service.tuners.base import Exhausted, Tuner
+from tuner_service.tuners.registry import TUNERS, create_tuner
+from tuner_service.workers.folding import TunerFold
+
+SPACES: dict[str, dict[str, Any]] = {
+    "flat": {
+        "lr": {"_type": "loguniform", "_value": [1e-4, 1]},
+        "momentum": {"_type": "quniform", "_value": [0.05, 0.95, 0.1]},
+        "batch": {"type": "int", "low": 16, "high": 256, "log": True},
+        "layers": {"type": "ordinal", "choices": [1, 2, 4]},
+        "optimizer": {"_type": "choice", "_value": ["sgd", "adam", None]},
+        "noise": {"_type": "normal", "_value": [0, 1]},
+        "scale": {"_type": "qlognormal", "_value": [0, 1, 0.5]},
+        "width": {"_type": "qloguniform", "_value": [8, 512, 8]},
+        "dropout": {"type": "float", "low": 0, "high": 0.5, "step": 0.1},
+        "fixed": {"type": "const", "value": [1, 2]},
+    },
+    "conditional": {
+        "model": {
+            "_type": "choice",
+            "_value": [
+                {"_name": "tree", "depth": {"_type": "randint", "_value": [1, 9]}},
+                {
+                    "_name": "net",
+                    "lr": {"_type": "loguniform", "_value": [1e-4, 1]},
+                    "kind": {
+                        "_type": "choice",
+                        "_value": ["plain", {"_name": "wide", "by": {"type": "float", "low": 1, "high": 4}}],
+                    },
+                },
+            ],
+        },
+        "seed": {"_type": "uniform", "_value": [0, 1]},
+    },
+}
+SMALL = {"a": {"_type": "choice", "_value": ["x", "y", "z"]}, "b": {"_type": "randint", "_value": [0, 4]}}
+WIDER = {"a": {"_type": "choice", "_value": ["x", "y", "z", "w"]}, "b": {"_type": "randint", "_value": [0, 2]}}
+SEED = 11
+Build = Callable[[dict[str, Any]], Tuner]
+
+
+@pytest.fixture(params=[*TUNERS, "tpe without a start"])
+def build(request: pytest.FixtureRequest) -> Build:
+    name, _, variant = request.param.partition(" ")
+    args = {"n_startup_trials": 0} if variant else {}
+
+    def make(space: dict[str, Any], goal: Goal = Goal.MINIMIZE) -> Tuner:
+        return create_tuner(name, args, space=parse_search_space(space), objective=Objective(metric="loss", goal=goal))
+
+    return make
+
+
+@pytest.fixture(params=list(SPACES))
+def space(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return SPACES[request.param]
+
+
+def value_of(parameters: Parameters, number: int) -> float | None:
+    """Any outcome that a trial may have: a value, none, NaN, infinity."""
+    match number % 7:
+        case 3:
+            return None
+        case 5:
+            return random.Random(number).choice([math.nan, math.inf, -math.inf])
+        case _:
+            return random.Random(parameters_key(parameters)).random()
+
+
+def ended(line: int, number: int, parameters: Parameters) -> TrialEnded:
+    value = value_of(parameters, number)
+    statuses = [TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED, TrialStatus.CANCELED, TrialStatus.SUCCEEDED]
+    status = TrialStatus.FAILED if value is None and number % 2 else statuses[number % 4]
+    outcome = TrialOutcome(number=number, status=status, parameters=parameters, value=value, step=number % 20)
+    return TrialEnded(line=line, outcome=outcome)
+
+
+def search(fold: TunerFold, *, trials: int, parallel: int = 3) -> list[TunerItem]:
+    """The lines of a whole search, its requests with what was answered to them."""
+    lines: list[TunerItem] = []
+    running: list[tuple[int, Parameters]] = []
+    shuffle = random.Random(5)
+    for number in range(1, trials + 1):
+        request = SuggestionRequested(line=len(lines) + 1, number=number)
+        answer = fold.take(request)
+        if isinstance(answer, NoMoreSuggestions):
+            break
+        assert isinstance(answer, Suggested)
+        lines.append(SuggestionRequested(line=request.line, number=number, recorded=answer.parameters))
+        running.append((number, answer.parameters))
+        while len(running) >= parallel:
+            finished, parameters = running.pop(shuffle.randrange(len(running)))
+            end = ended(len(lines) + 1, finished, parameters)
+            fold.take(end)
+            lines.append(end)
+    return lines
+
+
+def requests(lines: list[TunerItem]) -> list[SuggestionRequested]:
+    return [line for line in lines if isinstance(line, SuggestionRequested)]
+
+
+def recorded(lines: list[TunerItem]) -> list[Parameters]:
+    return [line.recorded for line in requests(lines) if line.recorded is not None]
+
+
+def next_answers(fold: TunerFold, number: int, count: int = 4) -> list[Any]:
+    return [fold.take(SuggestionRequested(line=10_000 + i, number=number + i)) for i in range(count)]
+
+
+def test_suggestions_lie_inside_the_space(build: Build, space: dict[str, Any]) -> None:
+    lines = search(TunerFold(build(space), seed=SEED), trials=40)
+    inside = parse_search_space(space)
+    assert all(inside.contains(parameters) for parameters in recorded(lines))
+    assert len(recorded(lines)) == 40
+
+
+def test_the_same_seed_and_history_give_the_same_search(build: Build, space: dict[str, Any]) -> None:
+    first, second = (search(TunerFold(build(space), seed=SEED), trials=40) for _ in range(2))
+    assert first == second or json.dumps(recorded(first)) == json.dumps(recorded(second))
+
+
+def test_a_suggestion_does_not_change_the_tuner(build: Build, space: dict[str, Any]) -> None:
+    tuner = build(space)
+    fold = TunerFold(tuner, seed=SEED)
+    search(fold, trials=20)
+    asked = [tuner.suggest(21, random.Random(3)) for _ in range(3)]
+    assert asked[0] == asked[1] == asked[2]
+
+
+def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(build: Build, space: dict[str, Any]) -> None:
+    live = TunerFold(build(space), seed=SEED)
+    lines = search(live, trials=25)
+    rebuilt = TunerFold(build(space), seed=SEED)
+    for line in lines:
+        rebuilt.take(line)
+    assert next_answers(rebuilt, 26) == next_answers(live, 26)
+
+
+def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(build: Build, space: dict[str, Any]) -> None:
+    lines = search(TunerFold(build(space), seed=SEED), trials=20)
+    again = TunerFold(build(space), seed=SEED)
+    for line in lines:
+        if isinstance(line, SuggestionRequested):
+            answer = again.take(SuggestionRequested(line=line.line, number=line.number))
+            assert isinstance(answer, Suggested)
+            assert answer.parameters == line.recorded
+        else:
+            again.take(line)
+
+
+@pytest.mark.parametrize("at", [0, 7, 30])
+def test_a_snapshot_and_the_later_lines_give_the_same_tuner(build: Build, space: dict[str, Any], at: int) -> None:
+    live = TunerFold(build(space), seed=SEED)
+    lines = search(live, trials=25)
+    until = TunerFold(build(space), seed=SEED)
+    for line in lines[:at]:
+        until.take(line)
+    loaded = TunerFold(build(space), seed=SEED)
+    loaded.load_state_dict(json.loads(json.dumps(until.state_dict(), allow_nan=False)))
+    for line in lines[at:]:
+        loaded.take(line)
+    assert next_answers(loaded, 26) == next_answers(live, 26)
+
+
+def test_parallel_suggestions_differ(build: Build, space: dict[str, Any]) -> None:
+    fold = TunerFold(build(space), seed=SEED)
+    search(fold, trials=15)
+    keys = [parameters_key(answer.parameters) for answer in next_answers(fold, 16, count=8)]
+    assert len(set(keys)) == 8
+
+
+def test_no_point_of_a_finite_space_comes_twice_while_there_are_others(build: Build) -> None:
+    fold = TunerFold(build(SMALL), seed=SEED)
+    seen = {parameters_key(parameters) for parameters in recorded(search(fold, trials=12))}
+    assert len(seen) == parse_search_space(SMALL).size == 12
+
+
+def test_custom_and_imported_parameters_are_not_proposed_again(build: Build) -> None:
+    fold = TunerFold(build(SMALL), seed=SEED)
+    known = [{"a": "x", "b": 0}, {"a": "y", "b": 2}, {"a": "z", "b": 3}]
+    fold.take(CustomTrialAdded(line=1, number=1, parameters=known[0]))
+    outcomes = tuple(
+        TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters=p, value=0.5, source="imported")
+        for p in known[1:]
+    )
+    fold.take(ResultsImported(line=2, outcomes=outcomes))
+    answers = [fold.take(SuggestionRequested(line=3 + i, number=2 + i)) for i in range(9)]
+    keys = {parameters_key(answer.parameters) for answer in answers if isinstance(answer, Suggested)}
+    assert len(keys) == 9
+    assert not keys & set(map(parameters_key, known))
+
+
+def test_parameters_outside_the_space_are_tolerated_in_the_history(build: Build) -> None:
+    fold = TunerFold(build(SMALL), seed=SEED)
+    strange = {"a": "elsewhere", "c": [1]}
+    fold.take(CustomTrialAdded(line=1, number=1, parameters=strange))
+    fold.take(ended(2, 1, strange))
+    assert isinstance(fold.take(SuggestionRequested(line=3, number=2)), Suggested)
+
+
+def test_after_a_change_suggestions_lie_inside_the_new_space_also_after_a_rebuild(build: Build) -> None:
+    def changed(fold: TunerFold) -> TunerFold:
+        for line in [*lines, SearchSpaceUpdated(line=99, search_space=WIDER)]:
+            fold.take(line)
+        return fold
+
+    lines = search(TunerFold(build(SMALL), seed=SEED), trials=4)
+    live, rebuilt, loaded = (TunerFold(build(SMALL), seed=SEED) for _ in range(3))
+    changed(live)
+    loaded.load_state_dict(json.loads(json.dumps(live.state_dict())))
+    answers = next_answers(live, 5, count=3)
+    inside: SearchSpace = parse_search_space(WIDER)
+    assert all(isinstance(answer, Suggested) and inside.contains(answer.parameters) for answer in answers)
+    assert next_answers(changed(rebuilt), 5, count=3) == answers
+    assert next_answers(loaded, 5, count=3) == answers
+
+
+def test_a_filled_space_ends_the_search_or_is_searched_again(build: Build) -> None:
+    fold = TunerFold(build(SMALL), seed=SEED)
+    search(fold, trials=12)
+    again = fold.take(SuggestionRequested(line=500, number=13))
+    assert isinstance(again, Suggested | NoMoreSuggestions)
+    if isinstance(again, NoMoreSuggestions):
+        assert isinstance(build(SMALL).suggest(1, random.Random(0)), dict)
+        assert fold.take(SuggestionRequested(line=501, number=13)) == NoMoreSuggestions(line=501)
+    assert not isinstance(build(SMALL).suggest(1, random.Random(0)), Exhausted)
+
+
+def test_a_thousand_trials_are_folded_and_asked_for_quickly(build: Build, space: dict[str, Any]) -> None:
+    fold = TunerFold(build(space), seed=SEED)
+    rng = random.Random(1)
+    inside = parse_search_space(space)
+    started = time.process_time()
+    for number in range(1, 1001):
+        parameters = inside.sample(rng)
+        fold.take(SuggestionRequested(line=2 * number - 1, number=number, recorded=parameters))
+        fold.take(ended(2 * number, number, parameters))
+    next_answers(fold, 1001, count=10)
+    assert time.process_time() - started < 10

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
+from tests.waiting import wait_until
+from trials.agent.files import read_json
+from trials.agent.processes import kill_tree
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Whatever a test leaves running under it is killed."""
+    path = tmp_path / "home"
+    yield path
+    for folder in path.glob("attempts/*/*/*"):
+        claim = read_json(str(folder / "claim.json"))
+        kill_tree(None, folder.name.partition("-")[2])
+        if claim is not None:
+            pid = int(claim["pid"])
+            if is_running(pid) and pid != os.getpid():
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda pid=pid: not is_running(pid))
+
+
+@pytest.fixture
+def service(home: Path) -> Iterator[FakeService]:
+    fake = FakeService(home)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def start_agent(home: Path, service: FakeService) -> Iterator[Callable[..., AgentProcess]]:
+    """Start an agent and wait until it is connected."""
+    agents: list[AgentProcess] = []
+
+    def start(**environment: str) -> AgentProcess:
+        from trials.protocol import Hello
+
+        before = len(service.of(Hello))
+        agents.append(AgentProcess(home, **environment))
+        service.wait_for(Hello, count=before + 1)
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.kill()
+
+
+@pytest.fixture
+def agent(start_agent: Callable[..., AgentProcess]) -> AgentProcess:
+    return start_agent()

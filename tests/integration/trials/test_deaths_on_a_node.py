@@ -1,0 +1,239 @@
+"""Whoever dies, nothing is lost and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
+from tests.waiting import wait_until
+from trials.agent.local import list_local, stop_local
+from trials.protocol import AttemptKey, Hello, Started
+
+StartAgent = Callable[..., AgentProcess]
+COUNTING = """
+import time, pathlib, trials
+trial = trials.init()
+for step in range(trial.parameters.get("steps", 20)):
+    trial.report(step=step, loss=float(step))
+    while step == 10 and not pathlib.Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+def work_of(service: FakeService) -> Path:
+    return service.folder() / "work"
+
+
+def test_an_agent_that_was_killed_is_followed_by_one_that_adopts_its_trials(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    service.launch(COUNTING)
+    wait_until(lambda: len(service.values("loss")) == 11)
+    process = started(service).process
+    first.kill()
+    (work_of(service) / "go").touch()
+
+    start_agent()
+    observed = service.of(Hello)[-1].attempts[0]
+    exited = service.wait_for_exit()
+
+    assert (observed.nonce, observed.process) == ("n1", process)
+    assert observed.spooled >= 11
+    assert service.values("loss") == [float(step) for step in range(20)]
+    assert (exited.exit.cause, exited.exit.code, exited.last_sequence) == ("exited", 0, 20)
+
+
+def test_an_end_that_no_agent_saw_is_told_by_the_next_one(service: FakeService, start_agent: StartAgent) -> None:
+    first = start_agent()
+    service.launch(COUNTING)
+    pid = started(service).process.pid
+    first.kill()
+    (work_of(service) / "go").touch()
+    wait_until(lambda: not is_running(pid))
+    wait_until((work_of(service).parent / "exit.json").exists)
+
+    start_agent()
+
+    assert service.wait_for_exit().exit.code == 0
+    assert len(service.values("loss")) == 20
+
+
+def test_reports_that_were_taken_but_not_acknowledged_are_taken_once(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    service.answers_reports = False
+    service.launch(COUNTING)
+    wait_until(lambda: service.values("loss"))
+    first.kill()
+    service.answers_reports = True
+    (work_of(service) / "go").touch()
+
+    start_agent()
+    service.wait_for_exit()
+
+    assert service.values("loss") == [float(step) for step in range(20)]
+
+
+def test_a_lost_connection_is_made_again_and_reports_go_on(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+    service.launch(COUNTING)
+    wait_until(lambda: len(service.values("loss")) == 11)
+    service.disconnect()
+    (work_of(service) / "go").touch()
+    service.wait_for(Hello, count=2)
+
+    assert service.wait_for_exit().last_sequence == 20
+    assert service.values("loss") == [float(step) for step in range(20)]
+
+
+def test_when_a_supervisor_is_killed_its_trial_and_grandchildren_end(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+    service.launch(
+        """
+import subprocess, time, pathlib
+child = subprocess.Popen(['sleep', '600'], start_new_session=True)
+pathlib.Path('child.tmp').write_text(str(child.pid))
+pathlib.Path('child.tmp').rename('child')
+time.sleep(600)
+"""
+    )
+    path = work_of(service) / "child"
+    wait_until(path.exists)
+    pids = [int(path.read_text()), started(service).process.pid]
+    claim = json.loads((path.parent.parent / "claim.json").read_text())
+
+    os.kill(claim["pid"], signal.SIGKILL)
+
+    record = service.wait_for_exit().exit
+    assert (record.cause, record.code, record.signal) == ("supervisor_lost", None, None)
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_supervisor_that_died_while_no_agent_lived_is_found_out(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    service.launch(COUNTING)
+    pid = started(service).process.pid
+    first.kill()
+    claim = json.loads((work_of(service).parent / "claim.json").read_text())
+    os.kill(claim["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_running(pid))
+
+    start_agent()
+
+    assert service.wait_for_exit().exit.cause == "supervisor_lost"
+
+
+def test_an_attempt_of_another_boot_is_told_as_such(service: FakeService, start_agent: StartAgent) -> None:
+    first = start_agent()
+    service.launch(COUNTING)
+    pid = started(service).process.pid
+    first.kill()
+    path = work_of(service).parent / "claim.json"
+    claim = json.loads(path.read_text())
+    os.kill(claim["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_running(pid))
+    path.write_text(json.dumps(claim | {"boot_id": "another"}))
+
+    start_agent()
+
+    assert service.wait_for_exit().exit.cause == "host_rebooted"
+
+
+def test_a_launch_that_was_cut_off_before_the_claim_is_not_reported_and_can_be_repeated(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    launch = service.launch("print('once')")
+    service.wait_for_exit()
+    first.kill()
+    folder = work_of(service).parent
+    for name in ("claim.json", "process.json", "exit.json"):  # as if the agent had died before the supervisor began
+        (folder / name).unlink()
+    service.messages.clear()
+
+    start_agent()
+    assert service.of(Hello)[-1].attempts == ()
+    service.send(launch)
+
+    assert service.wait_for_exit().exit.code == 0
+
+
+def test_attempts_of_another_lineage_are_shown_and_left_alone(service: FakeService, start_agent: StartAgent) -> None:
+    first = start_agent()
+    service.launch(COUNTING)
+    wait_until(lambda: len(service.values("loss")) == 11)
+    first.kill()
+    service.lineage = "a copied database"
+    service.spools.clear()
+    service.messages.clear()
+    (work_of(service) / "go").touch()
+
+    start_agent()
+    wait_until((work_of(service).parent / "exit.json").exists)
+    service.lineage = "unchanged"
+    service.launch("print('of this one')", nonce="n2", number=2)
+    service.lineage = "a copied database"
+
+    assert [attempt.nonce for attempt in service.of(Hello)[-1].attempts] == ["n1"]
+    wait_until((service.folder("n2", number=2) / "exit.json").exists)
+    assert service.values("loss") == []
+
+
+def test_an_agent_without_service_and_trials_leaves(service: FakeService, start_agent: StartAgent) -> None:
+    agent = start_agent(TUNER_AGENT_IDLE_EXIT_S="0.1")
+    service.close()
+
+    assert agent.wait() == 0
+
+
+def test_trials_run_on_when_the_agent_is_terminated(service: FakeService, start_agent: StartAgent) -> None:
+    agent = start_agent()
+    service.launch(COUNTING)
+    pid = started(service).process.pid
+
+    assert agent.terminate() == 0
+    assert is_running(pid)
+
+
+def test_trials_can_be_listed_and_stopped_without_service_and_agent(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    agent = start_agent()
+    service.launch(COUNTING)
+    service.launch(COUNTING, nonce="n2", number=2)
+    pids = [started(service, nonce).process.pid for nonce in ("n1", "n2")]
+    agent.kill()
+    service.close()
+
+    assert [(a.key.number, a.pid, a.alive) for a in list_local(service.home)] == [
+        (1, pids[0], True),
+        (2, pids[1], True),
+    ]
+    only = AttemptKey(experiment_id="exp", number=1, attempt=1)
+    assert [(a.key, a.alive, a.cause) for a in stop_local(service.home, only, grace_s=5)] == [(only, False, "stopped")]
+    assert [a.key.number for a in stop_local(service.home, grace_s=5)] == [2]
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_supervisor_that_is_terminated_stops_its_trial(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+    service.launch(COUNTING)
+    pid = started(service).process.pid
+    claim = json.loads((work_of(service).parent / "claim.json").read_text())
+
+    os.kill(claim["pid"], signal.SIGTERM)
+
+    record = service.wait_for_exit().exit
+    assert (record.cause, record.stop_reason, record.signal) == ("stopped", "host_shutdown", signal.SIGTERM)
+    assert not is_running(pid)
+    assert len(service.of(Started)) == 1

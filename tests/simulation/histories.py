@@ -1,0 +1,113 @@
+"""One seed of the simulation, checked from end to end. ``python -m tests.simulation.histories --seeds 5000`` runs many."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import traceback
+
+from tests.builders import a_spec
+from tests.simulation.world import EXPERIMENT, Faults, World, final_rows
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentSpec, ExperimentStatus
+from tuner_service.domain.trial import TrialStatus
+
+STEPS = 9
+
+
+def spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
+    rng = random.Random(f"spec{seed}")
+    assessor = AlgorithmSpec(name="median_stop", args={"min_trials": 2}) if rng.random() < 0.85 else None
+    return a_spec(
+        seed=seed,
+        deterministic=deterministic,
+        assessor=assessor,
+        budget={"trials": rng.randint(3, 14), "parallel": rng.randint(1, 5), "failures": 50},
+        trial={"max_attempts": rng.randint(1, 2), "keep_last": rng.randint(1, 3)},
+    )
+
+
+def faults_for(seed: int) -> Faults:
+    rng = random.Random(f"faults{seed}")
+
+    def pick(most: float) -> float:
+        return rng.choice((0.0, most / 4, most))
+
+    return Faults(
+        kill_service=pick(0.02),
+        kill_worker=pick(0.01),
+        kill_agent=pick(0.3),
+        kill_supervisor=pick(0.02),
+        kill_trial=pick(0.05),
+        reboot=pick(0.005),
+        lose=pick(0.1),
+        double=pick(0.3),
+        most_kills=rng.choice((3, 12, 40)),
+    )
+
+
+def check_history(seed: int, *, deterministic: bool) -> World:
+    """Run the seed's history and say in an AssertionError what is wrong with it."""
+    spec = spec_for(seed, deterministic=deterministic)
+    world = World(seed=seed, spec=spec, steps=STEPS, faults=faults_for(seed))
+    world.run()
+    _check_ended(world, spec)
+    if deterministic:
+        peaceful = World(seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults())
+        peaceful.run()
+        killed, untouched = final_rows(world), final_rows(peaceful)
+        for row, expected in zip(killed, untouched, strict=True):
+            assert row == expected, f"trial {row['number']} is\n{row}\nand in the untouched run\n{expected}"
+    return world
+
+
+def _check_ended(world: World, spec: ExperimentSpec) -> None:
+    experiment = world.store.queries.experiment(EXPERIMENT)
+    assert experiment is not None
+    trials = world.store.queries.trials(EXPERIMENT, limit=10_000)
+    assert experiment.status is ExperimentStatus.COMPLETED, (experiment.status, experiment.message)
+    assert [t.number for t in trials] == list(range(1, len(trials) + 1)), "a trial number is missing or doubled"
+    assert all(t.status.is_final for t in trials)
+    kept = [t for t in trials if t.status.eats_budget]
+    assert len(kept) == spec.budget.trials, f"{len(kept)} trials of a budget of {spec.budget.trials}"
+    told = [t.told_line for t in trials]
+    assert None not in told, "the end of a trial was not told"
+    assert len(set(told)) == len(told), "the end of a trial was told twice"
+    assert world.max_live <= spec.budget.parallel, "more attempts at a time than allowed"
+    twice = {key: n for key, n in world.launched.items() if n > 1}
+    assert not twice, f"attempts launched twice: {twice}"
+    for trial in trials:
+        _check_metrics(world, trial.number, succeeded=trial.status is TrialStatus.SUCCEEDED)
+
+
+def _check_metrics(world: World, number: int, *, succeeded: bool) -> None:
+    metrics = world.store.queries.metrics(EXPERIMENT, number)
+    steps = [m.step for m in metrics if m.first]
+    assert len(set(steps)) == len(steps), f"trial {number}: algorithms saw a step twice: {steps}"
+    identities = [(m.attempt, m.sequence) for m in metrics]
+    assert len(set(identities)) == len(identities), f"trial {number}: a report was stored twice"
+    if succeeded:
+        assert sorted(s for s in steps if s is not None) == list(range(STEPS)), f"trial {number} lost reports: {steps}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    failed = 0
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        for deterministic in (True, False):
+            try:
+                check_history(seed, deterministic=deterministic)
+            except Exception:
+                failed += 1
+                print(f"seed {seed} deterministic={deterministic} failed:")
+                traceback.print_exc(limit=-4)
+        if (seed + 1) % 100 == 0:
+            print(f"{seed + 1 - arguments.first} seeds, {failed} failures", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

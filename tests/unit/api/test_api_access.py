@@ -1,0 +1,161 @@
+"""Who gets in: every route × method, hosts, origins, and what every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.routing import APIRoute
+
+from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, a_body, an_api_service
+from tuner_service.api.auth import OPEN_PATHS
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.fixture
+def api() -> ApiService:
+    return an_api_service()
+
+
+def routes(api: ApiService) -> Iterator[tuple[str, str]]:
+    """Each method and path of the application, with parameters filled in."""
+    for path, operations in api.client.app.openapi()["paths"].items():
+        filled = path.replace("{experiment_id}", "e").replace("{number}", "1").replace("{digest}", "d")
+        for method in operations:
+            yield method.upper(), filled
+
+
+def test_every_route_is_described_so_that_the_next_tests_see_all_of_them(api: ApiService) -> None:
+    described = set(api.client.app.openapi()["paths"])
+    pages = {"/docs", "/docs/{name}", "/openapi.json"}
+
+    found = {route.path for route in api.client.app.routes if isinstance(route, APIRoute)}
+
+    assert found - pages <= described
+
+
+@pytest.mark.parametrize("token", [None, "wrong", "", ADMIN_TOKEN[:-1], ADMIN_TOKEN + "x", "é"])
+def test_without_a_known_token_only_the_open_paths_answer(api: ApiService, token: str | None) -> None:
+    headers = {} if token is None else {"authorization": f"Bearer {token}".encode()}
+    client = api.as_role(None)
+
+    for method, path in routes(api):
+        answer = client.request(method, path, headers=headers)
+        if path in OPEN_PATHS:
+            assert answer.status_code == 200, (method, path)
+        else:
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_read_only_token_reads_and_changes_nothing(api: ApiService) -> None:
+    client = api.as_role(READ_ONLY_TOKEN)
+
+    for method, path in routes(api):
+        answer = client.request(method, path)
+        assert (answer.status_code == 403) == (method != "GET"), (method, path, answer.text)
+    assert api.runner.commands == []
+
+
+def test_an_agents_token_opens_nothing_of_people(api: ApiService) -> None:
+    client = api.as_role(AGENT_TOKEN)
+
+    refused = {(method, path) for method, path in routes(api) if client.request(method, path).status_code == 403}
+
+    assert refused == {(method, path) for method, path in routes(api) if path not in OPEN_PATHS}
+
+
+def test_another_scheme_than_bearer_is_no_token(api: ApiService) -> None:
+    answer = api.as_role(None).get("/api/v1/experiments", headers={"authorization": f"Basic {ADMIN_TOKEN}"})
+
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "", "localhost@evil.example", "local host", "[::1", "a:b:c"]
+)
+def test_a_request_under_a_name_that_is_not_ours_is_refused(api: ApiService, host: str) -> None:
+    answer = api.client.get("/healthz", headers={"host": host})
+
+    assert answer.status_code == 403
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:80", "10.0.0.7", "tuner.lan"])
+def test_our_own_names_and_addresses_are_taken(host: str) -> None:
+    api = an_api_service(allowed_hosts=("tuner.lan",))
+
+    assert api.client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_pages_of_other_origins_may_not_call(api: ApiService) -> None:
+    foreign = {"origin": "https://evil.example"}
+
+    assert api.client.post("/api/v1/experiments", json=a_body(), headers=foreign).status_code == 403
+    assert api.client.post("/api/v1/experiments", json=a_body(), headers={"origin": "null"}).status_code == 403
+    assert api.runner.commands == []
+
+
+def test_our_own_origin_and_allowed_ones_may_call() -> None:
+    api = an_api_service(allowed_origins=("https://dash.example",))
+
+    for origin in ("http://localhost", "https://dash.example"):
+        assert api.client.get("/api/v1/experiments", headers={"origin": origin}).status_code == 200
+
+
+def test_every_answer_carries_the_security_headers(api: ApiService) -> None:
+    for answer in (api.client.get("/healthz"), api.client.get("/nowhere"), api.as_role(None).get("/api/v1/agents")):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        assert "unsafe-inline" not in answer.headers["content-security-policy"]
+
+
+def test_readiness_tells_the_trouble_only_to_those_with_a_token(api: ApiService) -> None:
+    api.runner.trouble["database"] = "the disk is full"
+
+    known, unknown = api.client.get("/readyz"), api.as_role(None).get("/readyz")
+
+    assert (known.status_code, known.json()["parts"]["database"]) == (503, "the disk is full")
+    assert (unknown.status_code, unknown.json()["parts"]["database"]) == (503, "in trouble")
+
+
+def test_the_page_of_the_api_loads_nothing_from_elsewhere(api: ApiService) -> None:
+    page = api.as_role(None).get("/docs")
+    parts = [api.as_role(None).get(f"/docs/{name}") for name in ("page.js", "page.css")]
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert all(part.status_code == 200 for part in parts)
+    for text in (page.text, *(part.text for part in parts)):
+        assert "http://" not in text
+        assert "https://" not in text
+        assert "<style" not in text
+
+
+def test_every_error_is_a_problem(api: ApiService) -> None:
+    answers = [
+        api.client.get("/nowhere"),
+        api.client.request("PUT", "/api/v1/experiments"),
+        api.client.get("/docs/secret.txt"),
+        api.client.get("/api/v1/experiments?limit=0"),
+        api.client.get("/api/v1/experiments/none"),
+    ]
+
+    assert [answer.status_code for answer in answers] == [404, 405, 404, 422, 404]
+    for answer in answers:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"type", "title", "status", "detail"} <= set(answer.json())
+
+
+def test_a_mistake_of_ours_is_a_problem_that_gives_nothing_away(api: ApiService) -> None:
+    def broken() -> str:
+        raise RuntimeError("secret")
+
+    api.services.experiments.new_id = broken
+
+    answer = api.client.post("/api/v1/experiments", json=a_body())
+
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text

@@ -1,0 +1,284 @@
+"""One wrong value for every field: each has its clear answer, and none changes the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.api_service import ApiService, a_body, an_api_service
+from tuner_service.api.bodies import _model_in
+from tuner_service.api.guard import MAX_BODY_BYTES
+from tuner_service.api.schemas import ExperimentBody, ResumeBody
+
+# Pointer → wrong values; every field of the experiment file must stand here.
+WRONG: dict[str, list[Any]] = {
+    "/name": ["", "a/b", "@last", 7, "x" * 201, "a\nb"],
+    "/seed": ["seven", -1, 2**63, 1.5, True],
+    "/objective": [None, "accuracy", [], [{"metric": "a"}, {"metric": "b"}]],
+    "/objective/metric": ["", 3, None],
+    "/objective/goal": ["max", 1],
+    "/search_space": [None, [], "lr", {}],
+    "/tuner": [7, {}, {"name": "tpe", "class": "a:B"}],
+    "/tuner/name": ["tpee", 3],
+    "/tuner/class": ["no_colon", 3],
+    "/tuner/args": [7, "x"],
+    "/assessor": [7, {}],
+    "/assessor/name": ["media_stop", 3],
+    "/assessor/class": ["x", 1],
+    "/assessor/args": [7],
+    "/budget": [None, {}, 5],
+    "/budget/trials": [0, -1, "many", 1.5, True],
+    "/budget/parallel": [0, "two", None],
+    "/budget/duration": ["soon", -1, "0s", "10 parsecs", [1]],
+    "/budget/failures": [0, "none"],
+    "/trial": [None, {}, "python train.py", {"command": "a", "entry_point": "a:b"}],
+    "/trial/code": [".", "/etc", 5, {}, {"files": [], "digest": "x"}, "sha256:abc"],
+    "/trial/command": ["", [], "unclosed 'quote", [1], 5],
+    "/trial/entry_point": ["train", "train:", "os;x:y", 4],
+    "/trial/arguments": ["--", 5],
+    "/trial/arguments/prefix": [5],
+    "/trial/arguments/delimiter": [5, "x" * 11],
+    "/trial/environment": [[], {"1A": "x"}, {"TUNER_HOME": "x"}, {"TRIAL_PARAM_LR": "1"}],
+    "/trial/python": [5, ""],
+    "/trial/metrics_pattern": ["(", "loss", 5],
+    "/trial/final": ["first", 5],
+    "/trial/keep": [5],
+    "/trial/keep/last": [0, "two"],
+    "/trial/keep/best": [-1, "two"],
+    "/trial/resources": [5],
+    "/trial/resources/cpus": [-1, "two"],
+    "/trial/resources/gpus": [1, "auto", True],
+    "/trial/resources/memory": ["8GB"],
+    "/trial/heartbeat": ["often", 0],
+    "/trial/max_attempts": [0, "three"],
+    "/trial/stop_grace": ["long", -1],
+    "/trial/compat": ["optuna", 5],
+    "/trial/datasets": [{"data": "./data"}],
+    "/trial/models": [{"m": "x"}],
+    "/trial/pretrained_from": [{"trial": "a/1"}],
+    "/trial/output": ["outputs"],
+    "/trial/nodes": [2, True],
+    "/trial/processes_per_node": [2],
+    "/trial/preload": [["torch"]],
+    "/trial/isolation": ["fork"],
+    "/deterministic": ["yes", 1],
+    "/algorithm_timeout": ["never", 0],
+    "/quota_group": ["research"],
+    "/workers": [4],
+    "/executor": [{"name": "ray"}, "ray"],
+    "/warm_start": [["abc12"]],
+}
+CODE_FILE_WRONG: dict[str, list[Any]] = {
+    "/path": ["/etc/passwd", "../up", "a//b", "a\\b", "", ".", "a/../b", "x" * 1001, 5],
+    "/content": [5],
+    "/content_base64": [5],
+    "/mode": ["777", 644],
+}
+RESUME_WRONG: dict[str, list[Any]] = {
+    "/budget": [5],
+    "/budget/trials": [0, "many"],
+    "/budget/parallel": [0],
+    "/budget/duration": ["soon"],
+    "/budget/failures": [0],
+    "/code": [".", 5],
+}
+BASE_FILE = {"path": "a", "content": "x"}
+
+
+@pytest.fixture
+def api() -> ApiService:
+    return an_api_service()
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        pointer = f"{prefix}/{info.alias or name}"
+        yield pointer
+        inner = _model_in(info.annotation)
+        if inner is not None and not pointer.endswith("/code"):
+            yield from fields_of(inner, pointer)
+
+
+def with_value(body: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]:
+    """A copy of ``body`` with one value changed."""
+    copy: dict[str, Any] = json.loads(json.dumps(body))
+    *path, last = pointer.strip("/").split("/")
+    target = copy
+    for part in path:
+        target = target.setdefault(part, {})
+    target[last] = value
+    return copy
+
+
+def cases(wrong: dict[str, list[Any]]) -> list[tuple[str, Any]]:
+    return [(pointer, value) for pointer, values in wrong.items() for value in values]
+
+
+def test_every_field_of_the_bodies_has_a_wrong_value_here() -> None:
+    assert set(fields_of(ExperimentBody)) == set(WRONG)
+    assert set(fields_of(ResumeBody)) == set(RESUME_WRONG)
+
+
+@pytest.mark.parametrize(("pointer", "value"), cases(WRONG))
+def test_a_wrong_value_in_the_experiment_file_is_refused_at_its_place(
+    api: ApiService, pointer: str, value: Any
+) -> None:
+    answer = api.client.post("/api/v1/experiments", json=with_value(a_body(), pointer, value))
+
+    assert answer.status_code == 422
+    errors = answer.json()["errors"]
+    # A list's or an object's fault may stand at one of its items.
+    assert any(error["pointer"].startswith(pointer) for error in errors), errors
+    assert all(len(error["detail"]) > 8 or error["detail"] == "is missing" for error in errors)
+    assert "Value error" not in answer.text
+    assert api.runner.commands == []
+
+
+@pytest.mark.parametrize(("pointer", "value"), cases(CODE_FILE_WRONG))
+def test_a_wrong_value_in_a_code_file_is_refused_at_its_place(api: ApiService, pointer: str, value: Any) -> None:
+    file = with_value(BASE_FILE, pointer, value)
+    body = with_value(a_body(), "/trial/code", {"files": [{"path": "ok", "content": ""}, file]})
+
+    answer = api.client.post("/api/v1/experiments", json=body)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"].startswith("/trial/code/files/1")
+    assert api.runner.commands == []
+
+
+@pytest.mark.parametrize(("pointer", "value"), cases(RESUME_WRONG))
+def test_a_wrong_value_in_a_resume_is_refused_at_its_place(api: ApiService, pointer: str, value: Any) -> None:
+    experiment_id = api.create()
+
+    answer = api.client.post(f"/api/v1/experiments/{experiment_id}/resume", json=with_value({}, pointer, value))
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+    assert len(api.runner.commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("pointer", "near"),
+    [
+        ("/serch_space", "search_space"),
+        ("/trial/comand", "command"),
+        ("/trial/keep/lost", "last"),
+        ("/budget/trial", "trials"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest_known_one(api: ApiService, pointer: str, near: str) -> None:
+    answer = api.client.post("/api/v1/experiments", json=with_value(a_body(), pointer, 1))
+
+    assert {"pointer": pointer, "detail": f"no such field; did you mean '{near}'?"} in answer.json()["errors"]
+
+
+@pytest.mark.parametrize("verb", ["pause", "stop"])
+def test_a_verb_without_arguments_takes_none(api: ApiService, verb: str) -> None:
+    experiment_id = api.create()
+
+    answer = api.client.post(f"/api/v1/experiments/{experiment_id}/{verb}", json={"force": True})
+
+    assert answer.status_code == 422
+    assert len(api.runner.commands) == 1
+
+
+def test_every_mistake_is_told_at_once(api: ApiService) -> None:
+    body = a_body(
+        nam="x",
+        objective={"metric": "loss", "goal": "low"},
+        search_space={"lr": {"_type": "uniform", "_value": [1, 0]}},
+        tuner={"name": "grid", "args": {"point": 3}},
+        budget={"trials": 0},
+        trial={"resources": {"gpus": 2}},
+        deterministic=True,
+    )
+    body["budget"]["duration"] = "1h"
+
+    errors = {error["pointer"] for error in api.client.post("/api/v1/experiments", json=body).json()["errors"]}
+
+    assert {
+        "/nam",
+        "/objective/goal",
+        "/tuner/args/point",
+        "/budget/trials",
+        "/trial/resources/gpus",
+        "/trial",
+        "/budget/duration",
+    } <= errors
+    assert any(pointer.startswith("/search_space/lr") for pointer in errors)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value"), [("/budget/duration", "1h"), ("/trial/heartbeat", "1m"), ("/workers", 2)]
+)
+def test_a_deterministic_experiment_refuses_what_depends_on_time(api: ApiService, pointer: str, value: Any) -> None:
+    body = with_value(a_body(deterministic=True), pointer, value)
+
+    answer = api.client.post("/api/v1/experiments", json=body)
+
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
+def test_the_same_path_twice_or_as_file_and_folder_is_refused(api: ApiService) -> None:
+    for paths in (["a", "a"], ["a", "a/b"]):
+        files = [{"path": path, "content": ""} for path in paths]
+        answer = api.client.post("/api/v1/experiments", json=with_value(a_body(), "/trial/code", {"files": files}))
+        assert answer.status_code == 422, paths
+
+
+# ── the body itself ─────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b'"text"', 422),
+        (b'{"a": NaN}', 422),
+        (b'{"a": Infinity}', 422),
+        (b'{"a": 1, "a": 2}', 422),
+        (b"\xff\xfe", 422),
+        (b'{"name": "a\\u0000b"}', 422),
+        (b'{"name": "\\ud800"}', 422),
+        (b"[" * 100_000, 422),
+        (b'{"a":' * 60 + b"1" + b"}" * 60, 422),
+        (b'{"seed": ' + b"9" * 10_000 + b"}", 422),
+    ],
+)
+def test_a_body_that_is_not_what_it_should_be_is_refused(api: ApiService, content: bytes, status: int) -> None:
+    answer = api.client.post("/api/v1/experiments", content=content, headers={"content-type": "application/json"})
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert api.runner.commands == []
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
+def test_another_content_type_than_json_is_refused(api: ApiService, content_type: str) -> None:
+    answer = api.client.post(
+        "/api/v1/experiments", content=json.dumps(a_body()), headers={"content-type": content_type}
+    )
+
+    assert answer.status_code == 415
+    assert api.runner.commands == []
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: ApiService) -> None:
+    answer = api.client.post("/api/v1/experiments", content=b"{}", headers={"content-length": str(MAX_BODY_BYTES + 1)})
+
+    assert answer.status_code == 413
+    assert str(MAX_BODY_BYTES) in answer.json()["detail"]
+
+
+def test_code_beyond_the_limit_is_refused_naming_the_limit(api: ApiService) -> None:
+    files = [{"path": "big", "content": "x" * (17 << 20)}]
+
+    answer = api.client.post("/api/v1/experiments", json=with_value(a_body(), "/trial/code", {"files": files}))
+
+    assert answer.status_code == 413
+    assert "16 MiB" in answer.json()["detail"]

@@ -1,0 +1,192 @@
+"""Trials over HTTP: their list, one of them, its metrics, checkpoints and logs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.api_service import ApiService, a_body, an_api_service
+from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
+from trials.protocol import ExitRecord
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
+
+LISTED_FIELDS = "number id status reason parameters source final last attempts retry_of started_at ended_at running_s"
+
+
+@pytest.fixture
+def api() -> ApiService:
+    return an_api_service()
+
+
+@pytest.fixture
+def experiment(api: ApiService) -> str:
+    """Three trials: one succeeded, one failed, one running."""
+    experiment_id = api.create(a_body(trial={"command": "python train.py", "arguments": {"prefix": "--"}}))
+    changes = Changes()
+    for number, status in ((1, TrialStatus.SUCCEEDED), (2, TrialStatus.FAILED), (3, TrialStatus.RUNNING)):
+        is_done = status is TrialStatus.SUCCEEDED
+        changes.trials[experiment_id, number] = a_trial(
+            experiment_id=experiment_id,
+            number=number,
+            status=status,
+            reason=TrialReason.EXIT_CODE if status is TrialStatus.FAILED else TrialReason.LAUNCHED,
+            final={"accuracy": 0.9} if is_done else {},
+            value=0.9 if is_done else None,
+            last_step=2,
+            last_metrics={"accuracy": math.nan},
+            attempts=1,
+            parameters={"lr": 0.01, "fast": True},
+        )
+        attempt = an_attempt(
+            experiment_id=experiment_id,
+            number=number,
+            status=AttemptStatus.RUNNING if status is TrialStatus.RUNNING else AttemptStatus.EXITED,
+            exit=None if status is TrialStatus.RUNNING else ExitRecord(cause="exited", code=0, tail="bye"),
+        )
+        changes.attempts[attempt.key] = attempt
+    for step in (1, 2):
+        changes.metrics.append(
+            a_metric(
+                experiment_id=experiment_id, step=step, sequence=step, values={"accuracy": 0.1 * step, "x": math.inf}
+            )
+        )
+    changes.metrics.append(
+        a_metric(experiment_id=experiment_id, step=None, sequence=3, values={"accuracy": 0.9}, objective=0.9)
+    )
+    changes.checkpoints.append(a_checkpoint(experiment_id=experiment_id, digest="a" * 64))
+    changes.checkpoints.append(
+        a_checkpoint(experiment_id=experiment_id, digest="b" * 64, sequence=9, step=2, inline=False, size=99)
+    )
+    changes.blobs["a" * 64] = b"abc"
+    api.store.commit(changes)
+    return experiment_id
+
+
+def test_the_list_of_trials_has_the_fields_that_programs_rely_on(api: ApiService, experiment: str) -> None:
+    items = api.client.get(f"/api/v1/experiments/{experiment}/trials").json()["items"]
+
+    assert [trial["number"] for trial in items] == [1, 2, 3]
+    assert set(LISTED_FIELDS.split()) <= set(items[0])
+    assert items[0]["id"] == f"{experiment}/1"
+    assert items[0]["final"] == {"accuracy": 0.9}
+    assert items[0]["last"] == {"step": 2, "metrics": {"accuracy": "NaN"}}
+
+
+def test_the_list_of_trials_can_be_narrowed_and_paged(api: ApiService, experiment: str) -> None:
+    place = f"/api/v1/experiments/{experiment}/trials"
+
+    failed = api.client.get(f"{place}?status=failed").json()["items"]
+    first = api.client.get(f"{place}?limit=2").json()
+    second = api.client.get(f"{place}?limit=2&cursor={first['next']}").json()
+
+    assert [trial["number"] for trial in failed] == [2]
+    assert [trial["number"] for trial in second["items"]] == [3]
+    assert second["next"] is None
+
+
+def test_the_list_of_trials_carries_every_report_when_asked(api: ApiService, experiment: str) -> None:
+    items = api.client.get(f"/api/v1/experiments/{experiment}/trials?metrics=true").json()["items"]
+
+    assert items[0]["metrics"] == [
+        {"attempt": 1, "step": 1, "values": {"accuracy": 0.1, "x": "Infinity"}},
+        {"attempt": 1, "step": 2, "values": {"accuracy": 0.2, "x": "Infinity"}},
+        {"attempt": 1, "step": None, "values": {"accuracy": 0.9}},
+    ]
+    assert items[1]["metrics"] == []
+
+
+def test_one_trial_is_shown_with_its_attempts_and_the_command_that_runs_it(api: ApiService, experiment: str) -> None:
+    view = api.client.get(f"/api/v1/trials/{experiment}/1").json()
+
+    assert view["attempts"] == 1
+    assert view["attempt_details"][0]["exit"]["tail"] == "bye"
+    assert view["command"] == ["python", "train.py", "--lr=0.01", "--fast=true"]
+
+
+def test_metrics_are_paged_in_the_order_in_which_they_were_reported(api: ApiService, experiment: str) -> None:
+    place = f"/api/v1/trials/{experiment}/1/metrics"
+
+    first = api.client.get(f"{place}?limit=2").json()
+    second = api.client.get(f"{place}?limit=2&cursor={first['next']}").json()
+
+    assert [metric["step"] for metric in first["items"] + second["items"]] == [1, 2, None]
+    assert second["next"] is None
+
+
+def test_checkpoints_are_listed_newest_first(api: ApiService, experiment: str) -> None:
+    items = api.client.get(f"/api/v1/trials/{experiment}/1/checkpoints").json()["items"]
+
+    assert [(item["step"], item["inline"]) for item in items] == [(2, False), (1, True)]
+
+
+def test_the_bytes_of_a_checkpoint_in_the_database_are_an_attachment(api: ApiService, experiment: str) -> None:
+    answer = api.client.get(f"/api/v1/trials/{experiment}/1/checkpoints/sha256:{'a' * 64}")
+
+    assert answer.content == b"abc"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_checkpoint_in_the_folder_and_one_of_nobody_are_refused(api: ApiService, experiment: str) -> None:
+    place = f"/api/v1/trials/{experiment}/1/checkpoints"
+
+    assert api.client.get(f"{place}/{'b' * 64}").status_code == 409
+    assert api.client.get(f"{place}/{'c' * 64}").status_code == 404
+
+
+def test_a_range_of_a_log_is_plain_text_that_says_what_more_there_is(api: ApiService, experiment: str) -> None:
+    assert api.hub.logs is not None
+    api.hub.logs[f"{experiment}/1/1", "stderr"] = "0123456789"
+
+    answer = api.client.get(f"/api/v1/trials/{experiment}/1/logs?stream=stderr&offset=2&limit=3")
+
+    assert answer.text == "234"
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    shown = {name: answer.headers[f"log-{name}"] for name in ("offset", "end", "size", "attempt", "ended")}
+    assert shown == {"offset": "2", "end": "5", "size": "10", "attempt": "1", "ended": "true"}
+
+
+def test_a_negative_offset_reads_the_end_of_a_log(api: ApiService, experiment: str) -> None:
+    assert api.hub.logs is not None
+    api.hub.logs[f"{experiment}/3/1", "stdout"] = "0123456789"
+
+    answer = api.client.get(f"/api/v1/trials/{experiment}/3/logs?offset=-4")
+
+    assert (answer.text, answer.headers["log-offset"], answer.headers["log-ended"]) == ("6789", "6", "false")
+
+
+def test_a_log_of_an_agent_that_is_away_answers_503(api: ApiService, experiment: str) -> None:
+    api.hub.logs = None
+
+    assert api.client.get(f"/api/v1/trials/{experiment}/1/logs").status_code == 503
+
+
+def test_an_attempt_that_never_was_has_no_log(api: ApiService, experiment: str) -> None:
+    answer = api.client.get(f"/api/v1/trials/{experiment}/1/logs?attempt=7")
+
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("place", ["", "/metrics", "/checkpoints", "/logs"])
+def test_a_trial_that_is_not_there_answers_404_and_names_it(api: ApiService, experiment: str, place: str) -> None:
+    answer = api.client.get(f"/api/v1/trials/{experiment}/99{place}")
+
+    assert answer.status_code == 404
+    assert f"{experiment}/99" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "9" * 20])
+def test_a_number_that_no_trial_can_have_is_refused(api: ApiService, experiment: str, number: str) -> None:
+    assert api.client.get(f"/api/v1/trials/{experiment}/{number}").status_code == 422
+
+
+def test_stopping_a_trial_that_was_never_asked_for_answers_404(api: ApiService, experiment: str) -> None:
+    assert api.client.post(f"/api/v1/trials/{experiment}/99/stop").status_code == 404
+
+
+def test_a_read_that_waits_for_an_ended_trial_answers_at_once(api: ApiService, experiment: str) -> None:
+    assert api.client.get(f"/api/v1/trials/{experiment}/1?wait_for=ended&timeout=30").status_code == 200

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner_service.storage import mapping, tables
+
+MAPPED: dict[str, tuple[mapping.FieldMap[Any], set[str]]] = {
+    "experiments": (mapping.EXPERIMENTS, {"spec"}),
+    "trials": (mapping.TRIALS, set()),
+    "attempts": (mapping.ATTEMPTS, {"experiment_id", "number", "attempt"}),
+    "journal": (mapping.JOURNAL, {"queues"}),
+    "checkpoints": (mapping.CHECKPOINTS, set()),
+    "algorithm_snapshots": (mapping.SNAPSHOTS, set()),
+    "search_space_revisions": (mapping.REVISIONS, set()),
+    "idempotency_keys": (mapping.KEYS, set()),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_every_field_has_a_column_and_every_column_a_field(name: str) -> None:
+    mapped, apart = MAPPED[name]
+
+    assert mapped.columns | apart == set(tables.metadata.tables[name].columns.keys())
+
+
+def test_metric_rows_are_in_the_order_of_their_columns() -> None:
+    assert tuple(tables.metrics.columns.keys()) == mapping.METRIC_COLUMNS
+
+
+def through_sqlite(value: object) -> object:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("INSERT INTO t VALUES (?)", (value,))
+        return connection.execute("SELECT x FROM t").fetchone()[0]
+
+
+@given(st.floats() | st.none())
+def test_any_number_comes_back_to_the_last_bit(value: float | None) -> None:
+    assert repr(mapping.float_out(through_sqlite(mapping.float_in(value)))) == repr(value)  # type: ignore[arg-type]  # what the driver returns
+
+
+@given(st.text(alphabet=st.characters(codec=None)) | st.sampled_from(["\0", "\ud800", "\x1b", "\x1b[0m", "a\nb", ""]))
+def test_any_text_comes_back_as_it_was(value: str) -> None:
+    assert mapping.text_out(through_sqlite(mapping.text_in(value))) == value  # type: ignore[arg-type]  # what the driver returns
+
+
+def test_ordinary_text_is_stored_readably() -> None:
+    assert mapping.text_in("Größe: 3\n\tfile.py") == "Größe: 3\n\tfile.py"

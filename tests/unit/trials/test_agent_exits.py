@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from trials import protocol
+from trials.agent import output, supervision
+from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_exit
+from trials.agent.files import create_durably, read_json
+from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
+
+
+@pytest.mark.parametrize(
+    ("stopped", "status", "killed_for_memory", "cause"),
+    [
+        (False, None, False, "exited"),
+        (False, None, True, "exited"),
+        (False, signal.SIGSEGV, True, "signaled"),
+        (False, signal.SIGKILL, False, "signaled"),
+        (False, signal.SIGKILL, True, "out_of_memory"),
+        (True, signal.SIGKILL, True, "stopped"),
+        (True, None, False, "stopped"),
+    ],
+)
+def test_the_cause_follows_from_what_the_parent_saw(
+    stopped: bool, status: int | None, killed_for_memory: bool, cause: str
+) -> None:
+    assert cause_of(stopped=stopped, status=status, killed_for_memory=killed_for_memory) == cause
+    assert cause in EXIT_CAUSES
+
+
+def test_what_is_written_is_an_exit_record(tmp_path: Path) -> None:
+    path = tmp_path / "exit.json"
+    write_exit(str(path), exit_record("exited", code=3, tail="ü\ud800", ended_at=2.0))
+
+    assert from_plain(ExitRecord, read_json(str(path)), where="exit") == ExitRecord(
+        cause="exited", code=3, tail="ü\ud800", ended_at=2.0
+    )
+
+
+def test_an_exit_of_a_removed_attempt_is_not_waited_for(tmp_path: Path) -> None:
+    write_exit(str(tmp_path / "removed" / "exit.json"), exit_record("exited"))
+
+
+def test_the_counters_of_the_kernel_can_be_read() -> None:
+    assert all(count >= 0 for count in count_memory_kills())
+
+
+def test_a_file_is_created_by_exactly_one(tmp_path: Path) -> None:
+    path = tmp_path / "claim.json"
+
+    assert [create_durably(str(path), text) for text in (b'{"a":1}', b'{"a":2}')] == [True, False]
+    assert read_json(str(path)) == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["claim.json"]
+
+
+def test_the_supervisors_names_are_the_protocols() -> None:
+    names = [name for name in vars(supervision) if name.startswith(("FILE_", "FOLDER_"))]
+
+    assert len(names) > 8
+    assert {name: getattr(supervision, name) for name in names} == {name: getattr(protocol, name) for name in names}
+    assert output.LOG_LIMIT_BYTES == protocol.LOG_LIMIT_BYTES
+    assert output.OUTPUT_TAIL_BYTES == protocol.OUTPUT_TAIL_BYTES

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trials.agent.spool import SpoolReader, is_record
+from trials.protocol import (
+    REPORT_BATCH_LINES,
+    CheckpointRecord,
+    CooperationRecord,
+    MetricRecord,
+    SpoolRecord,
+    decode_record,
+    encode_record,
+)
+from trials.spool_writer import metric_line
+
+
+def line(step: int) -> bytes:
+    return metric_line(step=step, values={"loss": float(step)}, at=1.0, final=False) + b"\n"
+
+
+def steps(lines: tuple[str, ...]) -> list[int | None]:
+    return [record.step for record in map(decode_record, lines) if isinstance(record, MetricRecord)]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "reports.jsonl"
+
+
+def reader_of(spool: Path) -> SpoolReader:
+    return SpoolReader(spool, spool.with_name("acknowledged.json"))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        MetricRecord(step=None, values={"loss": float("nan"), "b": float("-inf")}, at=1.0, final=True),
+        MetricRecord(step=3, values={}, at=1.0),
+        CheckpointRecord(step=1, name="a", digest="d", size=3, at=1.0),
+        CooperationRecord(at=2.0),
+    ],
+)
+def test_every_record_of_the_protocol_is_one_here(record: SpoolRecord) -> None:
+    assert is_record(encode_record(record).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b'{"kind":"metric","step":1',
+        b'{"kind":"unknown"}',
+        b'{"kind":["metric"]}',
+        b'{"kind":"metric","step":1.5,"values":{},"at":1,"final":false}',
+        b'{"kind":"metric","step":1,"values":{"a":"x"},"at":1,"final":false}',
+        b'{"kind":"metric","step":1,"values":{"a":true},"at":1,"final":false}',
+        b'{"kind":"metric","st{"kind":"cooperates","at":1.0}',
+        b'{"kind":"metric","step":-1,"values":{},"at":1,"final":false}',
+        b'{"kind":"metric","step":1,"values":{"a":1' + b"0" * 400 + b'},"at":1,"final":false}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+)
+def test_what_the_service_could_not_read_is_no_record(text: bytes) -> None:
+    assert not is_record(text)
+
+
+def test_a_spool_that_is_not_there_is_empty(spool: Path) -> None:
+    reader = reader_of(spool)
+
+    assert (reader.next_batch().lines, reader.last_sequence(), reader.size()) == ((), 0, 0)
+
+
+def test_only_whole_lines_count_and_torn_ones_are_passed_over(spool: Path) -> None:
+    spool.write_bytes(line(0) + b'{"kind":"metr\n\n' + line(1) + line(2)[:-5])
+    reader = reader_of(spool)
+
+    batch = reader.next_batch()
+
+    assert (steps(batch.lines), batch.first_sequence, reader.last_sequence()) == ([0, 1], 1, 2)
+    with spool.open("ab") as file:
+        file.write(line(2)[-5:])
+    assert reader.last_sequence() == 3
+
+
+def test_reading_goes_on_from_what_was_acknowledged_also_in_part(spool: Path) -> None:
+    spool.write_bytes(b"".join(map(line, range(5))))
+    reader = reader_of(spool)
+    reader.acknowledge(reader.next_batch(), 2)
+    assert steps(reader.next_batch().lines) == [2, 3, 4]
+    reader.save()
+
+    again = reader_of(spool)
+
+    assert (again.sequence, steps(again.next_batch().lines), again.next_batch().first_sequence) == (2, [2, 3, 4], 3)
+
+
+def test_a_long_spool_comes_in_batches(spool: Path) -> None:
+    count = REPORT_BATCH_LINES * 2 + 7
+    spool.write_bytes(b"".join(map(line, range(count))))
+    reader = reader_of(spool)
+    seen: list[int | None] = []
+    while (batch := reader.next_batch()).lines:
+        assert batch.first_sequence == len(seen) + 1
+        seen += steps(batch.lines)
+        reader.acknowledge(batch, batch.last_sequence)
+
+    assert seen == list(range(count))
+
+
+def test_the_service_may_have_more_or_less_than_the_agent_knew(spool: Path) -> None:
+    spool.write_bytes(b"".join(map(line, range(10))))
+    reader = reader_of(spool)
+
+    reader.move_to(7)
+    assert steps(reader.next_batch().lines) == [7, 8, 9]
+    reader.move_to(3)
+    assert steps(reader.next_batch().lines) == list(range(3, 10))
+    reader.move_to(1_000)
+    assert reader.next_batch().lines == ()
+
+
+def test_a_stretch_without_line_ends_does_not_stop_what_follows(spool: Path) -> None:
+    spool.write_bytes(b"\0" * (3 << 20) + b"\n" + line(1))
+
+    assert steps(reader_of(spool).next_batch().lines) == [1]

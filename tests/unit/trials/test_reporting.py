@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import math
+import socket
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.waiting import wait_until
+from trials.protocol import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES, MetricRecord, decode_record
+from trials.reporting import SpoolSink, Waker, numbers
+from trials.session import Trial, open_trial
+from trials.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
+from trials.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
+from trials.spool_writer import ReportTooLargeError, SpoolWriter, metric_line
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Any:
+    (tmp_path / "parameters.json").write_text('{"lr": 0.1, "nested": {"a": [1, 2]}}')
+    with open_trial(environ=environment(tmp_path), arguments=[], defaults={"lr": 1, "batch": 8}) as opened:
+        yield opened
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        "TUNER_ATTEMPT_DIR": str(folder),
+        "TUNER_EXPERIMENT_ID": "exp",
+        "TUNER_TRIAL_NUMBER": "12",
+        "TUNER_ATTEMPT": "2",
+        "TUNER_SEED": "99",
+        "TUNER_OBJECTIVE": "accuracy",
+    }
+
+
+def records(folder: Path) -> list[Any]:
+    return [decode_record(line) for line in (folder / "reports.jsonl").read_text().splitlines()]
+
+
+def test_a_trial_knows_who_it_is_and_its_parameters(trial: Trial) -> None:
+    assert (trial.experiment_id, trial.number, trial.attempt, trial.seed) == ("exp", 12, 2, 99)
+    assert trial.parameters == {"lr": 0.1, "nested": {"a": [1, 2]}, "batch": 8}
+
+
+def test_a_report_is_one_record_the_service_can_read(trial: Trial, tmp_path: Path) -> None:
+    trial.report(step=3, loss=0.5, accuracy=1)
+    trial.report_final({"val/accuracy": 0.75})
+
+    first, final = records(tmp_path)
+    assert first == MetricRecord(step=3, values={"loss": 0.5, "accuracy": 1.0}, at=first.at, final=False)
+    assert final == MetricRecord(step=None, values={"val/accuracy": 0.75}, at=final.at, final=True)
+
+
+def test_steps_count_on_from_the_last_one(trial: Trial, tmp_path: Path) -> None:
+    trial.report(loss=1)
+    trial.report(loss=1)
+    trial.report(step=np.int64(10), loss=1)
+    trial.report(loss=1)
+
+    assert [record.step for record in records(tmp_path)] == [0, 1, 10, 11]
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.int8(1), np.array(1.0), np.array([1]), Decimal(1)])
+def test_anything_that_is_one_real_number_can_be_reported(value: Any) -> None:
+    found = numbers({"loss": value})["loss"]
+
+    assert (type(found), found) == (float, 1.0)
+
+
+def test_nan_and_infinity_are_values(trial: Trial, tmp_path: Path) -> None:
+    trial.report(a=math.nan, b=-math.inf)
+
+    values = records(tmp_path)[0].values
+    assert math.isnan(values["a"])
+    assert values["b"] == -math.inf
+
+
+@pytest.mark.parametrize("value", ["0.5", None, 1j, [1.0], np.array([1, 2]), np.array("1"), 10**400, {}])
+def test_what_is_no_real_number_is_refused_by_name(trial: Trial, tmp_path: Path, value: Any) -> None:
+    with pytest.raises(TypeError, match="metric 'loss'"):
+        trial.report(accuracy=1.0, loss=value)
+
+    assert records(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "error"), [(-1, ValueError), (2**60, ValueError), (True, TypeError), (1.5, TypeError)]
+)
+def test_a_step_is_a_whole_number_from_zero_on(trial: Trial, step: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        trial.report(step=step, loss=1)
+
+
+def test_an_empty_report_is_refused(trial: Trial) -> None:
+    with pytest.raises(TypeError, match="at least one metric"):
+        trial.report()
+
+
+def test_a_report_that_is_too_large_is_refused(trial: Trial, tmp_path: Path) -> None:
+    with pytest.raises(ReportTooLargeError, match="65536"):
+        trial.report({f"metric-{number}": 1.0 for number in range(10_000)})
+
+    assert records(tmp_path) == []
+
+
+def test_a_closed_trial_refuses_reports(trial: Trial) -> None:
+    trial.close()
+
+    with pytest.raises(RuntimeError, match="inside its `with` block"):
+        trial.report(loss=1)
+    assert not trial.should_stop()
+
+
+def test_the_limits_are_the_protocols() -> None:
+    assert (WRITER_LINE_BYTES, WRITER_LIMIT_BYTES) == (REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES)
+
+
+def test_a_line_that_an_earlier_writer_tore_is_closed_off(tmp_path: Path) -> None:
+    spool = tmp_path / "reports.jsonl"
+    spool.write_bytes(b'{"kind":"metric","step":')
+
+    writer = SpoolWriter(str(spool))
+    writer.append(metric_line(step=0, values={"loss": 1.0}, at=1.0, final=False))
+    writer.append(metric_line(step=1, values={"loss": 1.0}, at=1.0, final=False))
+    writer.close()
+
+    torn, *whole = spool.read_text().splitlines()
+    assert torn == '{"kind":"metric","step":'
+    assert [json.loads(line)["step"] for line in whole] == [0, 1]
+
+
+def test_a_spool_is_full_until_the_service_has_acknowledged_enough(tmp_path: Path) -> None:
+    acknowledged = tmp_path / "acknowledged.json"
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"), acknowledged=str(acknowledged), limit=10)
+    assert not writer.is_full()
+    for _ in range(40):
+        writer.append(b"x" * 60_000)
+    assert writer.is_full()
+
+    acknowledged.write_text('{"sequence": 40, "offset": 2400040}')
+
+    assert not writer.is_full()
+    writer.close()
+
+
+def test_the_agent_is_woken_and_its_death_harms_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "wake"
+    waker = Waker(str(path))
+    waker.wake()  # there is none yet
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    agent.bind(str(path))
+    agent.setblocking(False)
+
+    def heard() -> bytes | None:
+        waker.wake()
+        try:
+            return agent.recv(10)
+        except BlockingIOError:
+            return None
+
+    assert wait_until(heard)
+    for _ in range(2_000):  # more than its queue takes
+        waker.wake()
+    agent.close()
+    waker.wake()
+    waker.close()
+
+
+def test_a_stop_is_seen_and_the_first_question_is_announced(trial: Trial, tmp_path: Path) -> None:
+    assert not trial.should_stop()
+    assert [record.kind for record in records(tmp_path)] == ["cooperates"]
+    assert (tmp_path / "cooperates").exists()
+
+    (tmp_path / "stop.json").write_text("{}")
+
+    assert trial.should_stop()
+    assert len(records(tmp_path)) == 1
+
+
+def test_a_sink_writes_what_it_is_given_without_an_agent(tmp_path: Path) -> None:
+    sink = SpoolSink(tmp_path, None)
+    sink.metrics(step=0, values={"loss": 1.0}, final=False)
+    sink.sync()
+    sink.close()
+
+    assert len(records(tmp_path)) == 1

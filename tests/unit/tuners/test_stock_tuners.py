@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tuner_service.domain.errors import InputError
+from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.trial import TrialOutcome, TrialStatus
+from tuner_service.tuners.base import Exhausted, Tuner, snapshot_of
+from tuner_service.tuners.registry import TUNERS, check_tuner_args, create_tuner
+
+BOWL = {f"x{i}": {"_type": "uniform", "_value": [-5, 5]} for i in range(4)}
+
+
+def a_tuner(name: str, space: dict, goal: Goal = Goal.MINIMIZE, **args: object) -> Tuner:
+    return create_tuner(name, args, space=parse_search_space(space), objective=Objective(metric="m", goal=goal))
+
+
+def best_of(name: str, *, goal: Goal, seed: int, spoiled: bool = False) -> float:
+    """The smallest bowl value found in 60 trials; ``spoiled``: one half of the bowl gives NaN."""
+    tuner, best = a_tuner(name, BOWL, goal), math.inf
+    for number in range(1, 61):
+        parameters = tuner.suggest(number, suggestion_generator(seed, number))
+        assert isinstance(parameters, dict)
+        tuner.pending(number, parameters)
+        bowl = sum(value**2 for value in parameters.values())
+        value = bowl if goal is Goal.MINIMIZE else -bowl
+        if spoiled and parameters["x0"] > 0:
+            value = math.nan
+        else:
+            best = min(best, bowl)
+        tuner.observe(TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=value))
+    return best
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_tpe_finds_better_parameters_than_random_draws(goal: Goal) -> None:
+    tpe = sorted(best_of("tpe", goal=goal, seed=seed) for seed in range(5))
+    drawn = sorted(best_of("random", goal=goal, seed=seed) for seed in range(5))
+    assert tpe[2] < drawn[2]
+
+
+def test_tpe_leaves_the_region_whose_values_are_nan() -> None:
+    assert sorted(best_of("tpe", goal=Goal.MINIMIZE, seed=seed, spoiled=True) for seed in range(3))[1] < 5
+
+
+def test_tpe_takes_what_stopped_early_at_a_later_step_for_better() -> None:
+    space = {"x": {"_type": "uniform", "_value": [0, 1]}}
+    tuner = a_tuner("tpe", space, n_startup_trials=5)
+    rng = random.Random(0)
+    for number in range(1, 41):
+        x = rng.random()
+        tuner.pending(number, {"x": x})
+        tuner.observe(
+            TrialOutcome(
+                number=number, status=TrialStatus.EARLY_STOPPED, parameters={"x": x}, value=1.0, step=int(100 * x)
+            )
+        )
+    asked = [tuner.suggest(100 + i, random.Random(i)) for i in range(10)]
+    assert sorted(parameters["x"] for parameters in asked if isinstance(parameters, dict))[5] > 0.7
+
+
+def test_tpe_keeps_away_from_what_still_runs() -> None:
+    space = {"x": {"_type": "uniform", "_value": [0, 1]}}
+    tuner = a_tuner("tpe", space)
+    for number in range(1, 31):
+        x = number / 31
+        tuner.pending(number, {"x": x})
+        tuner.observe(
+            TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters={"x": x}, value=abs(x - 0.5))
+        )
+    found = []
+    for number in range(31, 41):
+        parameters = tuner.suggest(number, random.Random(1))
+        assert isinstance(parameters, dict)
+        tuner.pending(number, parameters)
+        found.append(parameters["x"])
+    assert len(set(found)) == 10
+
+
+def test_the_grid_goes_in_order_and_ends() -> None:
+    tuner = a_tuner("grid", {"a": {"type": "bool"}, "b": {"_type": "uniform", "_value": [0, 1]}}, points=3)
+    seen = []
+    for number in range(1, 7):
+        parameters = tuner.suggest(number, random.Random(number))
+        assert isinstance(parameters, dict)
+        tuner.pending(number, parameters)
+        seen.append((parameters["a"], parameters["b"]))
+    assert seen == [(False, 0.0), (False, 0.5), (False, 1.0), (True, 0.0), (True, 0.5), (True, 1.0)]
+    assert isinstance(tuner.suggest(7, random.Random(7)), Exhausted)
+
+
+def test_the_grid_of_a_wider_space_leaves_out_what_was_run() -> None:
+    tuner = a_tuner("grid", {"a": {"_type": "randint", "_value": [0, 2]}})
+    for number in (1, 2):
+        tuner.pending(number, {"a": number - 1})
+    tuner.update_search_space(parse_search_space({"a": {"_type": "randint", "_value": [0, 3]}}))
+    assert tuner.suggest(3, random.Random(3)) == {"a": 2}
+
+
+def test_random_repeats_only_when_nothing_else_is_left() -> None:
+    tuner = a_tuner("random", {"a": {"_type": "randint", "_value": [0, 1000]}})
+    for number in range(1, 1000):
+        tuner.pending(number, {"a": number})
+    assert tuner.suggest(1000, random.Random(1)) == {"a": 0}
+    tuner.pending(1000, {"a": 0})
+    assert isinstance(tuner.suggest(1001, random.Random(1)), dict)
+
+
+def test_an_unknown_option_is_named_with_the_known_ones() -> None:
+    faults = check_tuner_args("tpe", {"n_startup": 3, "n_ei_candidates": 0, "multivariate": 1})
+    assert {fault.pointer for fault in faults} == {"/args/n_startup", "/args/n_ei_candidates", "/args/multivariate"}
+    assert "n_startup_trials" in faults[0].message
+    assert "tpe" in check_tuner_args("tpee", {})[0].message
+    assert check_tuner_args("grid", [])[0].pointer == "/args"
+
+
+def test_every_registered_tuner_takes_its_options_at_their_defaults() -> None:
+    for name, algorithm in TUNERS.items():
+        args = {option.name: option.default for option in algorithm.options}
+        assert not check_tuner_args(name, args)
+        assert snapshot_of(a_tuner(name, BOWL, **args)) is not None
+    with pytest.raises(InputError):
+        a_tuner("grid", BOWL, point=3)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from tuner_service.dispatcher.items import AlgorithmFault
+from tuner_service.domain.errors import SearchSpaceNotSupportedError, TemporarilyUnableError
+from tuner_service.workers.faults import MESSAGE_LIMIT, TRACEBACK_LIMIT, Faulted, guarded
+
+
+def raising(error: BaseException) -> Faulted:
+    def call() -> None:
+        raise error
+
+    faulted = guarded(call, line=7)
+    assert isinstance(faulted, Faulted)
+    return faulted
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (SearchSpaceNotSupportedError("mine", "lr", "no logarithms"), AlgorithmFault.NOT_SUPPORTED),
+        (TemporarilyUnableError("the licence server is busy"), AlgorithmFault.TEMPORARY),
+        (ZeroDivisionError("division by zero"), AlgorithmFault.RAISED),
+        (SystemExit(3), AlgorithmFault.RAISED),
+        (RecursionError("too deep"), AlgorithmFault.RAISED),
+    ],
+)
+def test_what_is_raised_says_what_the_service_does_next(error: BaseException, fault: AlgorithmFault) -> None:
+    faulted = raising(error)
+    assert (faulted.line, faulted.fault) == (7, fault)
+    assert str(error) in faulted.message
+    assert "raise error" in faulted.traceback
+
+
+def test_messages_and_tracebacks_are_bounded_and_keep_their_end() -> None:
+    faulted = raising(ValueError("x" * 100_000 + "the end"))
+    assert len(faulted.message) == MESSAGE_LIMIT
+    assert len(faulted.traceback) <= TRACEBACK_LIMIT
+    assert faulted.traceback.rstrip().endswith("the end")
+
+
+def test_what_works_comes_through() -> None:
+    assert guarded(lambda: 3, line=1) == 3

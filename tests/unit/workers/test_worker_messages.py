@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pytest
+
+from tuner_service.dispatcher.items import (
+    AlgorithmFault,
+    CustomTrialAdded,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    Queue,
+    QueueItem,
+    ResultsImported,
+    SearchSpaceUpdated,
+    StopAdvised,
+    Suggested,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+)
+from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
+from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
+from tuner_service.workers.faults import Faulted
+from tuner_service.workers.messages import (
+    Answered,
+    Folded,
+    FromWorker,
+    HistoryEnd,
+    Initialize,
+    Initialized,
+    LoadSnapshot,
+    Ping,
+    Pong,
+    QueueFaulted,
+    SnapshotMade,
+    Terminate,
+    Told,
+    ToWorker,
+    command_from_wire,
+    command_to_wire,
+    message_to_wire,
+    messages_from_wire,
+)
+from tuner_service.workers.protocol import FrameError, encode_frame, read_frame
+
+OUTCOME = TrialOutcome(
+    number=3, status=TrialStatus.EARLY_STOPPED, parameters={"x": (1, math.inf), "__y": None}, value=0.5, step=9
+)
+WITHOUT_VALUE = TrialOutcome(number=4, status=TrialStatus.FAILED, parameters={}, value=None, source="custom")
+ITEMS: list[tuple[Queue, QueueItem, str]] = [
+    (Queue.TUNER, SuggestionRequested(line=1, number=2), "RequestTrialJobs"),
+    (Queue.TUNER, SuggestionRequested(line=1, number=2, recorded={"x": 1.5}), "RequestTrialJobs"),
+    (Queue.ASSESSOR, SuggestionRequested(line=1, number=2), "RequestTrialJobs"),
+    (
+        Queue.ASSESSOR,
+        MetricsReported(
+            line=2, number=2, reports=(Report(step=1, value=-math.inf), Report(step=2, value=3)), sequences=(4, 6)
+        ),
+        "ReportMetricData",
+    ),
+    (Queue.TUNER, TrialEnded(line=3, outcome=OUTCOME), "ReportMetricData"),
+    (Queue.ASSESSOR, TrialEnded(line=3, outcome=OUTCOME), "TrialEnd"),
+    (Queue.TUNER, TrialEnded(line=4, outcome=WITHOUT_VALUE), "TrialEnd"),
+    (Queue.TUNER, ResultsImported(line=5, outcomes=(OUTCOME, WITHOUT_VALUE)), "ImportData"),
+    (Queue.TUNER, CustomTrialAdded(line=6, number=8, parameters={"x": [1]}), "AddCustomizedTrialJob"),
+    (Queue.TUNER, SearchSpaceUpdated(line=7, search_space={"x": {"type": "bool"}}), "UpdateSearchSpace"),
+]
+COMMANDS: list[ToWorker] = [
+    Initialize(
+        experiment_id="e1",
+        search_space={"x": {"type": "bool"}},
+        objective=Objective(metric="accuracy", goal=Goal.MAXIMIZE),
+        seed=2**62,
+        tuner=AlgorithmSpec(name="grid", args={"points": 3}),
+        assessor=AlgorithmSpec(class_name="mine:Own"),
+        deterministic=True,
+        code_folder="/code",
+        snapshot_every=9,
+    ),
+    Initialize(
+        experiment_id="e1",
+        search_space={},
+        objective=Objective(metric="loss"),
+        seed=0,
+        tuner=AlgorithmSpec(name="random"),
+    ),
+    LoadSnapshot(queue=Queue.ASSESSOR, line=17, state="{}"),
+    HistoryEnd(queue=Queue.TUNER),
+    Ping(),
+    Terminate(),
+]
+MESSAGES: list[FromWorker] = [
+    Initialized(),
+    Folded(queue=Queue.TUNER, count=12),
+    Answered(
+        queue=Queue.TUNER,
+        answers=(
+            Taken(line=1),
+            Taken(line=3),
+            Suggested(line=4, parameters={"x": (1,)}),
+            Taken(line=5),
+            NoSuggestionYet(line=6),
+            NoMoreSuggestions(line=7),
+        ),
+    ),
+    Answered(queue=Queue.ASSESSOR, answers=(StopAdvised(line=9, sequence=4, message="slow"),)),
+    QueueFaulted(
+        queue=Queue.ASSESSOR,
+        faulted=Faulted(line=8, fault=AlgorithmFault.TEMPORARY, message="m", traceback="t"),
+    ),
+    SnapshotMade(queue=Queue.TUNER, line=8, state='{"a":NaN}'),
+    Pong(),
+]
+
+
+def journey(objects: list[Any]) -> list[Any]:
+    frame = read_frame(io.BytesIO(encode_frame(objects)))
+    assert frame is not None
+    return frame
+
+
+@pytest.mark.parametrize(("queue", "item", "name"), ITEMS)
+def test_every_item_has_a_command_and_comes_back_as_it_was(queue: Queue, item: QueueItem, name: str) -> None:
+    (wire,) = journey([command_to_wire(Told(queue=queue, item=item))])
+    assert wire["command"] == name
+    assert command_from_wire(wire) == Told(queue=queue, item=item)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_every_command_comes_back_as_it_was(command: ToWorker) -> None:
+    assert command_from_wire(journey([command_to_wire(command)])[0]) == command
+
+
+def test_all_messages_of_one_frame_come_back_as_they_were() -> None:
+    objects = [wire for message in MESSAGES for wire in message_to_wire(message)]
+    assert messages_from_wire(journey(objects)) == MESSAGES
+
+
+def test_lines_that_were_only_taken_travel_together() -> None:
+    many = Answered(queue=Queue.TUNER, answers=tuple(Taken(line=line) for line in range(500)))
+    assert len(message_to_wire(many)) == 1
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        [],
+        {},
+        {"command": 3},
+        {"command": "Sudo", "queue": "tuner", "line": 1},
+        {"command": "RequestTrialJobs", "queue": "kitchen", "line": 1, "number": 1},
+        {"command": "RequestTrialJobs", "queue": "tuner", "line": "1", "number": 1},
+        {"command": "RequestTrialJobs", "queue": "tuner", "line": 1, "number": 1, "recorded": [1]},
+        {"command": "TrialEnd", "queue": "tuner", "line": 1, "outcome": {"number": 1, "status": "lost"}},
+        {"command": "Initialize", "protocol": 99},
+        {
+            "command": "ReportMetricData", "type": "PERIODICAL", "queue": "assessor", "line": 1, "number": 1,
+            "steps": [1, 2], "values": [0.5], "sequences": [1],
+        },
+        {
+            "command": "ReportMetricData", "type": "PERIODICAL", "queue": "assessor", "line": 1, "number": 1,
+            "steps": [1], "values": ["0.5"], "sequences": [1],
+        },
+    ],
+)  # fmt: skip
+def test_what_is_no_command_is_refused(wire: Any) -> None:
+    with pytest.raises(FrameError):
+        command_from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        {"answer": "Sudo", "line": 3},
+        {"answer": "NewTrialJob", "queue": "tuner", "line": 1, "parameters": [1]},
+        {"answer": "Acknowledged", "queue": "tuner", "lines": ["1"]},
+        {"answer": "Error", "queue": "tuner", "line": 1, "fault": "mine", "message": "", "traceback": ""},
+    ],
+)
+def test_what_is_no_answer_is_refused(wire: Any) -> None:
+    with pytest.raises(FrameError):
+        messages_from_wire([wire])

@@ -1,0 +1,84 @@
+"""What every command needs: the settings, and a service to talk to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_service.cli.exit_codes import CommandError, ExitCode
+from tuner_service.client import Client, ProblemError, require_service
+from tuner_service.config import SETTINGS, Settings, resolve_settings
+
+LAST = "@last"
+MAX_NAMED = 5  # candidates that an error names
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    flags = {setting.name: getattr(arguments, setting.name, None) for setting in SETTINGS if setting.flag}
+    settings = resolve_settings(flags, environment=os.environ, folder=Path.cwd())
+    if settings.origins["db"] == "flag" and settings.origins["home"] == "default" and settings.database_file:
+        return replace(settings, home=home_around(settings.database_file))
+    return settings
+
+
+def home_around(file: Path) -> Path:
+    """The home of a database file that was copied somewhere: its folder if it looks like one, else one beside it."""
+    if file.name == "tuner.db":
+        return file.parent
+    return file.with_name(f"{file.stem}-home")
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[Client]:
+    """UnreachableError, with what to do, when no service runs."""
+    client = require_service(settings)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def resolve_experiment(client: Client, reference: str) -> str:
+    """The id that ``reference`` names: an id, a unique prefix, a name, or @last."""
+    if reference != LAST:
+        try:
+            return str(client.experiment(reference)["id"])
+        except ProblemError as exc:
+            if exc.status != 404:
+                raise
+    experiments = client.experiments()
+    if reference == LAST:
+        if not experiments:
+            raise CommandError("there is no experiment yet; start one with `tuner start FILE`", ExitCode.NOT_FOUND)
+        return str(experiments[0]["id"])
+    found = [e for e in experiments if e["name"] == reference]
+    found = found or [e for e in experiments if e["id"].startswith(reference)]
+    if not found:
+        raise CommandError(
+            f"there is no experiment {reference!r}; `tuner ps` lists those there are", ExitCode.NOT_FOUND
+        )
+    if len(found) > 1:
+        named = ", ".join(f"{e['id']} ({e['name']}, {e['created_at']})" for e in found[:MAX_NAMED])
+        raise CommandError(f"{reference!r} names {len(found)} experiments: {named}; use an id", ExitCode.USAGE)
+    return str(found[0]["id"])
+
+
+def split_trial(reference: str) -> tuple[str, int | None]:
+    """("8f3k2", 12) of "8f3k2/12"; None where no trial is named."""
+    experiment, slash, number = reference.rpartition("/")
+    if not slash:
+        return reference, None
+    if not experiment or not number.isdecimal():
+        raise CommandError(f"{reference!r} names no trial; write EXPERIMENT/NUMBER, such as 8f3k2/12", ExitCode.USAGE)
+    return experiment, int(number)
+
+
+def resolve_trial(client: Client, reference: str) -> tuple[str, int]:
+    experiment, number = split_trial(reference)
+    if number is None:
+        raise CommandError(f"{reference!r} names no trial; write EXPERIMENT/NUMBER, such as 8f3k2/12", ExitCode.USAGE)
+    return resolve_experiment(client, experiment), number

@@ -1,0 +1,126 @@
+"""doctor: is everything as it should be, and if not, what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_service.cli.context import settings_of
+from tuner_service.cli.exit_codes import ExitCode
+from tuner_service.cli.output import Column, print_rows
+from tuner_service.client import Client, ClientError, find_service
+from tuner_service.config import Settings
+
+LOW_DISK_BYTES = 1 << 30
+GIB = 1 << 30
+WAL_FAULT_FROM = (3, 7, 0)
+WAL_FAULT_UNTIL = (3, 51, 3)
+COLUMNS = (
+    Column(title="CHECK", text=lambda f: f["id"]),
+    Column(title="STATE", text=lambda f: f["state"]),
+    Column(title="DETAIL", text=lambda f: f["detail"]),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    check: str
+    detail: str
+    state: str = "ok"  # or "warning", or "FAULT"
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """1 when there is a fault; warnings are no reason to fail."""
+    findings = list(examine(settings_of(arguments)))
+    rows = [{"id": f.check, "state": f.state, "detail": f.detail} for f in findings]
+    print_rows(rows, output=arguments.output, columns=COLUMNS)
+    return ExitCode.FAILURE if any(f.state == "FAULT" for f in findings) else ExitCode.OK
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    yield from _home(settings)
+    yield _sqlite()
+    yield _database(settings)
+    yield from _service(settings)
+
+
+def _home(settings: Settings) -> Iterator[Finding]:
+    home = settings.home
+    if not home.is_dir():
+        yield Finding(check="home", state="warning", detail=f"{home} does not exist yet; the first service makes it")
+        return
+    if not os.access(home, os.W_OK | os.X_OK):
+        yield Finding(check="home", state="FAULT", detail=f"{home} may not be written; change its owner or permissions")
+    else:
+        yield Finding(check="home", detail=str(home))
+    free = shutil.disk_usage(home).free
+    state = "ok" if free >= LOW_DISK_BYTES else "warning"
+    yield Finding(check="disk", state=state, detail=f"{free / GIB:.1f} GiB free")
+    token = settings.token_file
+    if token.exists() and token.stat().st_mode & 0o077:
+        detail = f"{token} is readable by others; chmod 600 {token}"
+        yield Finding(check="token", state="FAULT", detail=detail)
+
+
+def _sqlite() -> Finding:
+    version = sqlite3.sqlite_version
+    if WAL_FAULT_FROM <= sqlite3.sqlite_version_info < WAL_FAULT_UNTIL:
+        detail = f"SQLite {version} may have the write-ahead log fault; the service keeps clear of it"
+        return Finding(check="sqlite", detail=detail)
+    return Finding(check="sqlite", detail=f"SQLite {version}")
+
+
+def _database(settings: Settings) -> Finding:
+    file = settings.database_file
+    if file is None:
+        return Finding(check="database", state="warning", detail="not a file; use the tools of its database")
+    if not file.exists():
+        return Finding(
+            check="database", state="warning", detail=f"{file} does not exist yet; the first service makes it"
+        )
+    findings = _integrity(file)
+    if findings:
+        detail = f"{file}: {findings[0]} ({len(findings)} findings); restore it from a backup"
+        return Finding(check="database", state="FAULT", detail=detail)
+    return Finding(check="database", detail=f"{file} is whole, {file.stat().st_size / (1 << 20):.1f} MiB")
+
+
+def _integrity(file: Path) -> list[str]:
+    from tuner_service.domain.errors import StorageError
+    from tuner_service.storage.sqlite_file import check_integrity, inspect
+
+    try:
+        inspect(file)
+    except StorageError as exc:
+        return [str(exc)]
+    return check_integrity(file)
+
+
+def _service(settings: Settings) -> Iterator[Finding]:
+    try:
+        client = find_service(settings)
+    except ClientError as exc:
+        yield Finding(check="service", state="FAULT", detail=str(exc))
+        return
+    if client is None:
+        detail = "none runs; `tuner serve`, start, run and resume start one"
+        yield Finding(check="service", state="warning", detail=detail)
+        return
+    try:
+        yield from _parts(client)
+    except ClientError as exc:
+        yield Finding(check="service", state="FAULT", detail=str(exc))
+    finally:
+        client.close()
+
+
+def _parts(client: Client) -> Iterator[Finding]:
+    yield Finding(check="service", detail=client.url)
+    for name, trouble in client.readiness().get("parts", {}).items():
+        state = "ok" if trouble == "ok" else "FAULT"
+        yield Finding(check=f"service {name}", state=state, detail=trouble)

@@ -1,0 +1,76 @@
+"""From errors to exit codes, in one table; what went wrong is said on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    EXPERIMENT_FAILED = 6
+    NOT_ALLOWED = 7
+    TIMEOUT = 124
+    INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """Ends the command with ``code``; its text says what went wrong and what to do."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILURE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+CODE_OF_STATUS = {
+    400: ExitCode.USAGE,
+    401: ExitCode.NOT_ALLOWED,
+    403: ExitCode.NOT_ALLOWED,
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.CONFLICT,
+    413: ExitCode.USAGE,
+    415: ExitCode.USAGE,
+    422: ExitCode.USAGE,
+    503: ExitCode.UNREACHABLE,
+}
+
+
+def exit_code_of(exc: BaseException) -> int:
+    """Says what ``exc`` means and gives its code; raises it again when it is a bug."""
+    from tuner_service.client import ClientError, ProblemError, UnreachableError
+    from tuner_service.domain.errors import InputError, StorageError, UnavailableError
+
+    match exc:
+        case KeyboardInterrupt():
+            code = ExitCode.INTERRUPTED
+            say("interrupted")
+            return code
+        case BrokenPipeError():
+            # Whoever read our output has had enough; Python must not fail again when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.OK
+        case CommandError():
+            code = exc.code
+        case ProblemError():
+            code = CODE_OF_STATUS.get(exc.status, ExitCode.FAILURE)
+        case UnreachableError():
+            code = ExitCode.UNREACHABLE
+        case InputError():
+            code = ExitCode.USAGE
+        case ClientError() | StorageError() | UnavailableError() | OSError():
+            code = ExitCode.FAILURE
+        case _:
+            raise exc
+    say(f"tuner: {exc}")
+    return code
+
+
+def say(text: str) -> None:
+    """Narration: standard output carries data only."""
+    print(text, file=sys.stderr, flush=True)

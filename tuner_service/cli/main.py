@@ -1,0 +1,172 @@
+"""The ``tuner`` command: what may be typed. Each command lives in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from tuner_service.cli.exit_codes import exit_code_of
+
+FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
+EPILOG = """\
+An experiment is named by its id, a prefix of it, its name, or @last; a trial by EXPERIMENT/NUMBER.
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreachable, 6 experiment failed,
+7 not allowed, 124 timeout, 130 Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line; returns its exit code."""
+    parsed = build_parser().parse_args(arguments)
+    module, _, name = parsed.handler.partition(":")
+    try:
+        code: int = getattr(import_module(f"tuner_service.cli.{module}"), name)(parsed)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # the one table from errors to exit codes; bugs go on
+        return exit_code_of(exc)
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tuner",
+        description="Hyperparameter search that survives anything: start, watch, stop and resume experiments.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_service(commands)
+    _add_verbs(commands)
+    _add_reads(commands)
+    _add_care(commands)
+    return parser
+
+
+Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse has no public name for what add_subparsers returns
+
+
+def _command(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    *,
+    handler: str,
+    help: str,  # noqa: A002  # argparse's own word
+    output: bool = False,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+    parser.set_defaults(handler=handler)
+    parser.add_argument("--home", metavar="DIR", help="the service's home folder")
+    parser.add_argument("--url", help="a service elsewhere")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of tuner.toml or of the user's file")
+    if output:
+        parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="how to print (default: table)")
+    return parser
+
+
+def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
+    serve = _command(commands, "serve", handler="serve:serve", help="run the service in this terminal")
+    serve.add_argument("--db", metavar="FILE|URL", help="the database")
+    serve.add_argument("--host", help="the address to listen on")
+    serve.add_argument("--port", help="the port to listen on; 0 picks one")
+    serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    serve.add_argument("--allowed-hosts", metavar="NAMES", help="further names of the service, comma-separated")
+    serve.add_argument("--allowed-origins", metavar="ORIGINS", help="web origins that may call it, comma-separated")
+    serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
+
+
+def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
+    start = _command(
+        commands,
+        "start",
+        handler="start:start",
+        help="start an experiment; starts the service if none runs",
+        output=True,
+    )
+    run = _command(commands, "run", handler="start:run", help="start an experiment and wait for its end")
+    for parser in (start, run):
+        parser.add_argument("file", metavar="FILE", help="the experiment file (YAML or JSON), or - for standard input")
+        parser.add_argument("--name", help="a name, instead of the file's")
+    start.add_argument("--dry-run", action="store_true", help="show what it resolves to; store nothing")
+    start.add_argument("--key", help="an idempotency key: repeating the command with it starts nothing new")
+    _add_timeout(run)
+    resume = _command(
+        commands,
+        "resume",
+        handler="start:resume",
+        help="continue an experiment: stopped, paused, failed, or completed with a raised budget",
+        output=True,
+    )
+    _add_experiment(resume)
+    resume.add_argument("--trials", type=_count, metavar="N", help="the new total of trials")
+    resume.add_argument("--duration", help="the new total of running time, such as 2h")
+    resume.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time from now on")
+    resume.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail from now on")
+    resume.add_argument("--code", metavar="DIR", help="new code, for the trials to come")
+    resume.add_argument("--db", metavar="FILE|URL", help="a database file copied here; a home is made around it")
+    resume.add_argument("--wait", action="store_true", help="wait for its end, as run does")
+    _add_timeout(resume)
+    pause = _command(commands, "pause", handler="control:pause", help="start no new trials; those running go on")
+    _add_experiment(pause)
+    stop = _command(commands, "stop", handler="control:stop", help="stop an experiment, or one trial")
+    stop.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", nargs="?", help="what to stop")
+    stop.add_argument("--wait", action="store_true", help="return once it has stopped")
+    stop.add_argument("--local", action="store_true", help="stop processes of this machine, without any service")
+    _add_timeout(stop)
+    remove = _command(commands, "rm", handler="control:remove", help="delete an ended experiment and all of it")
+    _add_experiment(remove)
+
+
+def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
+    ps = _command(commands, "ps", handler="read:ps", help="list experiments, newest first", output=True)
+    ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
+    show = _command(commands, "show", handler="read:show", help="show one experiment, or one trial", output=True)
+    show.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="what to show")
+    trials = _command(commands, "trials", handler="read:trials", help="list the trials of an experiment", output=True)
+    _add_experiment(trials)
+    trials.add_argument("--status", action="append", metavar="STATUS", help="only these; may be repeated")
+    trials.add_argument("--metrics", action="store_true", help="with every report (json, jsonl, yaml)")
+    best = _command(commands, "best", handler="read:best", help="show the best trial and how it was found", output=True)
+    _add_experiment(best)
+    for parser in (ps, show, trials, best):
+        parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")
+    logs = _command(commands, "logs", handler="logs:logs", help="print the output of a trial")
+    logs.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
+    logs.add_argument("--stderr", action="store_true", help="its standard error")
+    logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
+    watch = _command(commands, "watch", handler="read:watch", help="follow an experiment to its end; Ctrl-C detaches")
+    _add_experiment(watch)
+    _add_timeout(watch)
+
+
+def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
+    _command(
+        commands, "doctor", handler="doctor:doctor", help="check home folder, database, service and agent", output=True
+    )
+    database = _command(commands, "db", handler="database:database", help="look after the database")
+    database.add_argument("action", choices=("path", "revision", "upgrade", "check"), help="what to do")
+    database.add_argument("--db", metavar="FILE|URL", help="the database")
+    config = _command(commands, "config", handler="settings:show", help="show the settings", output=True)
+    config.add_argument("action", choices=("show",), help="what to do")
+    config.add_argument("--origin", action="store_true", help="with where each came from")
+    _command(commands, "version", handler="settings:version", help="show the version")
+
+
+def _add_experiment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("reference", metavar="EXPERIMENT", help="its id, a prefix of it, its name, or @last")
+
+
+def _add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--timeout", type=float, metavar="S", help="give up waiting after so many seconds (code 124)")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""Printing data: the same rows as a table for people, or in a format for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+BARS = "▁▂▃▄▅▆▇█"
+MAX_CELL = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    title: str
+    text: Callable[[Row], str]
+    right: bool = False
+
+
+def print_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -> None:
+    sys.stdout.write(format_rows(rows, output=output, columns=columns))
+
+
+def print_object(row: Row, *, output: str, text: Callable[[Row], str]) -> None:
+    """One object; ``text`` draws it for people."""
+    if output == "table":
+        sys.stdout.write(text(row))
+    elif output == "json":
+        sys.stdout.write(json.dumps(row, indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(format_rows([row], output=output, columns=()))
+
+
+def format_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -> str:
+    match output:
+        case "json":
+            return json.dumps(list(rows), indent=2, ensure_ascii=False) + "\n"
+        case "jsonl":
+            return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        case "csv":
+            return _csv(rows)
+        case "yaml":
+            import yaml
+
+            return yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True)
+        case "id":
+            return "".join(f"{row['id']}\n" for row in rows)
+        case _:
+            return _table(rows, columns)
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    """Objects spread over columns (``best.value``); lists stand as JSON."""
+    flat = [_flatten(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return stream.getvalue()
+
+
+def _flatten(row: Row, prefix: str = "") -> Row:
+    flat: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            flat |= _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, dict | list):
+            flat[prefix + name] = json.dumps(value, ensure_ascii=False) if value else ""
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    cells = [[column.title for column in columns]]
+    cells += [[clip(column.text(row)) for column in columns] for row in rows]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    lines = []
+    for line in cells:
+        padded = [
+            text.rjust(width) if column.right else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip() + "\n")
+    return "".join(lines)
+
+
+# ── pieces of text ──────────────────────────────────────────────────────────────────────────────
+def clip(text: str, width: int = MAX_CELL) -> str:
+    """On one line, and safe for a terminal: a trial's message may hold anything."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def number_text(value: Any) -> str:
+    """A metric as people read it: six significant digits, and "-" for none."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def parameters_text(parameters: dict[str, Any] | None) -> str:
+    return " ".join(f"{name}={_value_text(value)}" for name, value in (parameters or {}).items())
+
+
+def _value_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else number_text(value)
+
+
+def duration_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def moment_text(moment: str | None) -> str:
+    return "-" if moment is None else moment[:19].replace("T", " ")
+
+
+def sparkline(values: Sequence[float], width: int = 20) -> str:
+    """The course of ``values`` in at most ``width`` characters."""
+    if not values:
+        return ""
+    if len(values) > width:
+        values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
+    low, high = min(values), max(values)
+    span = high - low
+    top = len(BARS) - 1
+    return "".join(BARS[round((value - low) / span * top)] if span else BARS[0] for value in values)
+
+
+def curve(values: Sequence[float], *, width: int = 60, height: int = 8) -> str:
+    """``values`` from left to right as a small chart with its highest and lowest value at the side."""
+    if len(values) > width:
+        values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    levels = [round((value - low) / span * (height - 1)) for value in values]
+    labels = {height - 1: number_text(high), 0: number_text(low)}
+    side = max(len(label) for label in labels.values())
+    lines = []
+    for level in range(height - 1, -1, -1):
+        line = "".join("•" if reached == level else " " for reached in levels)
+        lines.append(f"{labels.get(level, '').rjust(side)} ┤{line.rstrip()}\n")
+    return "".join(lines)

@@ -1,0 +1,241 @@
+"""ps, show, trials, best, watch: reading, for people and for programs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
+from tuner_service.cli.exit_codes import ExitCode
+from tuner_service.cli.output import (
+    Column,
+    Row,
+    clip,
+    curve,
+    duration_text,
+    moment_text,
+    number_text,
+    parameters_text,
+    print_object,
+    print_rows,
+)
+from tuner_service.cli.progress import follow
+from tuner_service.client import Client
+
+WATCH_INTERVAL_S = 2.0
+STATUS_ORDER = ("running", "waiting", "paused", "stopping", "succeeded", "early_stopped", "failed", "canceled")
+
+
+def _trials_text(view: Row) -> str:
+    done = sum(view["counts"].get(status, 0) for status in ("succeeded", "early_stopped"))
+    total = view["budget"]["trials"]
+    return f"{done}/{total}" if total else str(done)
+
+
+EXPERIMENT_COLUMNS = (
+    Column(title="ID", text=lambda e: e["id"]),
+    Column(title="NAME", text=lambda e: e["name"]),
+    Column(title="STATUS", text=lambda e: e["status"]),
+    Column(title="REASON", text=lambda e: "" if e["reason"] in {"none", "requested"} else e["reason"]),
+    Column(title="TRIALS", text=_trials_text, right=True),
+    Column(title="BEST", text=lambda e: number_text((e["best"] or {}).get("value")), right=True),
+    Column(title="CREATED", text=lambda e: moment_text(e["created_at"])),
+    Column(title="RUNNING", text=lambda e: duration_text(e["running_s"]), right=True),
+)
+TRIAL_COLUMNS = (
+    Column(title="NUMBER", text=lambda t: str(t["number"]), right=True),
+    Column(title="STATUS", text=lambda t: t["status"]),
+    Column(title="REASON", text=lambda t: t["reason"]),
+    Column(title="VALUE", text=lambda t: number_text(t["value"]), right=True),
+    Column(title="STEP", text=lambda t: number_text((t["last"] or {}).get("step")), right=True),
+    Column(title="ATTEMPTS", text=lambda t: str(t["attempts"]), right=True),
+    Column(title="RUNNING", text=lambda t: duration_text(t["running_s"]), right=True),
+    Column(title="PARAMETERS", text=lambda t: parameters_text(t["parameters"])),
+)
+
+
+def ps(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    if arguments.local:
+        from tuner_service.cli.local import print_local_trials
+
+        return print_local_trials(settings, output=arguments.output)
+    with connected(settings) as client:
+        _repeat(
+            arguments,
+            lambda: print_rows(client.experiments(), output=arguments.output, columns=EXPERIMENT_COLUMNS),
+        )
+    return ExitCode.OK
+
+
+def show(arguments: argparse.Namespace) -> int:
+    reference, number = split_trial(arguments.reference)
+    with connected(settings_of(arguments)) as client:
+        experiment_id = resolve_experiment(client, reference)
+
+        def print_once() -> None:
+            if number is None:
+                print_object(client.experiment(experiment_id), output=arguments.output, text=experiment_text)
+            else:
+                view = client.trial(experiment_id, number)
+                if arguments.output != "table":
+                    view["checkpoints"] = client.checkpoints(experiment_id, number)
+                print_object(view, output=arguments.output, text=trial_text)
+
+        _repeat(arguments, print_once)
+    return ExitCode.OK
+
+
+def trials(arguments: argparse.Namespace) -> int:
+    query: dict[str, Any] = {"status": arguments.status} if arguments.status else {}
+    if arguments.metrics:
+        query["metrics"] = "true"
+    with connected(settings_of(arguments)) as client:
+        experiment_id = resolve_experiment(client, arguments.reference)
+        _repeat(
+            arguments,
+            lambda: print_rows(client.trials(experiment_id, query), output=arguments.output, columns=TRIAL_COLUMNS),
+        )
+    return ExitCode.OK
+
+
+def best(arguments: argparse.Namespace) -> int:
+    with connected(settings_of(arguments)) as client:
+        experiment_id = resolve_experiment(client, arguments.reference)
+        _repeat(arguments, lambda: _print_best(client, experiment_id, output=arguments.output))
+    return ExitCode.OK
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    with connected(settings_of(arguments)) as client:
+        return follow(client, resolve_experiment(client, arguments.reference), timeout_s=arguments.timeout)
+
+
+def _repeat(arguments: argparse.Namespace, print_once: Callable[[], None]) -> None:
+    """Once, or with --watch again and again until Ctrl-C."""
+    print_once()
+    while arguments.watch:
+        sys.stdout.flush()
+        time.sleep(WATCH_INTERVAL_S)
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J")
+        print_once()
+
+
+# ── best ────────────────────────────────────────────────────────────────────────────────────────
+def _print_best(client: Client, experiment_id: str, *, output: str) -> None:
+    experiment = client.experiment(experiment_id)
+    found = experiment["best"]
+    if found is None:
+        row: Row = {"id": experiment_id, "number": None, "value": None, "parameters": None, "command": None}
+        print_object(row, output=output, text=lambda _: f"no trial of {experiment_id} has a value yet\n")
+        return
+    trial = client.trial(experiment_id, found["number"])
+    row = {"id": trial["id"], **found, "command": trial["command"]}
+    history = best_so_far(client.trials(experiment_id), experiment["objective"]) if output == "table" else []
+    print_object(row, output=output, text=lambda _: best_text(experiment, trial, history))
+
+
+def best_so_far(found: list[Row], objective: Row) -> list[float]:
+    """The best value after each trial that has one, in the order in which they ended."""
+    better = max if objective["goal"] == "maximize" else min
+    values = [
+        trial["value"]
+        for trial in sorted(found, key=lambda t: t["ended_at"] or "9")
+        if isinstance(trial["value"], int | float)
+    ]
+    history: list[float] = []
+    for value in values:
+        history.append(better(history[-1], value) if history else float(value))
+    return history
+
+
+def best_text(experiment: Row, trial: Row, history: list[float]) -> str:
+    objective = experiment["objective"]
+    value = f"{objective['metric']} {number_text(experiment['best']['value'])} ({objective['goal']})"
+    lines = [f"{value} by trial {trial['id']}\n"]
+    lines += _pairs(trial["parameters"])
+    lines.append(f"\n{shlex.join(trial['command'])}\n")
+    if len(history) > 1:
+        lines.append(f"\nbest {objective['metric']} so far, over {len(history)} trials\n{curve(history)}")
+    return "".join(lines)
+
+
+# ── one object, for people ──────────────────────────────────────────────────────────────────────
+def experiment_text(view: Row) -> str:
+    found = view["best"]
+    pairs: Row = {
+        "id": view["id"],
+        "name": view["name"],
+        "status": view["status"] + (f" ({view['reason']})" if view["reason"] != "none" else ""),
+        "message": clip(view["message"], 1_000),
+        "objective": f"{view['objective']['goal']} {view['objective']['metric']}",
+        "budget": _budget_text(view["budget"]),
+        "trials": ", ".join(f"{view['counts'][s]} {s}" for s in STATUS_ORDER if view["counts"].get(s)) or "none yet",
+        "tuner": _algorithm_text(view["tuner"]),
+        "assessor": _algorithm_text(view["assessor"]),
+        "seed": view["seed"],
+        "best": found
+        and f"{number_text(found['value'])} by trial {found['number']}: {parameters_text(found['parameters'])}",
+        "created": moment_text(view["created_at"]),
+        "ended": moment_text(view["ended_at"]),
+        "running": duration_text(view["running_s"]),
+    }
+    lines = _pairs({name: value for name, value in pairs.items() if value not in {None, ""}})
+    if view["running"]:
+        lines.append("\nrunning now\n")
+        lines += [
+            f"  trial {a['number']}, attempt {a['attempt']}, {a['status']}, process {a['pid'] or '-'}, "
+            f"step {number_text(a['step'])}, {number_text(a['value'])}\n"
+            for a in view["running"]
+        ]
+    if view["detail"]:
+        lines.append(f"\n{view['detail'].rstrip()}\n")
+    return "".join(lines)
+
+
+def trial_text(view: Row) -> str:
+    last = view["last"]
+    lines = _pairs(
+        {
+            "id": view["id"],
+            "status": f"{view['status']} ({view['reason']})",
+            "message": clip(view["message"], 1_000),
+            "value": number_text(view["value"]),
+            "final": parameters_text(view["final"]) or "-",
+            "last": "-" if not view["last"] else f"step {last['step']}: {parameters_text(last['metrics'])}",
+            "started": moment_text(view["started_at"]),
+            "ended": moment_text(view["ended_at"]),
+            "running": duration_text(view["running_s"]),
+            "command": shlex.join(view["command"]),
+        }
+    )
+    lines += ["\nparameters\n", *("  " + line for line in _pairs(view["parameters"])), "\nattempts\n"]
+    for attempt in view["attempt_details"]:
+        ended = attempt["exit"]
+        how = "" if ended is None else f", {ended['cause']} code {ended['code']} signal {ended['signal']}"
+        lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{how}\n")
+        if ended is not None and ended["tail"] and view["status"] == "failed":
+            lines += [f"    | {clip(line, 200)}\n" for line in ended["tail"].splitlines()]
+    return "".join(lines)
+
+
+def _pairs(values: Row) -> list[str]:
+    width = max((len(name) for name in values), default=0)
+    return [f"{name.ljust(width)}  {clip(number_text(value), 1_000)}\n" for name, value in values.items()]
+
+
+def _budget_text(budget: Row) -> str:
+    parts = [f"{budget['trials']} trials" if budget["trials"] else "", f"{budget['parallel']} at a time"]
+    parts += [f"{duration_text(budget['duration'])} of running" if budget["duration"] else ""]
+    return ", ".join(part for part in [*parts, f"at most {budget['failures']} failures"] if part)
+
+
+def _algorithm_text(algorithm: Row | None) -> str:
+    if algorithm is None:
+        return ""
+    return f"{algorithm.get('name') or algorithm.get('class')} {parameters_text(algorithm['args'])}".strip()

@@ -1,0 +1,356 @@
+"""Talks to a service: finds the one of a home folder, starts it where asked, and calls it. Standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from tuner_service.config import Settings
+
+START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
+START_POLL_S = 0.01
+HEALTH_TIMEOUT_S = 2.0
+REQUEST_TIMEOUT_S = 60.0
+WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
+LOG_TAIL_BYTES = 2_000
+PAGE_SIZE = 1_000
+
+
+class ClientError(Exception):
+    """Its text says what went wrong and what to do."""
+
+
+class UnreachableError(ClientError):
+    """No service answers."""
+
+
+@dataclass
+class ProblemError(ClientError):
+    """The service refused; ``status`` is HTTP's, ``problem`` the object it sent."""
+
+    status: int
+    problem: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [str(self.problem.get("detail") or f"the service answered {self.status}")]
+        lines += [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in self.problem.get("errors", ())]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.data) if self.data else None
+
+
+class Client:
+    """One connection, kept open between calls. Not thread-safe."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────
+    def create(self, body: Mapping[str, Any], *, key: str | None = None, dry_run: bool = False) -> Any:
+        """With ``key``, repeating the call cannot create a second experiment."""
+        headers = {"Idempotency-Key": key} if key else {}
+        query = {"dry_run": "true"} if dry_run else {}
+        return self.call("POST", "/api/v1/experiments", body=body, query=query, headers=headers).json()
+
+    def experiments(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        return list(self._pages("/api/v1/experiments", {}))
+
+    def experiment(self, experiment_id: str, *, wait_s: float | None = None) -> dict[str, Any]:
+        """With ``wait_s``: once it has ended, or after so many seconds."""
+        return self._read(f"/api/v1/experiments/{quote(experiment_id, safe='')}", wait_s)
+
+    def pause(self, experiment_id: str) -> dict[str, Any]:
+        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/pause", {})
+
+    def resume(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/resume", body)
+
+    def stop(self, experiment_id: str) -> dict[str, Any]:
+        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/stop", {})
+
+    def delete(self, experiment_id: str) -> None:
+        self.call("DELETE", f"/api/v1/experiments/{quote(experiment_id, safe='')}")
+
+    def trials(self, experiment_id: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """By number."""
+        return list(self._pages(f"/api/v1/experiments/{quote(experiment_id, safe='')}/trials", query or {}))
+
+    def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
+        return self._read(self._trial_path(experiment_id, number), wait_s)
+
+    def stop_trial(self, experiment_id: str, number: int) -> dict[str, Any]:
+        return self._verb(self._trial_path(experiment_id, number) + "/stop", {})
+
+    def metrics(self, experiment_id: str, number: int) -> list[dict[str, Any]]:
+        return list(self._pages(self._trial_path(experiment_id, number) + "/metrics", {}, page=10_000))
+
+    def checkpoints(self, experiment_id: str, number: int) -> list[dict[str, Any]]:
+        return list(self._pages(self._trial_path(experiment_id, number) + "/checkpoints", {}))
+
+    def log(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> Answer:
+        """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""
+        return self.call("GET", self._trial_path(experiment_id, number) + "/logs", query=query)
+
+    def readiness(self) -> dict[str, Any]:
+        """What is ready, also when not everything is."""
+        try:
+            answer: dict[str, Any] = self.call("GET", "/readyz").json()
+        except ProblemError as exc:
+            answer = dict(exc.problem)
+        return answer
+
+    def health(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("GET", "/healthz", timeout_s=HEALTH_TIMEOUT_S).json()
+        return answer
+
+    def _read(self, path: str, wait_s: float | None) -> dict[str, Any]:
+        query = {} if wait_s is None else {"wait_for": "ended", "timeout": wait_s}
+        timeout_s = REQUEST_TIMEOUT_S if wait_s is None else wait_s + WAIT_MARGIN_S
+        answer: dict[str, Any] = self.call("GET", path, query=query, timeout_s=timeout_s).json()
+        return answer
+
+    def _verb(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("POST", path, body=body).json()
+        return answer
+
+    def _pages(self, path: str, query: Mapping[str, Any], *, page: int = PAGE_SIZE) -> Iterator[dict[str, Any]]:
+        cursor = None
+        while True:
+            wanted = {**query, "limit": page, **({"cursor": cursor} if cursor else {})}
+            answer = self.call("GET", path, query=wanted).json()
+            yield from answer["items"]
+            cursor = answer["next"]
+            if cursor is None:
+                return
+
+    @staticmethod
+    def _trial_path(experiment_id: str, number: int) -> str:
+        return f"/api/v1/trials/{quote(experiment_id, safe='')}/{number}"
+
+    # ── HTTP ────────────────────────────────────────────────────────────────────────────────────
+    def call(  # noqa: PLR0913  # the parts of a request
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Answer:
+        """The answer; ProblemError for one that refuses, UnreachableError for none."""
+        target = path + ("?" + urlencode(query, doseq=True) if query else "")
+        sent = {"Authorization": f"Bearer {self._token}", **(headers or {})}
+        data = None
+        if body is not None:
+            data = json.dumps(body, allow_nan=False).encode()
+            sent["Content-Type"] = "application/json"
+        answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)
+        if answer.status >= 400:
+            raise ProblemError(answer.status, _problem(answer))
+        return answer
+
+    def _exchange(
+        self, method: str, target: str, *, data: bytes | None, headers: Mapping[str, str], timeout_s: float
+    ) -> Answer:
+        # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once. Only what
+        # may safely be repeated is: reads, and creations that carry their key.
+        is_repeatable = method == "GET" or "Idempotency-Key" in headers
+        for is_last in (False, True):
+            is_fresh = self._connection is None
+            try:
+                connection = self._connect(timeout_s)
+                connection.request(method, target, body=data, headers=dict(headers))
+                response = connection.getresponse()
+                return Answer(status=response.status, headers=dict(response.headers.items()), data=response.read())
+            except TimeoutError as exc:
+                self.close()
+                raise UnreachableError(f"{self.url} did not answer within {timeout_s:g} s") from exc
+            except (OSError, http.client.HTTPException) as exc:
+                self.close()
+                if is_last or is_fresh or not is_repeatable:
+                    raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
+        raise UnreachableError(f"no service answers at {self.url}")
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._connection is None:
+            parts = urlsplit(self.url)
+            secure = parts.scheme == "https"
+            cls = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            self._connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
+        self._connection.timeout = timeout_s
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_s)
+        return self._connection
+
+
+def _problem(answer: Answer) -> Mapping[str, Any]:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = None
+    return problem if isinstance(problem, dict) else {"detail": f"the service answered {answer.status}"}
+
+
+# ── finding and starting ────────────────────────────────────────────────────────────────────────
+def find_service(settings: Settings) -> Client | None:
+    """The service of the settings' URL or home folder; None when none runs. UnreachableError: it runs and hangs."""
+    if settings.url:
+        return Client(settings.url, _token(settings))
+    described = read_service_file(settings)
+    if described is None or not _is_alive(described["pid"]):
+        return None
+    client = Client(described["url"], _token(settings))
+    try:
+        health = client.health()
+    except UnreachableError as exc:
+        client.close()
+        if isinstance(exc.__cause__, TimeoutError):
+            raise UnreachableError(
+                f"the service of {settings.home} (process {described['pid']}) does not answer: {exc}; "
+                "its log is service.log there"
+            ) from exc
+        return None  # it is on its way out, or another process has its number now
+    except ProblemError:
+        client.close()
+        return None  # something else listens at its old address
+    if health.get("pid") != described["pid"]:
+        client.close()
+        return None
+    return client
+
+
+def require_service(settings: Settings) -> Client:
+    """UnreachableError, with what to do, when none runs."""
+    client = find_service(settings)
+    if client is None:
+        raise UnreachableError(
+            f"no service runs on {settings.home}; start one with `tuner serve --home {settings.home}`"
+        )
+    return client
+
+
+def read_service_file(settings: Settings) -> dict[str, Any] | None:
+    """None when there is none, or it is not what a service writes."""
+    try:
+        described = json.loads(settings.service_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(described, dict) or not isinstance(described.get("pid"), int):
+        return None
+    return described if isinstance(described.get("url"), str) else None
+
+
+@dataclass
+class StartingService:
+    """A service on its way; ``wait`` ends in a client, whoever started it."""
+
+    settings: Settings
+    process: subprocess.Popen[bytes]
+    log_start: int
+
+    def wait(self) -> Client:
+        """Returns once it answers. UnreachableError with the end of its log if it does not come up in time."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            code = self.process.poll()
+            described = read_service_file(self.settings)
+            # One that another command started at the same moment is as good; ours then gives way.
+            if described is not None and (described["pid"] == self.process.pid or code is not None):
+                client = find_service(self.settings)
+                if client is not None:
+                    return client
+            if code is not None and (described is None or not _is_alive(described["pid"])):
+                raise UnreachableError(f"the service ended with exit code {code} at its start:\n{self._log_tail()}")
+            time.sleep(START_POLL_S)
+        raise UnreachableError(f"the service did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        try:
+            with self.settings.log_file.open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(self.log_start, size - LOG_TAIL_BYTES))
+                return stream.read().decode("utf-8", "replace").strip()
+        except OSError as exc:
+            return f"(its log {self.settings.log_file} cannot be read: {exc.strerror})"
+
+
+def start_service(settings: Settings) -> StartingService:
+    """Start a service on the settings' home folder; it outlives this process. Returns before it answers."""
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = settings.log_file.open("ab")
+    except OSError as exc:
+        raise UnreachableError(f"the home folder {settings.home} cannot be used: {exc.strerror}") from exc
+    command = [sys.executable, "-m", "tuner_service.cli.main", "serve"]
+    command += ["--home", str(settings.home), "--db", settings.db]
+    command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
+    with log:
+        start = log.seek(0, os.SEEK_END)
+        process = _spawn(command, log)
+    return StartingService(settings=settings, process=process, log_start=start)
+
+
+def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C in this terminal, or its end, is no reason for the service to stop.
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
+    """Ask the service of the home folder to end; trials run on. Whether there was one."""
+    described = read_service_file(settings)
+    if described is None or not _is_alive(described["pid"]):
+        return False
+    os.kill(described["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while _is_alive(described["pid"]) and time.monotonic() < deadline:
+        time.sleep(START_POLL_S)
+    return True
+
+
+def _token(settings: Settings) -> str:
+    if settings.token:
+        return settings.token
+    file: Path = settings.token_file
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise ClientError(
+            f"the token file {file} cannot be read ({exc.strerror}); set TUNER_TOKEN to the service's token"
+        ) from exc
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,83 @@
+"""What is true of the dispatcher's state after every command. Tests and the simulation ask after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.dispatcher.state import DispatcherState, ExperimentState
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import TrialStatus
+
+WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
+
+
+def violations(state: DispatcherState) -> list[str]:
+    """A sentence for everything that is not as it must be; none in a correct program."""
+    found: list[str] = []
+    nonces: dict[str, str] = {}
+    for xs in state.experiments.values():
+        found += [f"experiment {xs.id}: {sentence}" for sentence in _of_experiment(xs)]
+        for attempt in xs.attempts.values():
+            if attempt.nonce in nonces:
+                found.append(f"nonce {attempt.nonce} names {attempt.key} and {nonces[attempt.nonce]}")
+            nonces[attempt.nonce] = str(attempt.key)
+    return found
+
+
+def _of_experiment(xs: ExperimentState) -> Iterator[str]:
+    yield from _of_counts(xs)
+    yield from _of_attempts(xs)
+    yield from _of_queues(xs)
+    yield from _of_telling(xs)
+
+
+def _of_counts(xs: ExperimentState) -> Iterator[str]:
+    experiment = xs.experiment
+    if sum(experiment.counts.values()) != experiment.next_number - 1:
+        yield f"counts {experiment.counts} do not add up to the {experiment.next_number - 1} trials there are"
+    for status in TrialStatus:
+        if not status.is_final and experiment.counts.get(status.value, 0) != len(xs.trials_with(status)):
+            yield f"{experiment.counts.get(status.value, 0)} trials are counted as {status.value}"
+    budget = experiment.spec.budget.trials
+    if budget is not None and experiment.next_number - 1 - experiment.spared > budget:
+        yield f"{experiment.next_number - 1} trials, {experiment.spared} spared, and a budget of {budget}"
+    if experiment.status is ExperimentStatus.COMPLETED and xs.attempts:
+        yield "completed, and attempts are alive"
+
+
+def _of_attempts(xs: ExperimentState) -> Iterator[str]:
+    for number, attempt in xs.attempts.items():
+        if number not in xs.trials or xs.trials[number].status not in WITH_ATTEMPT:
+            yield f"attempt {attempt.key} is alive and its trial is not"
+        if attempt.status.is_final:
+            yield f"attempt {attempt.key} is {attempt.status.value} and held as alive"
+    for trial in xs.trials_with(*WITH_ATTEMPT):
+        if trial.number not in xs.attempts and trial.pending_end is None:
+            yield f"trial {trial.number} is {trial.status.value} without an attempt"
+    # A parallelism that was lowered is reached as trials end; raising is never exceeded.
+    if len(xs.attempts) > xs.experiment.spec.budget.parallel:
+        yield f"{len(xs.attempts)} attempts run, {xs.experiment.spec.budget.parallel} may"
+
+
+def _of_queues(xs: ExperimentState) -> Iterator[str]:
+    cursors = {Queue.TUNER: xs.experiment.tuner_cursor, Queue.ASSESSOR: xs.experiment.assessor_cursor}
+    for queue, waiting in xs.queues.items():
+        lines = [cursors[queue], *(item.line for item in waiting.pending)]
+        if any(later <= earlier for earlier, later in zip(lines, lines[1:], strict=False)):
+            yield f"the {queue.value} queue is out of order: {lines}"
+        if lines[-1] >= xs.experiment.next_line:
+            yield f"the {queue.value} queue holds line {lines[-1]}, which is not written"
+    outstanding = [i for i in xs.queues[Queue.TUNER].pending if isinstance(i, SuggestionRequested)]
+    if len(outstanding) > 1:
+        yield f"{len(outstanding)} suggestions are asked for at a time"
+
+
+def _of_telling(xs: ExperimentState) -> Iterator[str]:
+    for trial in xs.trials.values():
+        if trial.told_line is not None:
+            yield f"trial {trial.number} was told and is still held"
+        if trial.status.is_final and not xs.experiment.spec.deterministic:
+            yield f"trial {trial.number} has ended and was not told"
+        if trial.pending_end is not None and trial.status.is_final:
+            yield f"trial {trial.number} has ended and its end is still pending"

@@ -1,0 +1,236 @@
+"""Opening a database: one active service, a file that is ours and whole, its schema up to date.
+
+All SQL that only SQLite understands is here. One connection writes; readers stand apart and open the file read-only.
+SQLite 3.7.0 to 3.51.2 can lose transactions when two connections meet in a checkpoint of the write-ahead log. No
+reader here ever checkpoints, whatever the version: the writer does it alone, when the log has grown.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insert, select
+
+from tuner_service.domain.errors import StorageError
+from tuner_service.ports import Clock
+from tuner_service.storage import sqlite_file, tables
+from tuner_service.storage.faults import translated
+from tuner_service.storage.lock import FileLock
+from tuner_service.storage.sql_queries import SqlQueries
+from tuner_service.storage.sql_store import SqlStore, prune, upsert
+
+READERS = 16  # most reads at once; one more waits, and is refused after READER_WAIT_S
+READER_WAIT_S = 30.0
+BUSY_TIMEOUT_S = 10.0  # how long to wait for a program that is not ours, a backup say
+WAL_CHECKPOINT_BYTES = 8 << 20  # the writer moves the log into the database when it is larger
+KEEP_UNNAMED_S = 7 * 86_400.0  # idempotency keys, and blobs whose record never came, are forgotten after it
+
+log = logging.getLogger(__name__)
+
+
+def open_store(url_or_path: str | Path, clock: Clock) -> SqlStore:
+    """The database as its one active service, created where there is none, migrated where it is older.
+
+    StorageError, and the file is as it was: held by another service, not a database, damaged, not ours, or newer
+    than this program.
+    """
+    path = sqlite_path(url_or_path)
+    lock = FileLock.acquire(path.with_name(path.name + ".lock"))
+    try:
+        return _open_locked(path, clock, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def open_queries(url_or_path: str | Path) -> SqlQueries:
+    """Only reads, beside an active service or without one. StorageError where this program cannot read the file."""
+    path = sqlite_path(url_or_path)
+    if not path.exists():
+        raise StorageError(f"there is no database at {path}; start the service once, or name another with --db")
+    revision = sqlite_file.inspect(path)
+    if revision != tables.HEAD_REVISION:
+        raise StorageError(
+            f"the database {path} has revision {revision} and this program reads {tables.HEAD_REVISION}; "
+            "start a service of this version on it first, or use the version that wrote it"
+        )
+    return SqlQueries(_reading_engine(path))
+
+
+def sqlite_path(url_or_path: str | Path) -> Path:
+    """The file that is meant; links are followed, so that one database has one lock."""
+    text = str(url_or_path)
+    if text.startswith("sqlite:///"):
+        text = text.removeprefix("sqlite:///")
+    elif "://" in text:
+        raise StorageError(f"{text.split('://', maxsplit=1)[0]!r} databases are not supported; give a file")
+    path = Path(text).expanduser().resolve()
+    if not path.parent.is_dir():
+        raise StorageError(f"there is no folder {path.parent} for the database; create it or name another with --db")
+    return path
+
+
+def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
+    with translated():
+        if not path.exists():
+            _create(path)
+        revision = sqlite_file.inspect(path)
+        if revision != tables.HEAD_REVISION:
+            from tuner_service.storage.migrate import migrations_folder
+
+            migrate_file(path, revision, folder=migrations_folder())
+    writer = _writing_engine(path)
+    try:
+        with translated(), writer.begin() as connection:
+            lineage = _settle_lineage(connection, path)
+            prune(connection, before=clock.now() - KEEP_UNNAMED_S)
+    except BaseException:
+        writer.dispose()
+        raise
+    queries = SqlQueries(_reading_engine(path))
+    return SqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, release=lock.release)
+
+
+# ── connections ─────────────────────────────────────────────────────────────────────────────────
+def _writing_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
+    """One connection, whose every transaction takes the write lock at its start."""
+
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, mode="rw", cache_kib=32_000)
+        (journal_mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        # A log that was moved keeps its size, and would be found too large after every commit.
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_CHECKPOINT_BYTES}")
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute(f"PRAGMA foreign_keys = {int(foreign_keys)}")
+        if journal_mode != "wal":
+            connection.close()
+            raise StorageError(f"{path} is on a file system without shared memory files; put it on a local disk")
+        return connection
+
+    engine = _engine(connect, begin="BEGIN IMMEDIATE", size=1)
+    log_path = path.with_name(path.name + "-wal")
+    # Called when the connection is back in the pool: its transaction is over, and no other can have begun.
+    event.listen(engine, "checkin", lambda connection, _: _checkpoint(connection, log_path))
+    return engine
+
+
+def _reading_engine(path: Path) -> Engine:
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, mode="ro", cache_kib=8_000)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    return _engine(connect, begin="BEGIN", size=READERS)
+
+
+def _connect(path: Path, *, mode: str, cache_kib: int) -> sqlite3.Connection:
+    """Without the driver's own transactions: SQLAlchemy's events begin them."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    return connection
+
+
+def _engine(connect: Callable[[], sqlite3.Connection], *, begin: str, size: int) -> Engine:
+    engine = create_engine(
+        "sqlite+pysqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=READER_WAIT_S,
+    )
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+def _checkpoint(connection: Any, log_path: Path) -> None:
+    """Move the log into the database. Failing is harmless: the log holds everything, and the next time tries again."""
+    try:
+        if connection is not None and log_path.stat().st_size > WAL_CHECKPOINT_BYTES:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    except (OSError, sqlite3.Error) as exc:
+        log.warning("checkpoint_failed", extra={"error": str(exc)})
+
+
+# ── creating and migrating ──────────────────────────────────────────────────────────────────────
+def _create(path: Path) -> None:
+    """Made under another name and renamed when it is whole: a file that exists is never half a database."""
+    unfinished = path.with_name(path.name + ".new")
+    sqlite_file.remove(unfinished)
+    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    engine = _engine(lambda: _connect(unfinished, mode="rw", cache_kib=2_000), begin="BEGIN IMMEDIATE", size=1)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"PRAGMA application_id = {sqlite_file.APPLICATION_ID}")
+            tables.metadata.create_all(connection, checkfirst=False)
+            tables.revisions.create(connection)
+            connection.execute(insert(tables.revisions), {"version_num": tables.HEAD_REVISION})
+    finally:
+        engine.dispose()
+    unfinished.rename(path)
+    sqlite_file.sync_folder(path.parent)
+
+
+def migrate_file(path: Path, revision: str, *, folder: Path) -> None:
+    """From ``revision`` to the newest of ``folder``, in one transaction, after a copy was put beside the file."""
+    from tuner_service.storage import migrate
+
+    if not migrate.is_known(revision, folder=folder):
+        raise StorageError(
+            f"the database {path} was written by a newer version (revision {revision}, this one knows up to "
+            f"{tables.HEAD_REVISION}); install that version, or name another database with --db"
+        )
+    backup = path.with_name(f"{path.name}.before-{migrate.head(folder=folder)}")
+    sqlite_file.back_up(path, backup)
+    engine = _writing_engine(path, foreign_keys=False)
+    try:
+        with engine.begin() as connection:
+            migrate.upgrade(connection, folder=folder)
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+            if broken is not None:
+                raise StorageError(
+                    f"the migration of {path} would break a reference in table {broken[0]}; the database is as it "
+                    f"was, a copy is {backup}: use the version that wrote it and report this"
+                )
+    finally:
+        engine.dispose()
+    log.info("database_migrated", extra={"from_revision": revision, "backup": str(backup)})
+
+
+# ── lineage ─────────────────────────────────────────────────────────────────────────────────────
+def _settle_lineage(connection: Connection, path: Path) -> str:
+    """The database's name in the world: a new one when the file is not the one that was named, but a copy."""
+    stored: dict[str, str] = {row.name: row.value for row in connection.execute(select(tables.meta))}
+    fingerprint = _fingerprint(path)
+    lineage = stored.get("lineage")
+    if lineage is None or stored.get("fingerprint") != fingerprint:
+        lineage = secrets.token_hex(8)
+        rows = [{"name": "lineage", "value": lineage}, {"name": "fingerprint", "value": fingerprint}]
+        connection.execute(upsert(tables.meta, connection.dialect.name), rows)
+    return lineage
+
+
+def _fingerprint(path: Path) -> str:
+    """The same while the file stays in its file system, also when it is renamed or the machine reboots."""
+    try:
+        machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except OSError:
+        machine = ""
+    # The file system's own id: the device number can be another one after a reboot.
+    return f"{machine or socket.gethostname()}:{os.statvfs(path).f_fsid}:{path.stat().st_ino}"

@@ -1,0 +1,44 @@
+"""One active service per database: a lock that the kernel gives back when the process is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tuner_service.domain.errors import StorageError
+
+
+class FileLock:
+    """Held from ``acquire`` to ``release``, or to the end of the process. The file stays; its text is the pid."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, path: Path) -> FileLock:
+        """StorageError, naming the process, where another one holds it."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise StorageError(f"the lock file {path} cannot be opened: {exc.strerror}; check its permissions") from exc
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        except BlockingIOError as exc:
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StorageError(
+                f"the database of {path} is in use by process {holder}; stop that service, or name another database"
+            ) from exc
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Safe to repeat."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

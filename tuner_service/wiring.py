@@ -1,0 +1,226 @@
+"""The running service, put together: the only file that names concrete classes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from tuner_service.clock import SystemClock, new_experiment_id
+from tuner_service.config import Settings
+from tuner_service.dispatcher.commands import WorkerEvent
+from tuner_service.domain.errors import StorageError
+from tuner_service.executors.local import LocalExecutor
+from tuner_service.service.access import Role, Tokens, read_or_make_token
+from tuner_service.service.cluster import AgentHub
+from tuner_service.service.perform import Performer
+from tuner_service.service.runner import Runner
+from tuner_service.storage.engine import open_store
+from tuner_service.storage.sql_store import SqlStore
+from tuner_service.workers.pool import WorkerPool
+
+GRACEFUL_S = 2  # for requests under way when the service is told to end
+AGENT_FRAME_BYTES = 8 << 20
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+logger = logging.getLogger(__name__)
+
+
+def package_version() -> str:
+    try:
+        return version("tuner-service")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(kw_only=True)
+class Core:
+    """Everything but HTTP."""
+
+    store: SqlStore
+    clock: SystemClock
+    hub: AgentHub
+    pool: WorkerPool
+    runner: Runner
+    executor: LocalExecutor
+
+
+@contextlib.contextmanager
+def running_core(settings: Settings) -> Iterator[Core]:
+    """The dispatcher at work on the database, an agent beside it. Leaving it disturbs no trial."""
+    clock = SystemClock()
+    settings.home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        store = open_store(settings.db, clock)
+        stack.callback(store.close)
+        executor = LocalExecutor(home=settings.home, service_file=settings.service_file)
+        read_or_make_token(settings.agent_token_file)
+        executor.start()
+        stack.callback(executor.close)
+        hub = AgentHub()
+        events: list[Runner] = []
+
+        def on_event(event: WorkerEvent) -> None:
+            events[0].submit(event)
+
+        pool = WorkerPool(
+            store=store, code=store.queries, folder=settings.home / "workers", now=clock.now, on_event=on_event
+        )
+        performer = Performer(hub=hub, workers=pool, lineage=store.lineage)
+        runner = Runner(
+            store=store,
+            clock=clock,
+            incarnation=secrets.token_hex(4),
+            perform=performer.perform,
+            forget_agents=hub.close_all,
+        )
+        events.append(runner)
+        stack.callback(pool.close)
+        runner.start()
+        stack.callback(runner.close)
+        yield Core(store=store, clock=clock, hub=hub, pool=pool, runner=runner, executor=executor)
+
+
+def serve(settings: Settings) -> int:
+    """Run the service until a signal ends it. The exit code; trials run on."""
+    configure_logging(settings)
+    refuse_open_door(settings)
+    with running_core(settings) as core, listening_socket(settings) as listening:
+        tokens = make_tokens(settings, core.store)
+        _serve_http(settings, core, listening, tokens)
+    return 0
+
+
+def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens: Tokens) -> None:
+    # Imported late: the agent and the workers of running experiments start meanwhile.
+    import uvicorn
+
+    from tuner_service.api.app import create_app
+    from tuner_service.service.experiments import Experiments, Services
+
+    experiments = Experiments(
+        runner=core.runner, queries=core.store.queries, clock=core.clock, hub=core.hub, new_id=new_experiment_id
+    )
+    services = Services(
+        experiments=experiments,
+        queries=core.store.queries,
+        runner=core.runner,
+        hub=core.hub,
+        config=settings,
+        tokens=tokens,
+        version=package_version(),
+        pid=os.getpid(),
+    )
+    config = uvicorn.Config(
+        create_app(services),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        ws="websockets-sansio",
+        ws_max_size=AGENT_FRAME_BYTES,
+        ws_per_message_deflate=False,
+    )
+
+    class Server(uvicorn.Server):
+        """Says where it listens, once it does."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            announce(settings, listening, core)
+
+    try:
+        Server(config).run(sockets=[listening])
+    finally:
+        withdraw(settings)
+
+
+# ── the door ────────────────────────────────────────────────────────────────────────────────────
+def refuse_open_door(settings: Settings) -> None:
+    """Beyond this machine only with a token file that can be kept secret."""
+    if settings.host not in LOOPBACK and not settings.allowed_hosts:
+        logger.warning("listening beyond this machine; every request needs the token", extra={"host": settings.host})
+
+
+@contextlib.contextmanager
+def listening_socket(settings: Settings) -> Iterator[socket.socket]:
+    """The address to serve on; StorageError with what to do when it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((settings.host, settings.port))
+        except OSError as exc:
+            raise StorageError(
+                f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
+            ) from exc
+        listening.listen(2048)
+        yield listening
+
+
+def make_tokens(settings: Settings, store: SqlStore) -> Tokens:
+    """The tokens of the home folder, made at the first start; only their hashes are stored."""
+    files = {
+        Role.ADMIN: settings.token_file,
+        Role.READ_ONLY: settings.read_only_token_file,
+        Role.AGENT: settings.agent_token_file,
+    }
+    tokens = Tokens.of({read_or_make_token(file): role for role, file in files.items()})
+    for hashed, role in tokens.roles.items():
+        store.save_token(name=f"home-{role.value}", role=role.value, sha256=hashed.hex())
+    return tokens
+
+
+def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
+    """Write where the service listens, atomically, and wake the agent."""
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    content = {
+        "url": url,
+        "pid": os.getpid(),
+        "token_file": str(settings.token_file),
+        "agent_token_file": str(settings.agent_token_file),
+        "started_at": core.clock.now(),
+        "version": package_version(),
+    }
+    draft = settings.service_file.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(content))
+    draft.replace(settings.service_file)
+    core.executor.announce()
+    logger.info("listening", extra={"url": url})
+    print(f"Tuner Service listens on {url} (home {settings.home})", flush=True)  # noqa: T201  # what `serve` says
+
+
+def withdraw(settings: Settings) -> None:
+    """Remove the address, unless another service has written its own meanwhile."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(settings.service_file.read_text()).get("pid") == os.getpid():
+            settings.service_file.unlink()
+
+
+# ── logging ─────────────────────────────────────────────────────────────────────────────────────
+class _Structured(logging.Formatter):
+    """``time level event="message" field=value …``: the message is constant, the particulars are fields."""
+
+    _KNOWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {k: v for k, v in record.__dict__.items() if k not in self._KNOWN}
+        text = f"{self.formatTime(record)} {record.levelname.lower()} {record.name} event={record.getMessage()!r}"
+        text += "".join(f" {key}={value!r}" for key, value in fields.items())
+        return text + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
+
+
+def configure_logging(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Structured())
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

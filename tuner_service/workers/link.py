@@ -1,0 +1,368 @@
+"""The service's side of one algorithm worker: one process, from its start to its end.
+
+Four threads: the writer drains what is told into frames, the reader turns answers into events, the log keeps what
+the worker prints, and the waiter reports the worker's death after everything that it had said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import tuner_service
+from tuner_service.dispatcher.commands import (
+    AlgorithmFaulted,
+    QueueAnswered,
+    SnapshotTaken,
+    WorkerDied,
+    WorkerEvent,
+    WorkerPonged,
+    WorkerReady,
+)
+from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.errors import LimitExceededError
+from tuner_service.workers.messages import (
+    Answered,
+    Folded,
+    FromWorker,
+    HistoryEnd,
+    Initialize,
+    Initialized,
+    LoadSnapshot,
+    Ping,
+    Pong,
+    QueueFaulted,
+    SnapshotMade,
+    Terminate,
+    Told,
+    ToWorker,
+    command_to_wire,
+    messages_from_wire,
+)
+from tuner_service.workers.protocol import FrameError, encode_frames, read_frame
+from tuner_service.workers.worker_log import WorkerLog
+
+BATCH_ITEMS = 256  # items of one frame
+UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others wait here
+PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
+STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
+LOG_DRAIN_S = 0.5  # likewise for what it printed; a process that it left behind may hold that open
+DRAIN_S = 5.0  # how long the frames of a worker that died are still read
+
+Snapshots = Mapping[Queue, tuple[int, str]]
+History = Mapping[Queue, Iterable[QueueItem]]
+
+
+class WorkerLink:
+    """One worker process of one experiment.
+
+    ``on_event`` is called from threads of the link, one event at a time. It must not wait for a thread that may be
+    calling ``stop`` or ``kill``: once one of these has returned, no event comes any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        experiment_id: str,
+        generation: int,
+        log_path: Path,
+        now: Callable[[], float],
+        on_event: Callable[[WorkerEvent], None],
+    ) -> None:
+        self._experiment_id, self._generation = experiment_id, generation
+        self._log_path, self._now, self._on_event = log_path, now, on_event
+        self._gate = threading.RLock()  # held while an event comes out
+        self._closed = False
+        self._wake = threading.Condition()
+        self._pending: dict[Queue, deque[QueueItem]] = {name: deque() for name in Queue}
+        self._unanswered = dict.fromkeys(Queue, 0)
+        self._faulted: set[Queue] = set()
+        self._ready = self._ping_wanted = self._ending = self._end_sent = False
+        self._broke = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._threads: list[threading.Thread] = []
+        self._reader: threading.Thread | None = None
+        self._log: WorkerLog | None = None
+        self._killer: threading.Timer | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    # ── for the service ─────────────────────────────────────────────────────────────────────────
+    def start(self, command: Initialize, *, snapshots: Snapshots, history: History) -> None:
+        """Start the process and return; WorkerReady says that it has folded the history. Once in a link's life.
+
+        ``history``: the items after each queue's snapshot that were answered, in line order; read in a thread of the
+        link. Raises OSError where no process can be started.
+        """
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tuner_service.workers.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            cwd=command.code_folder or self._log_path.parent,
+        )
+        self._log = WorkerLog(cast("BinaryIO", process.stderr), self._log_path)
+        name = f"worker {self._experiment_id}/{self._generation}"
+        steps = self._steps(command, snapshots, history)
+        self._reader = threading.Thread(target=self._read, args=(process,), name=f"{name} reader", daemon=True)
+        writer = threading.Thread(target=self._write, args=(process, steps), name=f"{name} writer", daemon=True)
+        waiter = threading.Thread(target=self._wait, args=(process,), name=f"{name} waiter", daemon=True)
+        self._threads = [self._log, self._reader, writer, waiter]
+        for thread in self._threads:
+            thread.start()
+
+    def tell(self, queue: Queue, item: QueueItem) -> None:
+        """Put ``item`` at the end of what the worker has to answer; returns at once. Ignored once it has ended."""
+        with self._wake:
+            if len(self._pending[queue]) >= PENDING_LIMIT:
+                raise LimitExceededError(f"more than {PENDING_LIMIT} items wait for the {queue.value} worker")
+            if queue not in self._faulted and not self._ending:
+                self._pending[queue].append(item)
+                self._wake.notify_all()
+
+    def ping(self) -> None:
+        """Ask for WorkerPonged; goes ahead of waiting items."""
+        with self._wake:
+            self._ping_wanted = True
+            self._wake.notify_all()
+
+    def stop(self) -> None:
+        """Let the process end; no event comes out any more. Returns at once; safe to repeat."""
+        self._close()
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        with self._wake:
+            if self._killer is None:
+                self._killer = threading.Timer(STOP_GRACE_S, process.kill)
+                self._killer.daemon = True
+                self._killer.start()
+
+    def kill(self) -> None:
+        """End the process now (SIGKILL); no event comes out any more. Returns at once; safe to repeat."""
+        self._close()
+        if self._process is not None:
+            self._process.kill()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the process and the link's threads have ended; whether they have."""
+        deadline = time.monotonic() + timeout_s
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    # ── the writer ──────────────────────────────────────────────────────────────────────────────
+    def _write(self, process: subprocess.Popen[bytes], steps: Iterator[ToWorker]) -> None:
+        stream = cast("BinaryIO", process.stdin)
+        done = False
+        try:
+            self._send_history(stream, steps)
+            self._send_live(stream)
+            done = True
+        except BrokenPipeError:
+            done = True  # it died; the waiter says so
+        except FrameError as error:
+            self._broke = f"it could not be told what it has to know: {error}"
+        finally:
+            if not done:  # reading the history failed, or the frame did: nothing more can be answered
+                self._broke = self._broke or "its history could not be read; see the service's log"
+                process.kill()
+            with contextlib.suppress(OSError):  # what was not flushed has nowhere to go
+                stream.close()
+
+    def _steps(self, command: Initialize, snapshots: Snapshots, history: History) -> Iterator[ToWorker]:
+        yield command
+        for name in Queue:
+            if name is Queue.ASSESSOR and command.assessor is None:
+                continue
+            if name in snapshots:
+                line, state = snapshots[name]
+                yield LoadSnapshot(queue=name, line=line, state=state)
+            for item in history.get(name, ()):
+                yield Told(queue=name, item=item)
+            yield HistoryEnd(queue=name)
+
+    def _send_history(self, stream: BinaryIO, steps: Iterator[ToWorker]) -> None:
+        while batch := list(islice(steps, BATCH_ITEMS)):
+            batch = [step for step in batch if not (isinstance(step, Told) and step.queue in self._faulted)]
+            told = [step.queue for step in batch if isinstance(step, Told)]
+            while not self._book(told):
+                self._send(stream, [Ping()])
+            if self._ending:
+                return
+            self._send(stream, batch)
+
+    def _book(self, told: list[Queue]) -> bool:
+        """Wait for room for these items and count them as sent; False when a ping has to go first."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._ending or self._ping_wanted or all(map(self._room, set(told))))
+            if self._ping_wanted:
+                self._ping_wanted = False
+                return False
+            for name in told:
+                self._unanswered[name] += 1
+            return True
+
+    def _room(self, name: Queue) -> int:
+        """How many items of the queue may be sent; one that has faulted swallows everything."""
+        return BATCH_ITEMS if name in self._faulted else max(0, UNANSWERED_LIMIT - self._unanswered[name])
+
+    def _send_live(self, stream: BinaryIO) -> None:
+        while batch := self._next_batch():
+            self._send(stream, batch)
+
+    def _next_batch(self) -> list[ToWorker]:
+        """What to send next, at least one command; waits for it. Nothing once the end was sent."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._ending or self._ping_wanted or any(map(self._sendable, Queue)))
+            if self._ending:
+                self._ping_wanted = False
+                ended, self._end_sent = self._end_sent, True
+                return [] if ended else [Terminate()]
+            batch: list[ToWorker] = [Ping()] if self._ping_wanted else []
+            self._ping_wanted = False
+            for name in Queue:
+                for _ in range(min(self._sendable(name), BATCH_ITEMS)):
+                    batch.append(Told(queue=name, item=self._pending[name].popleft()))
+                    self._unanswered[name] += 1
+            return batch
+
+    def _sendable(self, name: Queue) -> int:
+        """How many live items may be sent: none before the worker is ready, so that no answer precedes that."""
+        return min(len(self._pending[name]), self._room(name)) if self._ready or self._faulted else 0
+
+    def _send(self, stream: BinaryIO, batch: list[ToWorker]) -> None:
+        for frame in encode_frames([command_to_wire(command) for command in batch]):
+            stream.write(frame)
+        stream.flush()
+
+    # ── the reader ──────────────────────────────────────────────────────────────────────────────
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        stream = cast("BinaryIO", process.stdout)
+        try:
+            while (objects := read_frame(stream)) is not None:
+                for message in messages_from_wire(objects):
+                    self._hear(message)
+        except FrameError as error:
+            if process.poll() is None:  # a frame cut short by its death needs no words of its own
+                self._broke = f"it sent what is no answer: {error}"
+                process.kill()
+
+    def _hear(self, message: FromWorker) -> None:
+        at = self._now()
+        names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
+        match message:
+            case Initialized():
+                self._emit(WorkerReady(at=at, **names))
+                with self._wake:
+                    self._ready = True
+                    self._wake.notify_all()
+            case Pong():
+                self._emit(WorkerPonged(at=at, **names))
+            case Folded():
+                self._answered(message.queue, message.count)
+            case Answered():
+                self._answered(message.queue, len(message.answers))
+                self._emit(QueueAnswered(at=at, queue=message.queue, answers=message.answers, **names))
+            case SnapshotMade():
+                self._emit(SnapshotTaken(at=at, queue=message.queue, line=message.line, state=message.state, **names))
+            case QueueFaulted():
+                self._give_up(message.queue)
+                told = message.faulted
+                self._emit(
+                    AlgorithmFaulted(
+                        at=at,
+                        queue=message.queue,
+                        line=told.line,
+                        fault=told.fault,
+                        message=told.message,
+                        traceback=told.traceback,
+                        **names,
+                    )
+                )
+
+    def _answered(self, name: Queue, count: int) -> None:
+        with self._wake:
+            self._unanswered[name] -= count
+            self._wake.notify_all()
+
+    def _give_up(self, name: Queue) -> None:
+        with self._wake:
+            self._faulted.add(name)
+            self._pending[name].clear()
+            self._wake.notify_all()
+
+    # ── the waiter ──────────────────────────────────────────────────────────────────────────────
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        log, reader = self._log, self._reader
+        if log is None or reader is None:
+            return
+        reader.join(DRAIN_S)
+        log.join(LOG_DRAIN_S)
+        with self._wake:
+            self._ending = True
+            self._wake.notify_all()
+            if self._killer is not None:
+                self._killer.cancel()
+        how = f"was killed by signal {-code} ({_signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
+        parts = [f"the algorithm worker {how}", self._broke, f"its last output:\n{log.tail}" if log.tail else ""]
+        self._emit(
+            WorkerDied(
+                at=self._now(),
+                experiment_id=self._experiment_id,
+                generation=self._generation,
+                detail="; ".join(part for part in parts if part),
+            )
+        )
+        self._close()
+        for thread, stream in ((reader, process.stdout), (log, process.stderr)):
+            if stream is not None and not thread.is_alive():
+                stream.close()
+
+    # ── the gate ────────────────────────────────────────────────────────────────────────────────
+    def _emit(self, event: WorkerEvent) -> None:
+        with self._gate:
+            if not self._closed:
+                self._on_event(event)
+
+    def _close(self) -> None:
+        with self._gate:
+            self._closed = True
+        with self._wake:
+            self._ending = True
+            self._wake.notify_all()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _environment() -> dict[str, str]:
+    """The service's own, with what makes a worker find this package and compute the same every time."""
+    package_root = str(Path(tuner_service.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        "OMP_NUM_THREADS": "1",  # threads of BLAS cost more than they bring here, and order sums differently
+        "OPENBLAS_NUM_THREADS": "1",
+        **os.environ,
+        "PYTHONPATH": package_root + (os.pathsep + inherited if inherited else ""),
+        "PYTHONHASHSEED": "0",  # the order of sets, and so of what a class of a user does, outlives a restart
+    }

@@ -1,0 +1,453 @@
+"""What stands in a frame: commands to the worker and answers from it, in NNI's vocabulary.
+
+    items                                   commands                          answers
+    SuggestionRequested                     RequestTrialJobs                  NewTrialJob | NotYet | NoMoreTrialJobs
+    CustomTrialAdded                        AddCustomizedTrialJob             Acknowledged
+    ResultsImported                         ImportData                        Acknowledged
+    SearchSpaceUpdated                      UpdateSearchSpace                 Acknowledged
+    MetricsReported                         ReportMetricData (periodical)     KillTrialJob | Acknowledged
+    TrialEnded, tuner, with a value         ReportMetricData (final)          Acknowledged
+    TrialEnded otherwise                    TrialEnd                          Acknowledged
+
+Around them: Initialize, LoadSnapshot, HistoryEnd, Ping, Terminate; and Initialized, Folded, Snapshot, Error, Pong.
+Items before a queue's HistoryEnd were answered long ago: they are folded, counted by Folded, and not answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tuner_service.dispatcher.items import (
+    AlgorithmFault,
+    Answer,
+    CustomTrialAdded,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    Queue,
+    QueueItem,
+    ResultsImported,
+    SearchSpaceUpdated,
+    StopAdvised,
+    Suggested,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+)
+from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
+from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.workers.faults import Faulted
+from tuner_service.workers.protocol import FrameError, pack
+
+WORKER_PROTOCOL = 1  # service and worker are of one version: a worker is started from the service's own package
+Value = TypeVar("Value")
+Wire = dict[str, Any]
+
+
+# ── to the worker ───────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initialize:
+    """What the worker builds its algorithms from. ``code_folder`` is put on its path for classes of users."""
+
+    experiment_id: str
+    search_space: dict[str, Any]
+    objective: Objective
+    seed: int
+    tuner: AlgorithmSpec
+    assessor: AlgorithmSpec | None = None
+    deterministic: bool = False
+    code_folder: str | None = None
+    snapshot_every: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSnapshot:
+    queue: Queue
+    line: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    queue: Queue
+    item: QueueItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEnd:
+    """The items of ``queue`` from here on want answers."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    pass
+
+
+ToWorker = Initialize | LoadSnapshot | Told | HistoryEnd | Ping | Terminate
+
+
+# ── from the worker ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """Every queue has folded its history and nothing was raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    queue: Queue
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """``count`` more items of the history were folded."""
+
+    queue: Queue
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFaulted:
+    """The queue answers nothing more."""
+
+    queue: Queue
+    faulted: Faulted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMade:
+    queue: Queue
+    line: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    pass
+
+
+FromWorker = Initialized | Answered | Folded | QueueFaulted | SnapshotMade | Pong
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────
+def command_to_wire(command: ToWorker) -> Wire:
+    match command:
+        case Initialize():
+            return _initialize_to_wire(command)
+        case LoadSnapshot():
+            return {"command": "LoadSnapshot", "queue": command.queue, "line": command.line, "state": command.state}
+        case Told():
+            return {"queue": command.queue, **item_to_wire(command.item, command.queue)}
+        case HistoryEnd():
+            return {"command": "HistoryEnd", "queue": command.queue}
+        case Ping():
+            return {"command": "Ping"}
+        case Terminate():
+            return {"command": "Terminate"}
+
+
+def command_from_wire(wire: Any) -> ToWorker:
+    match _get(wire, "command", str):
+        case "Initialize":
+            return _initialize_from_wire(wire)
+        case "LoadSnapshot":
+            return LoadSnapshot(queue=_queue(wire), line=_get(wire, "line", int), state=_get(wire, "state", str))
+        case "HistoryEnd":
+            return HistoryEnd(queue=_queue(wire))
+        case "Ping":
+            return Ping()
+        case "Terminate":
+            return Terminate()
+        case _:
+            return Told(queue=_queue(wire), item=item_from_wire(wire))
+
+
+def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
+    match item:
+        case SuggestionRequested():
+            recorded = None if item.recorded is None else pack(item.recorded)
+            return {"command": "RequestTrialJobs", "line": item.line, "number": item.number, "recorded": recorded}
+        case MetricsReported():
+            return {
+                "command": "ReportMetricData",
+                "type": "PERIODICAL",
+                "line": item.line,
+                "number": item.number,
+                "steps": [report.step for report in item.reports],
+                "values": [report.value for report in item.reports],
+                "sequences": list(item.sequences),
+            }
+        case TrialEnded():
+            outcome = _outcome_to_wire(item.outcome)
+            if queue is Queue.TUNER and item.outcome.value is not None:
+                return {"command": "ReportMetricData", "type": "FINAL", "line": item.line, "outcome": outcome}
+            return {"command": "TrialEnd", "line": item.line, "outcome": outcome}
+        case ResultsImported():
+            outcomes = [_outcome_to_wire(outcome) for outcome in item.outcomes]
+            return {"command": "ImportData", "line": item.line, "outcomes": outcomes}
+        case CustomTrialAdded():
+            parameters = pack(item.parameters)
+            return {
+                "command": "AddCustomizedTrialJob",
+                "line": item.line,
+                "number": item.number,
+                "parameters": parameters,
+            }
+        case SearchSpaceUpdated():
+            return {"command": "UpdateSearchSpace", "line": item.line, "search_space": pack(item.search_space)}
+
+
+def item_from_wire(wire: Wire) -> QueueItem:
+    line = _get(wire, "line", int)
+    match _get(wire, "command", str), wire.get("type"):
+        case "RequestTrialJobs", _:
+            recorded = wire.get("recorded")
+            return SuggestionRequested(
+                line=line,
+                number=_get(wire, "number", int),
+                recorded=None if recorded is None else _get(wire, "recorded", dict),
+            )
+        case "ReportMetricData", "PERIODICAL":
+            return _metrics_from_wire(wire, line)
+        case ("ReportMetricData", "FINAL") | ("TrialEnd", _):
+            return TrialEnded(line=line, outcome=_outcome_from_wire(_get(wire, "outcome", dict)))
+        case "ImportData", _:
+            return ResultsImported(line=line, outcomes=tuple(map(_outcome_from_wire, _get(wire, "outcomes", list))))
+        case "AddCustomizedTrialJob", _:
+            return CustomTrialAdded(
+                line=line, number=_get(wire, "number", int), parameters=_get(wire, "parameters", dict)
+            )
+        case "UpdateSearchSpace", _:
+            return SearchSpaceUpdated(line=line, search_space=_get(wire, "search_space", dict))
+        case command, _:
+            raise FrameError(f"{command!r} is no command"[:200])
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────
+def message_to_wire(message: FromWorker) -> list[Wire]:
+    """One message may become several objects: lines that were only taken are named together."""
+    match message:
+        case Initialized():
+            return [{"answer": "Initialized"}]
+        case Answered():
+            return _answers_to_wire(message.queue, message.answers)
+        case Folded():
+            return [{"answer": "Folded", "queue": message.queue, "count": message.count}]
+        case QueueFaulted():
+            faulted = message.faulted
+            return [
+                {
+                    "answer": "Error",
+                    "queue": message.queue,
+                    "line": faulted.line,
+                    "fault": faulted.fault,
+                    "message": faulted.message,
+                    "traceback": faulted.traceback,
+                }
+            ]
+        case SnapshotMade():
+            return [{"answer": "Snapshot", "queue": message.queue, "line": message.line, "state": message.state}]
+        case Pong():
+            return [{"answer": "Pong"}]
+
+
+def messages_from_wire(objects: Iterable[Any]) -> list[FromWorker]:
+    """The messages of a frame; answers of one queue that follow one another become one message."""
+    messages: list[FromWorker] = []
+    for wire in objects:
+        message = _message_from_wire(wire)
+        last = messages[-1] if messages else None
+        if isinstance(message, Answered) and isinstance(last, Answered) and last.queue is message.queue:
+            messages[-1] = Answered(queue=last.queue, answers=last.answers + message.answers)
+        else:
+            messages.append(message)
+    return messages
+
+
+def _answers_to_wire(queue: Queue, answers: Sequence[Answer]) -> list[Wire]:
+    wires: list[Wire] = []
+    for answer in answers:
+        match answer:
+            case Taken():
+                if wires and wires[-1]["answer"] == "Acknowledged":
+                    wires[-1]["lines"].append(answer.line)
+                else:
+                    wires.append({"answer": "Acknowledged", "queue": queue, "lines": [answer.line]})
+            case Suggested():
+                parameters = pack(answer.parameters)
+                wires.append({"answer": "NewTrialJob", "queue": queue, "line": answer.line, "parameters": parameters})
+            case NoSuggestionYet():
+                wires.append({"answer": "NotYet", "queue": queue, "line": answer.line})
+            case NoMoreSuggestions():
+                wires.append({"answer": "NoMoreTrialJobs", "queue": queue, "line": answer.line})
+            case StopAdvised():
+                wires.append(
+                    {
+                        "answer": "KillTrialJob",
+                        "queue": queue,
+                        "line": answer.line,
+                        "sequence": answer.sequence,
+                        "message": answer.message,
+                    }
+                )
+    return wires
+
+
+def _message_from_wire(wire: Any) -> FromWorker:
+    match _get(wire, "answer", str):
+        case "Initialized":
+            return Initialized()
+        case "Pong":
+            return Pong()
+        case "Folded":
+            return Folded(queue=_queue(wire), count=_get(wire, "count", int))
+        case "Snapshot":
+            return SnapshotMade(queue=_queue(wire), line=_get(wire, "line", int), state=_get(wire, "state", str))
+        case "Error":
+            faulted = Faulted(
+                line=_get(wire, "line", int),
+                fault=_member(AlgorithmFault, _get(wire, "fault", str)),
+                message=_get(wire, "message", str),
+                traceback=_get(wire, "traceback", str),
+            )
+            return QueueFaulted(queue=_queue(wire), faulted=faulted)
+        case "Acknowledged":
+            lines = _all_of(_get(wire, "lines", list), int)
+            return Answered(queue=_queue(wire), answers=tuple(Taken(line=line) for line in lines))
+        case answer:
+            return Answered(queue=_queue(wire), answers=(_answer_from_wire(answer, wire),))
+
+
+def _answer_from_wire(answer: str, wire: Wire) -> Answer:
+    line = _get(wire, "line", int)
+    match answer:
+        case "NewTrialJob":
+            return Suggested(line=line, parameters=_get(wire, "parameters", dict))
+        case "NotYet":
+            return NoSuggestionYet(line=line)
+        case "NoMoreTrialJobs":
+            return NoMoreSuggestions(line=line)
+        case "KillTrialJob":
+            return StopAdvised(line=line, sequence=_get(wire, "sequence", int), message=_get(wire, "message", str))
+        case _:
+            raise FrameError(f"{answer!r} is no answer"[:200])
+
+
+# ── their parts ─────────────────────────────────────────────────────────────────────────────────
+def _get(wire: Any, key: str, kind: type[Value]) -> Value:
+    value = wire.get(key) if isinstance(wire, dict) else None
+    if not isinstance(value, kind):
+        raise FrameError(f"{key} must be of type {kind.__name__}")
+    return value
+
+
+def _all_of(values: list[Any], kind: type[Value]) -> list[Value]:
+    if not all(isinstance(value, kind) for value in values):
+        raise FrameError(f"a list of {kind.__name__} holds something else")
+    return values
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise FrameError("a list of numbers holds something else")
+    return float(value)
+
+
+def _member(kind: Any, value: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise FrameError(str(error)[:200]) from error
+
+
+def _queue(wire: Wire) -> Queue:
+    queue: Queue = _member(Queue, _get(wire, "queue", str))
+    return queue
+
+
+def _metrics_from_wire(wire: Wire, line: int) -> MetricsReported:
+    steps, sequences = _all_of(_get(wire, "steps", list), int), _all_of(_get(wire, "sequences", list), int)
+    values = [_number(value) for value in _get(wire, "values", list)]
+    if not len(steps) == len(values) == len(sequences):
+        raise FrameError("steps, values and sequences are not of one length")
+    reports = tuple(Report(step=step, value=value) for step, value in zip(steps, values, strict=True))
+    return MetricsReported(line=line, number=_get(wire, "number", int), reports=reports, sequences=tuple(sequences))
+
+
+def _outcome_to_wire(outcome: TrialOutcome) -> Wire:
+    return {
+        "number": outcome.number,
+        "status": outcome.status,
+        "parameters": pack(outcome.parameters),
+        "value": outcome.value,
+        "step": outcome.step,
+        "source": outcome.source,
+    }
+
+
+def _outcome_from_wire(wire: Any) -> TrialOutcome:
+    value, step = wire.get("value"), wire.get("step")
+    parameters: Parameters = _get(wire, "parameters", dict)
+    return TrialOutcome(
+        number=_get(wire, "number", int),
+        status=_member(TrialStatus, _get(wire, "status", str)),
+        parameters=parameters,
+        value=None if value is None else _number(value),
+        step=None if step is None else _get(wire, "step", int),
+        source=_get(wire, "source", str),
+    )
+
+
+def _algorithm_to_wire(spec: AlgorithmSpec | None) -> Wire | None:
+    return None if spec is None else {"name": spec.name, "class_name": spec.class_name, "args": pack(spec.args)}
+
+
+def _algorithm_from_wire(wire: Wire | None) -> AlgorithmSpec | None:
+    if wire is None:
+        return None
+    return AlgorithmSpec(name=wire.get("name"), class_name=wire.get("class_name"), args=_get(wire, "args", dict))
+
+
+def _initialize_to_wire(command: Initialize) -> Wire:
+    return {
+        "command": "Initialize",
+        "protocol": WORKER_PROTOCOL,
+        "experiment_id": command.experiment_id,
+        "search_space": pack(command.search_space),
+        "objective": {"metric": command.objective.metric, "goal": command.objective.goal},
+        "seed": command.seed,
+        "tuner": _algorithm_to_wire(command.tuner),
+        "assessor": _algorithm_to_wire(command.assessor),
+        "deterministic": command.deterministic,
+        "code_folder": command.code_folder,
+        "snapshot_every": command.snapshot_every,
+    }
+
+
+def _initialize_from_wire(wire: Wire) -> Initialize:
+    if wire.get("protocol") != WORKER_PROTOCOL:
+        raise FrameError(f"the worker speaks protocol {WORKER_PROTOCOL}, not {wire.get('protocol')!r}")
+    objective = _get(wire, "objective", dict)
+    tuner = _algorithm_from_wire(_get(wire, "tuner", dict))
+    if tuner is None:
+        raise FrameError("tuner must be of type dict")
+    return Initialize(
+        experiment_id=_get(wire, "experiment_id", str),
+        search_space=_get(wire, "search_space", dict),
+        objective=Objective(metric=_get(objective, "metric", str), goal=_member(Goal, _get(objective, "goal", str))),
+        seed=_get(wire, "seed", int),
+        tuner=tuner,
+        assessor=_algorithm_from_wire(wire.get("assessor")),
+        deterministic=_get(wire, "deterministic", bool),
+        code_folder=wire.get("code_folder"),
+        snapshot_every=_get(wire, "snapshot_every", int),
+    )

@@ -1,0 +1,133 @@
+"""The workers of a service: one link for each experiment that wants one."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import shutil
+import tarfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tuner_service.dispatcher.commands import WorkerDied, WorkerEvent
+from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.errors import StorageError
+from tuner_service.domain.experiment import ExperimentId
+from tuner_service.ports import Store
+from tuner_service.workers.link import WorkerLink
+from tuner_service.workers.messages import Initialize
+
+CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
+
+logger = logging.getLogger(__name__)
+
+
+class Code(Protocol):
+    """Where the code of an experiment is read from."""
+
+    def blob(self, digest: str) -> bytes | None: ...
+
+
+@dataclass(kw_only=True)
+class WorkerPool:
+    """Implements ``ports.Workers``. ``on_event`` must not wait for the caller of these methods."""
+
+    store: Store
+    code: Code
+    folder: Path
+    now: Callable[[], float]
+    on_event: Callable[[WorkerEvent], None]
+    _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
+    _ending: list[WorkerLink] = field(default_factory=list)
+
+    def start(self, order: StartWorker) -> None:
+        self.stop(order.experiment_id)
+        link = WorkerLink(
+            experiment_id=order.experiment_id,
+            generation=order.generation,
+            log_path=self.folder / f"{order.experiment_id}.log",
+            now=self.now,
+            on_event=self.on_event,
+        )
+        self._links[order.experiment_id] = (order.generation, link)
+        try:
+            self._start(link, order)
+        except (OSError, StorageError) as exc:
+            logger.exception("a worker could not be started")
+            # Said from another thread, as everything a link says: the caller is the one who takes it.
+            died = WorkerDied(
+                at=self.now(),
+                experiment_id=order.experiment_id,
+                generation=order.generation,
+                detail=f"the algorithm worker could not be started: {exc}",
+            )
+            threading.Thread(target=self.on_event, args=(died,), daemon=True).start()
+
+    def _start(self, link: WorkerLink, order: StartWorker) -> None:
+        spec, cursors = order.spec, {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
+        snapshots, history = {}, {}
+        for queue, cursor in cursors.items():
+            stored, after = self.store.snapshot(order.experiment_id, queue), 0
+            if stored is not None and stored.line <= cursor:
+                snapshots[queue], after = (stored.line, stored.state), stored.line
+            history[queue] = self.store.history(order.experiment_id, queue, after=after, upto=cursor)
+        command = Initialize(
+            experiment_id=order.experiment_id,
+            search_space=spec.search_space,
+            objective=spec.objective,
+            seed=spec.seed,
+            tuner=spec.tuner,
+            assessor=spec.assessor,
+            deterministic=spec.deterministic,
+            code_folder=self._code_folder(order),
+        )
+        link.start(command, snapshots=snapshots, history=history)
+
+    def deliver(self, order: Deliver) -> None:
+        generation, link = self._links.get(order.experiment_id, (0, None))
+        if link is not None and generation == order.generation:
+            link.tell(order.queue, order.item)
+
+    def ping(self, order: PingWorker) -> None:
+        generation, link = self._links.get(order.experiment_id, (0, None))
+        if link is not None and generation == order.generation:
+            link.ping()
+
+    def stop(self, experiment_id: ExperimentId) -> None:
+        """It is killed, not asked: everything it knows can be folded again."""
+        _, link = self._links.pop(experiment_id, (0, None))
+        if link is not None:
+            link.kill()
+            self._ending = [old for old in self._ending if not old.join(0)]
+            self._ending.append(link)
+
+    def close(self) -> None:
+        for experiment_id in list(self._links):
+            self.stop(experiment_id)
+        for link in self._ending:
+            link.join(CLOSE_TIMEOUT_S / len(self._ending))
+
+    # ── code of users' classes ──────────────────────────────────────────────────────────────────
+    def _code_folder(self, order: StartWorker) -> str | None:
+        """The experiment's code, unpacked once per digest; None where no class of a user needs it."""
+        spec = order.spec
+        wanted = spec.tuner.class_name or (spec.assessor is not None and spec.assessor.class_name)
+        digest = spec.trial.code_digest
+        if not wanted or digest is None:
+            return None
+        folder = self.folder / "code" / digest
+        if not folder.exists():
+            data = self.code.blob(digest)
+            if data is None:
+                raise StorageError(f"the code sha256:{digest} of experiment {order.experiment_id} is not stored")
+            draft = folder.with_name(f"{digest}.{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+                archive.extractall(draft, filter="data")
+            draft.rename(folder)
+        return str(folder)

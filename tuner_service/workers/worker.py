@@ -1,0 +1,263 @@
+"""The algorithm worker's process: ``python -m tuner_service.workers.worker``, frames on its standard input and output.
+
+The main thread reads frames and answers Ping at once; one thread folds the tuner's queue and one the assessor's.
+The process ends with its input, at once and whatever an algorithm is doing, so that none outlives its service.
+What algorithms print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any, BinaryIO, NoReturn
+
+from tuner_service.dispatcher.items import Answer, Queue
+from tuner_service.workers.building import add_code_folder, build_assessor_fold, build_tuner_fold
+from tuner_service.workers.faults import Faulted, guarded
+from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.messages import (
+    Answered,
+    Folded,
+    FromWorker,
+    HistoryEnd,
+    Initialize,
+    Initialized,
+    LoadSnapshot,
+    Ping,
+    Pong,
+    QueueFaulted,
+    SnapshotMade,
+    Terminate,
+    Told,
+    command_from_wire,
+    message_to_wire,
+)
+from tuner_service.workers.protocol import FrameError, encode_frames, read_frame
+
+ANSWER_DELAY_S = 0.01  # answers wait this long for others while there is more to fold
+BATCH_ITEMS = 1_000  # folded history items that are counted in one message
+SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so that its cost a line stays bounded
+PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
+EXIT_BAD_FRAME = 3
+
+Fold = TunerFold | AssessorFold
+QueueCommand = LoadSnapshot | Told | HistoryEnd
+
+
+class Outbox:
+    """Sends messages whole, from any thread."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def send(self, *messages: FromWorker) -> None:
+        frames = encode_frames([wire for message in messages for wire in message_to_wire(message)])
+        with self._lock:
+            for frame in frames:
+                self._stream.write(frame)
+            self._stream.flush()
+
+
+class QueueThread(threading.Thread):
+    """Folds one queue. ``on_ready`` is called once its history is folded and nothing was raised."""
+
+    def __init__(
+        self, name: Queue, outbox: Outbox, *, build: Callable[[], Fold], on_ready: Callable[[], None], every: int
+    ) -> None:
+        super().__init__(name=f"{name.value} queue", daemon=True)
+        self.commands: queue.SimpleQueue[QueueCommand] = queue.SimpleQueue()  # the service bounds what it sends
+        self._queue, self._outbox, self._build, self._on_ready = name, outbox, build, on_ready
+        self._snapshot_every = self._next_snapshot = every
+        self._live = False
+        self._answers: list[Answer] = []
+        self._answers_since = 0.0
+        self._folded = 0  # items of history not yet counted to the service
+        self._history = 0
+        self._line = 0
+        self._lines_since_snapshot = 0
+
+    def run(self) -> None:
+        fold = guarded(self._build, line=0)
+        while not isinstance(fold, Faulted):
+            command = self.commands.get()
+            done = guarded(partial(self._perform, command, fold), line=_line_of(command))
+            if isinstance(done, Faulted):
+                fold = done
+        self._flush()
+        self._outbox.send(QueueFaulted(queue=self._queue, faulted=fold))
+        while True:  # what still comes is nobody's: this worker will be replaced
+            self.commands.get()
+
+    def _perform(self, command: QueueCommand, fold: Fold) -> None:
+        match command:
+            case LoadSnapshot():
+                fold.load_state_dict(json.loads(command.state))
+                self._line = command.line
+            case HistoryEnd():
+                self._live = True
+                self._flush()
+                self._on_ready()
+            case Told():
+                answer = fold.take(command.item)  # type: ignore[arg-type]  # the service routes by queue
+                self._line = command.item.line
+                self._lines_since_snapshot += 1
+                self._count(answer)
+        self._flush_when_due()
+        if self._live and self._lines_since_snapshot >= self._next_snapshot:
+            self._take_snapshot(fold)
+
+    def _count(self, answer: Answer) -> None:
+        if self._live:
+            if not self._answers:
+                self._answers_since = time.monotonic()
+            self._answers.append(answer)
+            return
+        self._folded += 1
+        self._history += 1
+        if self._history % PROGRESS_EVERY == 0:
+            _note(f"{self._queue.value} queue: {self._history} lines of history folded, up to line {self._line}")
+
+    def _flush_when_due(self) -> None:
+        idle = self.commands.empty()
+        if self._folded and (idle or self._folded >= BATCH_ITEMS):
+            self._flush()
+        if self._answers and (idle or time.monotonic() - self._answers_since >= ANSWER_DELAY_S):
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._folded:
+            self._outbox.send(Folded(queue=self._queue, count=self._folded))
+            self._folded = 0
+        if self._answers:
+            self._outbox.send(Answered(queue=self._queue, answers=tuple(self._answers)))
+            self._answers = []
+
+    def _take_snapshot(self, fold: Fold) -> None:
+        """Errors here cost only the snapshot: without one, more is folded after a restart."""
+        self._flush()
+        self._lines_since_snapshot = 0
+        text = guarded(lambda: _snapshot_text(fold), line=self._line)
+        if text is None:
+            self._next_snapshot = sys.maxsize  # this algorithm keeps none
+            return
+        if isinstance(text, Faulted):
+            _note(f"no more snapshots of the {self._queue.value}: {text.message}\n{text.traceback}")
+            self._next_snapshot = sys.maxsize
+            return
+        self._next_snapshot = max(self._snapshot_every, len(text) // SNAPSHOT_BYTES_PER_LINE)
+        try:
+            self._outbox.send(SnapshotMade(queue=self._queue, line=self._line, state=text))
+        except FrameError as error:
+            _note(f"a snapshot of the {self._queue.value} was left out: {error}")
+
+
+class Worker:
+    """Routes what the service sends."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._threads: dict[Queue, QueueThread] = {}
+        self._ready = 0
+        self._ready_lock = threading.Lock()
+
+    def handle(self, command: Any) -> None:
+        match command:
+            case Initialize():
+                self._initialize(command)
+            case Ping():
+                self._outbox.send(Pong())
+            case Terminate():
+                leave(0)
+            case LoadSnapshot() | Told() | HistoryEnd():
+                thread = self._threads.get(command.queue)
+                if thread is None:
+                    raise FrameError(f"the experiment has no {command.queue.value}")
+                thread.commands.put(command)
+
+    def _initialize(self, command: Initialize) -> None:
+        if self._threads:
+            raise FrameError("initialized twice")
+        add_code_folder(command.code_folder)
+        builds: dict[Queue, Callable[[], Fold]] = {Queue.TUNER: lambda: build_tuner_fold(command)}
+        assessor = command.assessor
+        if assessor is not None:
+            builds[Queue.ASSESSOR] = lambda: build_assessor_fold(command, assessor)
+        for name, build in builds.items():
+            self._threads[name] = QueueThread(
+                name, self._outbox, build=build, on_ready=self._count_ready, every=command.snapshot_every
+            )
+        for thread in self._threads.values():
+            thread.start()
+
+    def _count_ready(self) -> None:
+        with self._ready_lock:
+            self._ready += 1
+            everyone = self._ready == len(self._threads)
+        if everyone:
+            self._outbox.send(Initialized())
+
+
+def _line_of(command: QueueCommand) -> int:
+    return command.item.line if isinstance(command, Told) else 0
+
+
+def _snapshot_text(fold: Fold) -> str | None:
+    state = fold.state_dict()
+    return None if state is None else json.dumps(state, separators=(",", ":"))
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  # the worker's log is its standard error
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now: an algorithm that hangs, or a thread of its own, must not keep it."""
+    with contextlib.suppress(OSError, ValueError):  # the service that read it may be gone
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """The frames' streams; from here on standard input is empty and standard output is standard error."""
+    frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    return frames_in, frames_out
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the service decides
+    frames_in, frames_out = take_over_pipes()
+    worker = Worker(Outbox(frames_out))
+    try:
+        while (objects := read_frame(frames_in)) is not None:
+            for wire in objects:
+                worker.handle(command_from_wire(wire))
+    except FrameError as error:
+        _note(f"the worker was sent something it cannot use: {error}")
+        leave(EXIT_BAD_FRAME)
+    except BrokenPipeError:
+        leave(0)  # the service is gone
+    except BaseException:  # noqa: BLE001  # whatever it is, threads of algorithms must not keep the process
+        traceback.print_exc()
+        leave(1)
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()
