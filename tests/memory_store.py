@@ -176,7 +176,7 @@ class MemoryStore:
             for key in [k.key for k in self._keys.values() if k.experiment_id == experiment_id]:
                 del self._keys[key]
         named = {d for r in self._rows.values() for d in (*r.code, *(c.digest for c in r.checkpoints.values()))}
-        for digest in unsure - named if unsure else ():
+        for digest in unsure - named - changes.fresh_blobs if unsure else ():
             self._blobs.pop(digest, None)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
@@ -296,9 +296,7 @@ def _routed(rows: _Rows, queue: Queue, *, after: int, upto: int | None = None) -
 def _history(rows: _Rows, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
     for line in _routed(rows, queue, after=after, upto=upto):
         # The assessor is told of a decision even while the tuner has not answered it.
-        asked_in_vain = (
-            queue is Queue.TUNER and line.kind == "suggestion_requested" and line.line not in rows.decided
-        )
+        asked_in_vain = queue is Queue.TUNER and line.kind == "suggestion_requested" and line.line not in rows.decided
         if not asked_in_vain and not (line.kind == "reports" and not _seen(rows, line, with_values=False)):
             yield _item(rows, line, with_values=False)
 

@@ -27,7 +27,7 @@ class Store(Protocol):
         """Names this database in the whole world; a copied database gets one of its own."""
 
     def load(self) -> tuple[LoadedExperiment, ...]:
-        """Every experiment, ended ones without trials, as of the last commit."""
+        """Every experiment as of the last commit; of ended ones too what a resume would go on with."""
 
     def commit(self, changes: Changes) -> None:
         """All of ``changes`` durably, or nothing and an exception. UnavailableError: try again later (disk full)."""
@@ -36,7 +36,8 @@ class Store(Protocol):
         """The items of ``queue`` on lines ``after`` < line ≤ ``upto``, in order; any thread.
 
         Requests for suggestions carry what was recorded; the tuner's that were answered with nothing are left out.
-        Deterministic experiments: reports after a stop are left out.
+        Deterministic experiments: reports after a stop are left out. Reports come without ``values``, which only the
+        dispatcher wants, of what ``load`` calls unanswered.
         """
 
     def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:

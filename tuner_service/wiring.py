@@ -7,11 +7,14 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
+from typing import NoReturn
 
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings
@@ -28,6 +31,7 @@ from tuner_service.workers.pool import WorkerPool
 
 GRACEFUL_S = 2  # for requests under way when the service is told to end
 AGENT_FRAME_BYTES = 8 << 20
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 logger = logging.getLogger(__name__)
@@ -92,10 +96,18 @@ def serve(settings: Settings) -> int:
     """Run the service until a signal ends it. The exit code; trials run on."""
     configure_logging(settings)
     refuse_open_door(settings)
+    for number in ENDING_SIGNALS:
+        signal.signal(number, _end)
     with running_core(settings) as core, listening_socket(settings) as listening:
         tokens = make_tokens(settings, core.store)
         _serve_http(settings, core, listening, tokens)
     return 0
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """Leave through every ``finally``. uvicorn ends its requests first, then raises the signal anew, which lands here."""
+    del number, frame
+    raise SystemExit(0)
 
 
 def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens: Tokens) -> None:

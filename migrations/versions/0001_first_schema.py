@@ -227,6 +227,7 @@ def _create_trials() -> None:
         sa.Column("stopped_at_line", sa.BigInteger(), nullable=True),
         sa.Column("stopped_at_sequence", sa.BigInteger(), nullable=True),
         sa.Column("pending_end", sa.Text(), nullable=True),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("charged", sa.Integer(), nullable=False),
         sa.Column("deaths_without_progress", sa.Integer(), nullable=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from pydantic import BaseModel
 
 from tuner_service.api import agents, experiments, system, trials
 from tuner_service.api.auth import authorize
@@ -14,6 +15,11 @@ from tuner_service.api.schemas import ExperimentBody, ResumeBody
 from tuner_service.service.experiments import Services
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
+# Handlers read these bodies themselves, to tell every mistake at once; the schema is made when it is asked for.
+BODIES: dict[str, type[BaseModel]] = {
+    "/api/v1/experiments": ExperimentBody,
+    "/api/v1/experiments/{experiment_id}/resume": ResumeBody,
+}
 PROBLEM_SCHEMA = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
@@ -63,9 +69,10 @@ def _describe(app: FastAPI) -> None:
             schema = generate()
             components = schema.setdefault("components", {})
             schemas = components.setdefault("schemas", {})
-            for model in (ExperimentBody, ResumeBody):
-                template = "#/components/schemas/{model}"
-                schemas.update(model.model_json_schema(ref_template=template).get("$defs", {}))
+            for path, model in BODIES.items():
+                body = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas.update(body.pop("$defs", {}))
+                schema["paths"][path]["post"]["requestBody"] = {"content": {"application/json": {"schema": body}}}
             schemas["Problem"] = PROBLEM_SCHEMA
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]

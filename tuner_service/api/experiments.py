@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from tuner_service.api.paging import (
     read_cursor,
     read_number_cursor,
 )
-from tuner_service.api.schemas import ExperimentBody, NothingBody, ResumeBody
+from tuner_service.api.schemas import NothingBody
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
@@ -42,14 +42,7 @@ WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once
 Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
 
 
-def body_of(model: Any, *, required: bool) -> dict[str, Any]:
-    """The schema of a body that the handler reads itself."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
-
-
-@router.post("", status_code=201, openapi_extra=body_of(ExperimentBody, required=True))
+@router.post("", status_code=201)
 async def create_experiment(
     request: Request,
     services: CurrentServices,
@@ -118,7 +111,7 @@ async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, se
     return await _shown(services, experiment_id)
 
 
-@router.post("/{experiment_id}/resume", openapi_extra=body_of(ResumeBody, required=False))
+@router.post("/{experiment_id}/resume")
 async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Go on where it was, with a raised budget or new code if given. A running one goes on as it is."""
     resolved = await asyncio.to_thread(resolve_resume, await read_json(request, optional=True))

@@ -20,7 +20,8 @@ MAX_NAMED = 5  # candidates that an error names
 def settings_of(arguments: argparse.Namespace) -> Settings:
     flags = {setting.name: getattr(arguments, setting.name, None) for setting in SETTINGS if setting.flag}
     settings = resolve_settings(flags, environment=os.environ, folder=Path.cwd())
-    if settings.origins["db"] == "flag" and settings.origins["home"] == "default" and settings.database_file:
+    # A database named on this command line says more than a home that was set once and for all.
+    if settings.origins["db"] == "flag" and settings.origins["home"] != "flag" and settings.database_file:
         return replace(settings, home=home_around(settings.database_file))
     return settings
 

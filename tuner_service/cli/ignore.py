@@ -97,6 +97,8 @@ def _expression(text: str) -> str:
                 inner = token["set"][1:-1]
                 inner = "^" + inner[1:] if inner[:1] in {"!", "^"} else inner
                 parts.append("[" + inner.replace("\\", "\\\\") + "]")
+            case "plain" if token[0] == "[":
+                parts.append("(?!)")  # a set that is never closed matches nothing
             case _:
                 parts.append(re.escape(token[0][-1]))
     return "".join(parts)

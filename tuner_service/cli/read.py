@@ -185,7 +185,7 @@ def experiment_text(view: Row) -> str:
         "ended": moment_text(view["ended_at"]),
         "running": duration_text(view["running_s"]),
     }
-    lines = _pairs({name: value for name, value in pairs.items() if value not in {None, ""}})
+    lines = _pairs({name: value for name, value in pairs.items() if value not in {None, "", "-"}})
     if view["running"]:
         lines.append("\nrunning now\n")
         lines += [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import ExitCode, say
 from tuner_service.client import stop_service
 from tuner_service.config import Settings
+
+GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -19,9 +22,14 @@ def serve(arguments: argparse.Namespace) -> int:
             say(f"no service runs on {settings.home}")
         _say_what_runs_on(settings)
         return ExitCode.OK
+    # Imports make many objects that live as long as the process; looking for garbage among them delays the start.
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
     from tuner_service.wiring import serve as serve_until_told
 
-    code: int = serve_until_told(settings)
+    try:
+        code: int = serve_until_told(settings)
+    except SystemExit as exc:  # a signal ended it, in order
+        code = int(exc.code or 0)
     _say_what_runs_on(settings)
     return code
 

@@ -56,7 +56,7 @@ def resume(arguments: argparse.Namespace) -> int:
             view = client.resume(experiment_id, body)
             say(f"experiment {experiment_id} was {before['status']} and is {view['status']} now")
         for attempt in view["running"]:
-            say(f"  trial {attempt['number']} runs on: {_attempt_text(attempt)}")
+            say(f"  trial {attempt['number']} {_attempt_text(attempt)}")
         print_object(view, output=arguments.output, text=lambda row: f"{row['id']}\n")
         if arguments.wait:
             return follow(client, experiment_id, timeout_s=arguments.timeout)
@@ -64,9 +64,10 @@ def resume(arguments: argparse.Namespace) -> int:
 
 
 def _attempt_text(attempt: Row) -> str:
-    process = f"process {attempt['pid']}" if attempt["pid"] else "no process yet"
+    if not attempt["pid"]:
+        return f"starts in attempt {attempt['attempt']}"
     at = "" if attempt["step"] is None else f", step {attempt['step']}, {number_text(attempt['value'])}"
-    return f"attempt {attempt['attempt']}, {process}{at}"
+    return f"runs on in process {attempt['pid']}, attempt {attempt['attempt']}{at}"
 
 
 def _resume_body(arguments: argparse.Namespace) -> Body:

@@ -12,6 +12,7 @@ from tuner_service.dispatcher.commands import (
     AgentDisconnected,
     AttemptExited,
     AttemptStarted,
+    BlobReceived,
     RejectedRecord,
     ReportsReceived,
 )
@@ -26,6 +27,7 @@ from tuner_service.dispatcher.effects import (
 from tuner_service.dispatcher.items import MetricsReported, Queue
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
+    FRESH_BLOBS_LIMIT,
     LAUNCH_REPEAT_S,
     REFUSED_REPORTS_RETRY_S,
     REJECTED_RECORDS_LIMIT,
@@ -167,6 +169,15 @@ def _attempt_over(step: Step, xs: ExperimentState, attempt: Attempt, status: Att
     endings.attempt_ended(step, xs, number, record)
 
 
+def blob_received(step: Step, command: BlobReceived) -> None:
+    """Bytes a checkpoint record will name. They stay, whatever is dropped until then."""
+    step.changes.blobs[command.digest] = command.data
+    fresh = step.state.fresh_blobs
+    fresh[command.digest] = None
+    if len(fresh) > FRESH_BLOBS_LIMIT:
+        del fresh[next(iter(fresh))]
+
+
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────
 def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     """Take the records that are new, in order: repeated ones are harmless, a gap is asked for again."""
@@ -295,11 +306,14 @@ def _checkpoint(step: Step, xs: ExperimentState, attempt: Attempt, record: Check
     )
     kept.append(checkpoint)
     step.changes.checkpoints.append(checkpoint)
+    step.state.fresh_blobs.pop(record.digest, None)
     wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
     wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
     for dropped in [c for c in kept if id(c) not in wanted]:
         kept.remove(dropped)
         step.changes.dropped_checkpoints.append(dropped)
+        # Equal content has one blob: the agent may just have been told that it is stored.
+        step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
         step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=dropped.nonce, name=dropped.name))
 
 
@@ -315,7 +329,7 @@ def _best(xs: ExperimentState, kept: list[Checkpoint]) -> list[Checkpoint]:
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────
 def time_passed(step: Step, xs: ExperimentState) -> None:
-    """Order unconfirmed launches again, and stop what has been silent for longer than its heartbeat."""
+    """Order again what was not confirmed, and stop what has been silent for longer than its heartbeat."""
     heartbeat = xs.experiment.spec.trial.heartbeat_s
     for attempt in list(xs.attempts.values()):
         number = attempt.key.number
@@ -323,7 +337,7 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
             continue
         if attempt.status is AttemptStatus.STARTING:
             if step.at - xs.launched_at.get(number, step.at) > LAUNCH_REPEAT_S:
-                launching.order_launch(step, xs, attempt)
+                launching.order_again(step, xs, attempt)
         elif heartbeat is not None and step.at - attempt.last_heard_at > heartbeat:
             _silent(step, xs, attempt, heartbeat)
 

@@ -94,9 +94,10 @@ class Changes:
     metric_cuts: list[MetricsCut] = field(default_factory=list)  # applied after ``metrics`` are inserted
     checkpoints: list[Checkpoint] = field(default_factory=list)
     dropped_checkpoints: list[Checkpoint] = field(default_factory=list)  # and their blobs nobody else names
+    fresh_blobs: set[str] = field(default_factory=set)  # not named yet, and not to be removed with a dropped checkpoint
     snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough
     idempotency_keys: list[StoredIdempotencyKey] = field(default_factory=list)
     deleted_experiments: list[ExperimentId] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__)
+        return any(getattr(self, name) for name in self.__slots__ if name != "fresh_blobs")

@@ -114,7 +114,7 @@ class Dispatcher:
             case c.AttemptExited():
                 return _one(agents.exited(step, command))
             case c.BlobReceived():
-                step.changes.blobs[command.digest] = command.data
+                agents.blob_received(step, command)
                 return []
             case c.TimePassed():
                 return self._apply_time(step)

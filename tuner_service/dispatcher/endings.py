@@ -20,6 +20,8 @@ from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import FinalFrom
 from tuner_service.domain.trial import PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
 
+NOT_ALIKE = "not alike"  # beside fingerprints: the trials told first did not all fail with one error
+
 # Where a trial that was asked to stop ends up, by why it was asked.
 STOP_TARGETS = {
     TrialReason.STOPPED_BY_ASSESSOR: TrialStatus.EARLY_STOPPED,
@@ -100,11 +102,7 @@ def _go_on(step: Step, xs: ExperimentState, number: int, why: Why) -> None:
 
 
 def _failed(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> None:
-    experiment = xs.experiment
-    first = experiment.first_error or failure.fingerprint
-    ended = sum(n for status, n in experiment.counts.items() if TrialStatus(status).is_final)
-    alike = failure.fingerprint == first and experiment.same_errors == ended
-    step.put_experiment(xs, first_error=first, same_errors=experiment.same_errors + alike)
+    step.put_trial(xs, number, fingerprint=failure.fingerprint)
     _finish(step, xs, number, PendingEnd(status=TrialStatus.FAILED, reason=failure.reason, message=failure.message))
 
 
@@ -132,9 +130,9 @@ def stop_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, ad
     report = item.reports[index]
     fields = {"stopped_at_line": item.line, "stopped_at_sequence": advice.sequence}
     if xs.experiment.spec.deterministic:
-        values = item.values[index] if item.values else {xs.experiment.spec.objective.metric: report.value}
-        last = {"last_step": report.step, "last_value": report.value, "last_metrics": values, "final": {}}
-        step.put_trial(xs, item.number, **fields, **last)
+        last = {"last_step": report.step, "last_value": report.value, "last_metrics": item.values[index]}
+        # The best of what is left is not known any more, and nothing asks for it.
+        step.put_trial(xs, item.number, final={}, best_value=None, **fields, **last)
         step.changes.metric_cuts.append(
             MetricsCut(experiment_id=xs.id, number=item.number, line=item.line, sequence=advice.sequence)
         )
@@ -152,7 +150,9 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
         value = trial.last_value
     elif status is TrialStatus.SUCCEEDED:
         value = _final_value(trial, spec.trial.final, spec.objective.metric)
-    step.move_trial(xs, number, status, why, value=value, ended_at=step.at, pending_end=None)
+    fingerprint = trial.fingerprint if status is TrialStatus.FAILED else ""
+    fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint}
+    step.move_trial(xs, number, status, why, **fields)
     if status is TrialStatus.SUCCEEDED:
         _mind_best(step, xs, number, value)
     if not spec.deterministic:
@@ -160,7 +160,12 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
 
 
 def _mind_best(step: Step, xs: ExperimentState, number: int, value: float | None) -> None:
-    if value is not None and xs.experiment.spec.objective.better(value, xs.experiment.best_value):
+    experiment = xs.experiment
+    if value is None:
+        return
+    # Of equals the lowest number, so that the best does not depend on which of them ended first.
+    tied = value == experiment.best_value and number < (experiment.best_number or number)
+    if tied or experiment.spec.objective.better(value, experiment.best_value):
         step.put_experiment(xs, best_number=number, best_value=value)
 
 
@@ -184,18 +189,31 @@ def tell(step: Step, xs: ExperimentState, number: int) -> None:
         failures=experiment.failures + (trial.status is TrialStatus.FAILED),
         spared=experiment.spared + (not trial.status.eats_budget),
     )
+    _count_alike(step, xs, trial)
     step.enqueue(xs, LineKind.TRIAL_ENDED, TrialEnded(line=line, outcome=outcome))
     xs.tuner_waits = False
     step.let_go(xs, number)
 
 
+def _count_alike(step: Step, xs: ExperimentState, trial: Trial) -> None:
+    """Count how many of the trials told first failed with one error; in the order of telling, whatever ended when."""
+    experiment = xs.experiment
+    if trial.status is TrialStatus.CANCELED:
+        return  # given up by a person: neither a failure nor a sign that trials can do better
+    if trial.fingerprint and experiment.first_error in {"", trial.fingerprint}:
+        step.put_experiment(xs, first_error=trial.fingerprint, same_errors=experiment.same_errors + 1)
+    else:
+        step.put_experiment(xs, first_error=NOT_ALIKE, same_errors=0)
+
+
 def _final_value(trial: Trial, source: FinalFrom, metric: str) -> float | None:
     """The objective's final value; from the intermediate ones where the experiment says so."""
-    reported = trial.final.get(metric)
+    intermediate: tuple[float | None, ...] = ()
     match source:
-        case FinalFrom.REPORTED:
-            return reported
         case FinalFrom.LAST:
-            return trial.last_value if trial.last_value is not None else reported
+            intermediate = (trial.last_value,)
         case FinalFrom.BEST:
-            return trial.best_value if trial.best_value is not None else reported
+            intermediate = (trial.best_value, trial.last_value)  # NaN is no best value, and yet an outcome
+        case FinalFrom.REPORTED:
+            pass
+    return next((value for value in (*intermediate, trial.final.get(metric)) if value is not None), None)

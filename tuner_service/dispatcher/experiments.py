@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from trials.protocol import to_plain
 from tuner_service.dispatcher import algorithms, launching
 from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.commands import (
@@ -18,7 +19,7 @@ from tuner_service.dispatcher.commands import (
 )
 from tuner_service.dispatcher.effects import RemoveExperimentFolders
 from tuner_service.dispatcher.routing import LineKind
-from tuner_service.dispatcher.state import ExperimentState, WorkerPhase
+from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import (
@@ -73,7 +74,7 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     """Go on where it was: paused trials from their checkpoints, the tuner from its history."""
     xs = step.find(command.experiment_id)
     before = xs.experiment
-    budget = _raised(before, command.budget)
+    budget = _raised(xs, command.budget)
     if before.status is ExperimentStatus.STOPPING:
         raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
     if before.status is ExperimentStatus.COMPLETED:
@@ -132,8 +133,9 @@ def stop_trial(step: Step, command: TrialStopped) -> None:
 def settle(step: Step, xs: ExperimentState) -> None:
     """Bring a stopping experiment to its end once nothing of it runs, and let an idle worker go."""
     if xs.experiment.status is ExperimentStatus.STOPPING:
-        unjudged = any(t.pending_end for t in xs.trials.values()) and xs.worker.phase is not WorkerPhase.HALTED
-        if not xs.attempts and not unjudged:
+        judging = xs.worker.takes_items or xs.worker.respawn_at is not None
+        unjudged = any(t.pending_end for t in xs.trials.values())
+        if not xs.attempts and not (unjudged and judging):
             target = xs.experiment.stop_to
             assert target is not None  # noqa: S101  # set by the only move that leads here
             experiment = xs.experiment
@@ -155,8 +157,9 @@ def has_budget(experiment: Experiment, budget: Budget | None = None) -> bool:
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
-def _raised(experiment: Experiment, wanted: BudgetRaise) -> Budget:
-    budget = experiment.spec.budget
+def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
+    """The budget with what is wanted. Fewer trials than it has already are refused."""
+    experiment, budget = xs.experiment, xs.experiment.spec.budget
     fields: dict[str, Any] = {
         name: value
         for name in ("trials", "duration_s", "parallel", "failures")
@@ -167,12 +170,18 @@ def _raised(experiment: Experiment, wanted: BudgetRaise) -> Budget:
             f"experiment {experiment.id} is deterministic: its parallelism and duration are part of the result and "
             "cannot change; raise only its trials, or start a new experiment"
         )
+    asked_for = experiment.next_number - 1 - experiment.spared + xs.suggestion_is_outstanding
+    if wanted.trials is not None and wanted.trials < asked_for:
+        raise ConflictError(
+            f"experiment {experiment.id} has {asked_for} trials of its budget already, so {wanted.trials} are too few; "
+            f"to end it now, use `tuner stop {experiment.id}`"
+        )
     return replace(budget, **fields)
 
 
 def _require_room(xs: ExperimentState, budget: Budget) -> None:
     experiment = xs.experiment
-    interrupted = bool(xs.trials_with(TrialStatus.PAUSED))
+    interrupted = any(not trial.status.is_final for trial in xs.trials.values())
     if experiment.exhausted and not interrupted:
         raise ConflictError(
             f"experiment {experiment.id} has tried every point of its search space; start a new experiment "
@@ -193,7 +202,7 @@ def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: Exper
     spec = replace(xs.experiment.spec, budget=budget)
     changed: dict[str, Any] = {}
     if budget != xs.experiment.spec.budget:
-        changed["budget"] = {"trials": budget.trials, "parallel": budget.parallel, "duration_s": budget.duration_s}
+        changed["budget"] = to_plain(budget)
     if command.code_digest is not None:
         if command.code is not None:
             step.changes.blobs[command.code_digest] = command.code

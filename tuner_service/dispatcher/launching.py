@@ -92,6 +92,16 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
     )
 
 
+def order_again(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+    """Repeat what a starting attempt was told last. An agent told to stop what it never started spends the nonce."""
+    trial = xs.trials[attempt.key.number]
+    if trial.status is TrialStatus.STOPPING:
+        xs.launched_at[trial.number] = step.at
+        order_stop(step, xs, attempt, trial.reason.value)
+    else:
+        order_launch(step, xs, attempt)
+
+
 def order_stop(step: Step, xs: ExperimentState, attempt: Attempt, reason: str) -> None:
     step.do(
         StopAttempt(

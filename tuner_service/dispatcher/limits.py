@@ -17,3 +17,4 @@ MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
 DETAIL_LIMIT = 16_000  # characters of a traceback
 REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
+FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go

@@ -33,7 +33,7 @@ class LaunchAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareLost:
-    """It ran and nobody holds it any more."""
+    """It ran, or reported at least, and nobody holds it any more."""
 
     nonce: str
 
@@ -68,7 +68,7 @@ def reconcile(
             findings.append(Adopt(nonce=nonce, process=seen.process))
         elif seen is not None:
             findings.append(AwaitExit(nonce=nonce))
-        elif attempt.status is AttemptStatus.STARTING:
+        elif attempt.status is AttemptStatus.STARTING and not attempt.acknowledged:
             findings.append(LaunchAgain(nonce=nonce))
         else:
             findings.append(DeclareLost(nonce=nonce))

@@ -41,6 +41,7 @@ def _walk(step: Step, xs: ExperimentState) -> None:
         if next_told is None or not next_told.status.is_final:
             return
         endings.tell(step, xs, next_told.number)
+        _mind_failures(step, xs)
 
 
 def _request_is_due(xs: ExperimentState) -> bool:

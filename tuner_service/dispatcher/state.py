@@ -13,7 +13,6 @@ from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
-
 # Pauses after which a worker would only fail again: the next one is started by a resume.
 ALGORITHM_TROUBLES = frozenset(
     {ExperimentReason.ALGORITHM_FAILED, ExperimentReason.ALGORITHM_HANGS, ExperimentReason.WORKER_DIES}
@@ -58,7 +57,7 @@ class ExperimentState:
     experiment: Experiment
     trials: dict[int, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)  # the live one of a trial
-    launched_at: dict[int, float] = field(default_factory=dict)  # when a starting attempt was last ordered
+    launched_at: dict[int, float] = field(default_factory=dict)  # when a starting attempt was last told what to do
     checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
     seen_steps: dict[int, set[int]] = field(default_factory=dict)
     rejected_records: dict[int, int] = field(default_factory=dict)
@@ -107,6 +106,8 @@ class DispatcherState:
     launches: int = 0
     experiments: dict[ExperimentId, ExperimentState] = field(default_factory=dict)
     agents: dict[str, AgentState] = field(default_factory=dict)
+
+    fresh_blobs: dict[str, None] = field(default_factory=dict)  # stored, and not yet named by a row; oldest first
 
     def next_nonce(self) -> str:
         self.launches += 1

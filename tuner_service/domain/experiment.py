@@ -149,8 +149,8 @@ class Experiment:
     told_number: int = 0  # deterministic: the outcomes of trials 1..told_number were told
     failures: int = 0  # told failed trials since it last started to run
     spared: int = 0  # told trials that used none of the budget: failed and canceled ones
-    first_error: str = ""  # fingerprint of the first failure since it last started to run
-    same_errors: int = 0  # how many of the first trials failed with it
+    first_error: str = ""  # fingerprint of the first trial told since it last started to run
+    same_errors: int = 0  # how many trials told since then failed with it; 0 once one did not
     exhausted: bool = False
     best_number: int | None = None
     best_value: float | None = None

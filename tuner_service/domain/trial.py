@@ -100,6 +100,7 @@ class Trial:
     stopped_at_line: int | None = None  # the reports line in which the assessor stopped it
     stopped_at_sequence: int | None = None  # and the spool sequence of that report
     pending_end: PendingEnd | None = None
+    fingerprint: str = ""  # of its failure; equal for equal errors
     attempts: int = 0
     charged: int = 0  # attempts that count against max_attempts
     deaths_without_progress: int = 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from trials.protocol import MetricRecord, ProtocolError, decode_record
+from trials.protocol import CheckpointRecord, MetricRecord, ProtocolError, decode_record
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 STEP_BOUND = 2**62  # steps beyond are refused: the database's integers end at 2**63
 METRICS_LIMIT = 1_000  # metrics in one report
 METRIC_NAME_LIMIT = 200  # characters
+DIGEST = re.compile("[0-9a-f]{64}")
 ERROR_LIMIT = 500  # characters kept of why a line was not understood
 
 
@@ -25,9 +27,21 @@ def _parse(line: str) -> Record:
         data = json.loads(line)
         if type(data) is dict and data.get("kind") == "metric":
             return _metric(data)  # by far the most frequent; the general decoder is five times slower
-        return decode_record(line)
+        record = decode_record(line)
+        return _bounded(record) if isinstance(record, CheckpointRecord) else record
     except (ProtocolError, ValueError, RecursionError) as exc:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
+
+
+def _bounded(record: CheckpointRecord) -> CheckpointRecord:
+    """The record, or ProtocolError where a value fits no column or names no file of the attempt's own folder."""
+    if not -STEP_BOUND < record.step < STEP_BOUND or not 0 <= record.size < STEP_BOUND:
+        raise ProtocolError("checkpoint: step and size must be integers below 2**62, and the size not negative")
+    if not DIGEST.fullmatch(record.digest):
+        raise ProtocolError("checkpoint.digest: 64 hex digits are needed")
+    if not 0 < len(record.name) <= METRIC_NAME_LIMIT or "/" in record.name or record.name in {".", ".."}:
+        raise ProtocolError(f"checkpoint.name: {record.name[:50]!r} is no plain file name")
+    return record
 
 
 def _metric(data: dict[str, Any]) -> MetricRecord:

@@ -99,7 +99,7 @@ class _Writing:
             unsure |= _delete_experiment(connection, experiment_id)
             self._specs.pop(experiment_id, None)
         if unsure:
-            _delete_blobs_nobody_names(connection, sorted(unsure))
+            _delete_blobs_nobody_names(connection, sorted(unsure - changes.fresh_blobs))
 
     def _save_experiments(self, connection: Connection, experiments: Sequence[Experiment]) -> None:
         rows = [mapping.EXPERIMENTS.row(e, spec=self._spec_text(e)) for e in experiments]
@@ -163,6 +163,7 @@ def _without_deleted(changes: Changes) -> Changes:
         metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
         checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
         dropped_checkpoints=changes.dropped_checkpoints,
+        fresh_blobs=changes.fresh_blobs,
         snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
         idempotency_keys=[k for k in changes.idempotency_keys if k.experiment_id not in gone],
         deleted_experiments=changes.deleted_experiments,

@@ -179,6 +179,7 @@ trials = Table(
     Column("stopped_at_line", BigInteger),
     Column("stopped_at_sequence", BigInteger),
     Column("pending_end", Text),
+    Column("fingerprint", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("charged", Integer, nullable=False),
     Column("deaths_without_progress", Integer, nullable=False),

@@ -120,13 +120,15 @@ def _encode_numpy(value: Any) -> Any:
 
 def _rebuild(found: Any) -> Any:
     """json-tricks calls it for every object, the innermost first."""
+    if len(found) > 3:
+        return found
     if TUPLE in found and len(found) == 1:
         return tuple(_items(found[TUPLE]))
     if MAPPING in found and len(found) == 1:
         return {_hashable(key): value for key, value in _items(found[MAPPING])}
-    if found.keys() == {SCALAR, "dtype"}:
+    if SCALAR in found and found.keys() == {SCALAR, "dtype"}:
         return _numpy_array(found[SCALAR], found["dtype"], [])[()]
-    if found.keys() == {ARRAY, "dtype", "shape"}:
+    if ARRAY in found and found.keys() == {ARRAY, "dtype", "shape"}:
         return _numpy_array(found[ARRAY], found["dtype"], found["shape"])
     return found
 

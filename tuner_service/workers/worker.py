@@ -94,7 +94,8 @@ class QueueThread(threading.Thread):
             done = guarded(partial(self._perform, command, fold), line=_line_of(command))
             if isinstance(done, Faulted):
                 fold = done
-        self._flush()
+        if isinstance(guarded(self._flush, line=self._line), Faulted):
+            self._answers = []  # what cannot be sent is what failed
         self._outbox.send(QueueFaulted(queue=self._queue, faulted=fold))
         while True:  # what still comes is nobody's: this worker will be replaced
             self.commands.get()

@@ -185,7 +185,7 @@ def test_resuming_a_running_experiment_says_so_and_names_what_runs(api: ApiServi
 
     assert result.code == 0
     assert "running already" in result.err
-    assert "trial 2 runs on" in result.err
+    assert "trial 2 starts in attempt 1" in result.err
 
 
 def test_resume_without_a_database_ends_with_3_and_makes_none(home: Path, tuner: Tuner) -> None:

@@ -244,7 +244,7 @@ assert nni.get_experiment_id() == "exp" and nni.get_sequence_id() == 0 and nni.g
 def test_output_can_be_read_while_the_trial_runs(service: FakeService) -> None:
     launch = service.launch("import time; print('line one', flush=True); time.sleep(600)")
     folder = service.folder()
-    wait_until(lambda: (folder / "stdout.log").exists() and (folder / "stdout.log").stat().st_size)
+    wait_until(lambda: (folder / "stdout.log").exists() and (folder / "stdout.log").stat().st_size == 9)
     service.send(ReadLog(request_id="r", key=launch.key, nonce="n1", stream="stdout", offset=-4, limit=100))
 
     chunk = service.wait_for(LogChunk)

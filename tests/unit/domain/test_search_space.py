@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
-from tuner_service.domain.space_parsing import NESTING_LIMIT, OPTION_LIMIT, PARAMETER_LIMIT
+from tuner_service.domain.space_parsing import FAULT_LIMIT, NESTING_LIMIT, OPTION_LIMIT, PARAMETER_LIMIT
 
 NESTED = {
     "layer": {
@@ -280,3 +280,44 @@ def test_any_json_either_is_a_space_that_samples_inside_itself_or_has_faults(dat
     with contextlib.suppress(InputError):
         space = parse_search_space(data)
         assert space.contains(space.sample(random.Random(0)))
+
+
+def test_a_range_of_one_value_is_that_value() -> None:
+    space = parse_search_space({"x": {"_type": "uniform", "_value": [2, 2]}, "y": {"type": "int", "low": 3, "high": 3}})
+    assert space.size == space.grid_size(10) == 1
+    assert space.sample(random.Random(0)) == {"x": 2.0, "y": 3}
+
+
+@pytest.mark.parametrize(
+    ("spec", "outside"),
+    [
+        ({"_type": "uniform", "_value": [0, 1]}, [1.5, -0.1, "0.5", True]),
+        ({"type": "float", "low": 0, "high": 1, "step": 0.1}, [0.35]),
+        ({"_type": "quniform", "_value": [0, 1, 0.25]}, [0.3]),
+        ({"_type": "lognormal", "_value": [0, 1]}, [0, -1]),
+        ({"_type": "qlognormal", "_value": [0, 1, 0.5]}, [-0.5, 0.3]),
+        ({"_type": "normal", "_value": [0, 1]}, [math.inf]),
+    ],
+)
+def test_numbers_outside_a_range_or_between_its_steps_are_told(spec: dict[str, Any], outside: list[Any]) -> None:
+    assert not any(only(spec).contains({"x": value}) for value in outside)
+
+
+def test_a_step_typed_by_hand_belongs_to_its_range() -> None:
+    assert only({"type": "float", "low": 0, "high": 1, "step": 0.1}).contains({"x": 0.3})
+    assert only({"_type": "qlognormal", "_value": [0, 1, 0.5]}).contains({"x": 0})
+
+
+def test_a_quantum_that_is_too_small_for_a_normal_is_refused() -> None:
+    assert "/x/_value/2" in faults_of({"x": {"_type": "qnormal", "_value": [0, 1, 1e-300]}})
+
+
+def test_a_space_of_faults_names_a_bounded_number_of_them() -> None:
+    with pytest.raises(InputError) as raised:
+        parse_search_space({f"p{i}": 3 for i in range(500)})
+    assert len(raised.value.faults) == FAULT_LIMIT
+
+
+def test_ranges_can_be_put_into_sets_although_options_may_be_lists() -> None:
+    options = parse_search_space(NESTED).parameters[0].range
+    assert len({options, options}) == 1

@@ -1,0 +1,166 @@
+"""What the demo draws: accuracy curves and a timeline, in the terminal and as a PNG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
+NEAREST = 0.01  # how close to 100 % the scale still resolves
+WIDTH, HEIGHT = 62, 15
+GREY, BLUE, ORANGE, RED, BAND = "#b8b8b8", "#7fa8d1", "#e8590c", "#c92a2a", "#ffe3e3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    epoch: int
+    accuracy: float
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    number: int
+    status: str
+    points: Sequence[Point]
+    started_at: float
+    ended_at: float
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.status == "early_stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """``dead`` is from when to when no service was there (seconds since the epoch)."""
+
+    curves: Sequence[Curve]
+    best: int
+    dead: tuple[float, float]
+    began_at: float = field(default=0.0)
+
+    def drawn(self) -> Iterator[tuple[Curve, str]]:
+        """Every curve with its role, those to be seen best last."""
+        yield from ((c, "stopped") for c in self.curves if c.is_stopped)
+        yield from ((c, "other") for c in self.curves if not c.is_stopped and c.number != self.best)
+        yield from ((c, "best") for c in self.curves if c.number == self.best)
+
+    def is_unheard(self, point: Point) -> bool:
+        return self.dead[0] <= point.at <= self.dead[1]
+
+
+def stretched(accuracy: float) -> float:
+    """From 0 to 1, with more room towards 100 %, where good trials differ."""
+    return math.log((1 + NEAREST) / (1 - accuracy + NEAREST)) / math.log((1 + NEAREST) / NEAREST)
+
+
+def unstretched(height: float) -> float:
+    return 1 + NEAREST - (1 + NEAREST) * math.exp(-height * math.log((1 + NEAREST) / NEAREST))
+
+
+# ── the terminal ────────────────────────────────────────────────────────────────────────────────
+TERMINAL_MARKS = {"stopped": ("·", "90"), "other": ("∘", "34"), "best": ("●", "1;33")}
+UNHEARD_COLOUR = "31"
+
+
+def terminal_plot(picture: Picture, *, coloured: bool) -> str:
+    """The curves in characters; reports made while the service was dead are red where there is colour."""
+    last = max(point.epoch for curve in picture.curves for point in curve.points)
+    grid = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for curve, role in picture.drawn():
+        mark, colour = TERMINAL_MARKS[role]
+        for point in curve.points:
+            row = HEIGHT - 1 - round(stretched(point.accuracy) * (HEIGHT - 1))
+            column = round((point.epoch - 1) / max(1, last - 1) * (WIDTH - 1))
+            shade = UNHEARD_COLOUR if picture.is_unheard(point) else colour
+            grid[row][column] = f"\x1b[{shade}m{mark}\x1b[0m" if coloured else mark
+    labels = {HEIGHT - 1 - round(stretched(tick) * (HEIGHT - 1)): f"{tick:.0%}" for tick in TICKS}
+    lines = [f"{labels.get(row, ''):>5} ┤{''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
+    lines.append(" " * 6 + "└" + "─" * WIDTH)
+    lines.append(" " * 7 + "epoch 1" + f"epoch {last}".rjust(WIDTH - 7))
+    red = ", red: reported while the service was dead" if coloured else ""
+    lines.append(f"       ● trial {picture.best}, the best   ∘ other trials   · stopped early{red}")
+    return "\n".join(lines)
+
+
+# ── the PNG ─────────────────────────────────────────────────────────────────────────────────────
+def save_png(picture: Picture, file: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure, (left, right) = pyplot.subplots(
+            1, 2, figsize=(13, 6), width_ratios=(3, 2), layout="constrained", dpi=130
+        )
+        _draw_curves(left, picture)
+        _draw_timeline(right, picture)
+        figure.suptitle(
+            f"{len(picture.curves)} trials on handwritten digits, four at a time; the service was killed and resumed",
+            fontsize=13,
+        )
+        figure.savefig(file)
+        pyplot.close(figure)
+
+
+def _draw_curves(axes: Any, picture: Picture) -> None:
+    styles = {
+        "stopped": {"color": GREY, "linewidth": 1.2},
+        "other": {"color": BLUE, "linewidth": 1.2, "alpha": 0.9},
+        "best": {"color": ORANGE, "linewidth": 2.6},
+    }
+    labels = {"stopped": "stopped early", "other": "ran to its end", "best": f"trial {picture.best}, the best"}
+    shown: set[str] = set()
+    for layer, (curve, role) in enumerate(picture.drawn()):
+        epochs, values = [p.epoch for p in curve.points], [p.accuracy for p in curve.points]
+        label = "" if role in shown else labels[role]
+        shown.add(role)
+        axes.plot(epochs, values, **styles[role], label=label or None, zorder=2 + layer, solid_capstyle="round")
+        if role == "stopped":
+            axes.plot(epochs[-1], values[-1], "x", color=GREY, markersize=6, zorder=2 + layer)
+    unheard = [(p.epoch, p.accuracy) for c in picture.curves for p in c.points if picture.is_unheard(p)]
+    if unheard:
+        label = "reported while the service was dead"
+        axes.plot(*zip(*unheard, strict=True), ".", color=RED, markersize=5, label=label, zorder=100)
+    axes.set_yscale("function", functions=(_vector(stretched), _vector(unstretched)))
+    axes.set_ylim(0, 1)
+    axes.set_yticks(TICKS, [f"{tick:.0%}" for tick in TICKS])
+    axes.set_xlim(1, None)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("accuracy on 450 test images (finer towards 100 %)")
+    axes.set_title("Accuracy of every trial", loc="left")
+    axes.grid(axis="y", color="#eeeeee")
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right", frameon=False)
+
+
+def _vector(function: Any) -> Any:
+    import numpy as np
+
+    return np.vectorize(function, otypes=[float])
+
+
+def _draw_timeline(axes: Any, picture: Picture) -> None:
+    colours = {"stopped": GREY, "other": BLUE, "best": ORANGE}
+    for curve, role in picture.drawn():
+        begin = curve.started_at - picture.began_at
+        axes.barh(
+            curve.number, curve.ended_at - curve.started_at, left=begin, height=0.7, color=colours[role], zorder=2
+        )
+    killed, resumed = (moment - picture.began_at for moment in picture.dead)
+    axes.axvspan(killed, resumed, color=BAND, zorder=1)
+    axes.axvline(killed, color=RED, linewidth=1.2, zorder=3)
+    axes.text(killed, 0.2, "SIGKILL ", color=RED, ha="right", va="bottom", fontsize=9)
+    axes.text(resumed, 0.2, " tuner resume", color=RED, ha="left", va="bottom", fontsize=9)
+    numbers = [curve.number for curve in picture.curves]
+    axes.set_ylim(max(numbers) + 0.8, 0)
+    axes.set_yticks([1, *range(5, max(numbers) + 1, 5)])
+    axes.set_xlim(0, None)
+    axes.set_xlabel("seconds since the start")
+    axes.set_ylabel("trial")
+    axes.set_title("When each trial ran", loc="left")

@@ -1,0 +1,106 @@
+"""Train a small network on scikit-learn's 1,797 handwritten digits (8×8 pixels).
+
+Runs alone as well: ``python train.py --lr 0.01 --hidden 64``.
+"""
+
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional
+
+import trials
+
+EPOCHS = 30
+TEST_IMAGES = 450
+DEFAULTS = {"lr": 0.01, "hidden": 64, "dropout": 0.1, "batch_size": 32, "optimizer": "adam", "weight_decay": 1e-5}
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # several trials share the machine; the same sums in the same order every time
+    torch.use_deterministic_algorithms(mode=True)
+    with trials.init(defaults=DEFAULTS) as trial:
+        torch.manual_seed(trial.seed)
+        train, test = load_images()
+        model = build_model(trial.parameters)
+        optimizer = build_optimizer(model, trial.parameters)
+        state = trial.restore(default={"epoch": 0, "accuracy": 0.0})
+        if "model" in state:
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            print(f"continuing after epoch {state['epoch']}", flush=True)
+        accuracy = state["accuracy"]
+        for epoch in range(state["epoch"] + 1, EPOCHS + 1):
+            loss = train_epoch(model, optimizer, train, trial.parameters["batch_size"])
+            accuracy = accuracy_of(model, test)
+            print(f"epoch {epoch}: loss {loss:.3f}, accuracy {accuracy:.3f}", flush=True)
+            trial.report(step=epoch, accuracy=accuracy, loss=loss)
+            trial.save_checkpoint(
+                {
+                    "epoch": epoch,
+                    "accuracy": accuracy,
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                },
+                step=epoch,
+            )
+            if trial.should_stop():
+                return  # everything is saved; a trial that only makes room goes on from here
+        trial.report_final(accuracy=accuracy)
+
+
+def load_images() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Training and test images with their digits; the same division for every trial."""
+    digits = load_digits()
+    images = torch.tensor(digits.data / 16.0, dtype=torch.float32)
+    labels = torch.tensor(digits.target)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    test, train = order[:TEST_IMAGES], order[TEST_IMAGES:]
+    return (images[train], labels[train]), (images[test], labels[test])
+
+
+def build_model(parameters: Any) -> nn.Module:
+    hidden = parameters["hidden"]
+    return nn.Sequential(
+        nn.Linear(64, hidden),
+        nn.ReLU(),
+        nn.Dropout(parameters["dropout"]),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, 10),
+    )
+
+
+def build_optimizer(model: nn.Module, parameters: Any) -> torch.optim.Optimizer:
+    options = {"lr": parameters["lr"], "weight_decay": parameters["weight_decay"]}
+    if parameters["optimizer"] == "adam":
+        return torch.optim.Adam(model.parameters(), **options)
+    return torch.optim.SGD(model.parameters(), **options, momentum=0.9)
+
+
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: tuple[Tensor, Tensor], batch_size: int
+) -> float:
+    """One pass over the shuffled training images; the mean loss."""
+    model.train()
+    images, labels = data
+    total = 0.0
+    for chosen in torch.randperm(len(images)).split(batch_size):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(images[chosen]), labels[chosen])
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        optimizer.step()
+        total += loss.item() * len(chosen)
+    return total / len(images)
+
+
+@torch.no_grad()
+def accuracy_of(model: nn.Module, data: tuple[Tensor, Tensor]) -> float:
+    model.eval()
+    images, labels = data
+    return float((model(images).argmax(dim=1) == labels).float().mean())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""The promise of exact resume, tried on the real thing: processes, files, SIGKILL.
+
+A deterministic search is run once untouched, then again and again while something of it is killed at random moments:
+the service, the algorithm worker, the agent, a supervisor, a trial. Every run must end with the same rows.
+
+    python -m tests.acceptance.campaign --rounds 10 --seed 1
+
+A seed fixes what is killed and how long is waited before, not what the machine does meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TARGETS = ("service", "worker", "agent", "supervisor", "trial")
+TRAIN = """
+import hashlib, json, time
+import trials
+
+def unit(*parts):
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big") / 2**48
+
+with trials.init() as trial:
+    lr, width = trial.parameters["lr"], trial.parameters["width"]
+    state = trial.restore()
+    level = abs(lr - 0.01) * 10 + width / 100
+    for step in range(state["step"] + 1 if state else 0, 12):
+        time.sleep(0.05 + 0.1 * unit(lr, "pace"))
+        trial.report(step=step, loss=level + 1 / (step + 1) + 0.05 * unit(lr, step), step2=step * 2)
+        if step % 3 == 2:
+            trial.save_checkpoint({"step": step}, step=step)
+        if trial.should_stop():
+            break
+    else:
+        trial.report_final(loss=level + unit(lr, "end") * 0.01)
+"""
+
+
+def experiment_file(*, trials: int, deterministic: bool, tuner: str) -> dict[str, Any]:
+    return {
+        "name": "campaign",
+        "seed": 7,
+        "objective": {"metric": "loss", "goal": "minimize"},
+        "search_space": {
+            "lr": {"_type": "loguniform", "_value": [0.0001, 0.1]},
+            "width": {"type": "int", "low": 1, "high": 64},
+        },
+        "tuner": {"name": tuner},
+        "assessor": {"name": "median_stop", "args": {"min_trials": 2, "start_step": 1}},
+        "budget": {"trials": trials, "parallel": 4},
+        "deterministic": deterministic,
+        "trial": {"code": ".", "command": "python train.py", "stop_grace": "5s"},
+    }
+
+
+@dataclass(kw_only=True)
+class Search:
+    """One home with one experiment, driven through the installed command."""
+
+    folder: Path
+    id: str = ""
+    kills: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def tuner(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tuner_service.cli.main", *arguments, "--home", str(self.home)],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"tuner {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def start(self, content: dict[str, Any]) -> None:
+        (self.folder / "train.py").write_text(TRAIN)
+        (self.folder / "experiment.json").write_text(json.dumps(content))
+        (self.folder / ".tunerignore").write_text("home\n")
+        self.id = self.tuner("start", "experiment.json").strip().splitlines()[-1].strip()
+
+    def resume(self) -> None:
+        """After the service was killed. That the search came to its end meanwhile is no fault."""
+        self.tuner("resume", self.id, check=False)
+        assert self.show()["status"] in {"running", "completed"}, self.show()
+
+    def show(self) -> dict[str, Any]:
+        found = json.loads(self.tuner("show", self.id, "-o", "json"))
+        return dict(found)
+
+    # ── who is who ──────────────────────────────────────────────────────────────────────────────
+    def pids(self, target: str) -> list[int]:
+        match target:
+            case "service":
+                return [p for p, words in processes() if "serve" in words and str(self.home) in words]
+            case "worker":
+                parents = set(self.pids("service"))
+                return [
+                    p for p, words in processes() if "tuner_service.workers.worker" in words and parent(p) in parents
+                ]
+            case "agent":
+                return [p for p, words in processes() if "trials.agent" in words and str(self.home) in words]
+            case "supervisor":
+                return [p for p, words in processes() if _is_supervisor(words, self.home)]
+            case _:
+                supervisors = set(self.pids("supervisor"))
+                return [p for p, _ in processes() if parent(p) in supervisors]
+
+    def all_pids(self) -> list[int]:
+        """Everything that belongs to this home, however it was started."""
+        return sorted({p for target in TARGETS for p in self.pids(target)})
+
+    def kill(self, target: str, rng: random.Random) -> bool:
+        pids = self.pids(target)
+        if not pids:
+            return False
+        try:
+            os.kill(rng.choice(pids), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        self.kills[target] = self.kills.get(target, 0) + 1
+        return True
+
+    def close(self) -> None:
+        """End the service and the agent, and say what is left."""
+        self.tuner("serve", "--stop", check=False)
+        for pid in self.pids("agent"):
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while self.all_pids() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = self.all_pids()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left, f"processes left behind: {left}"
+
+    def reports(self) -> set[str]:
+        """Every stored report as text; one that is there twice is an AssertionError."""
+        found: set[str] = set()
+        for trial in json.loads(self.tuner("trials", self.id, "--metrics", "-o", "json")):
+            for report in trial["metrics"]:
+                text = json.dumps([trial["number"], report["attempt"], report["step"], report["values"]])
+                assert text not in found, f"a report is stored twice: {text}"
+                found.add(text)
+        return found
+
+    # ── what must not change ────────────────────────────────────────────────────────────────────
+    def rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for trial in json.loads(self.tuner("trials", self.id, "--metrics", "-o", "json")):
+            metrics: dict[int, Any] = {}
+            for report in trial["metrics"]:
+                if report["step"] is not None:
+                    known = metrics.setdefault(report["step"], report["values"])
+                    assert known == report["values"], f"trial {trial['number']} reported step {report['step']} twice"
+            kept = ("number", "status", "reason", "parameters", "final", "last")
+            rows.append({name: trial[name] for name in kept} | {"metrics": dict(sorted(metrics.items()))})
+        return rows
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if words != [""]:
+                yield int(entry.name), words
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _is_supervisor(words: list[str], home: Path) -> bool:
+    return any(w.endswith("supervisor.py") for w in words) and any(w.startswith(str(home)) for w in words)
+
+
+@contextmanager
+def search(content: dict[str, Any]) -> Iterator[Search]:
+    folder = Path(tempfile.mkdtemp(prefix="tuner-campaign-"))
+    made = Search(folder=folder)
+    try:
+        made.start(content)
+        yield made
+        made.close()
+    except BaseException:
+        print(f"kept for a look: {folder}", file=sys.stderr)
+        for pid in made.all_pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
+    shutil.rmtree(folder)
+
+
+def run_untouched(content: dict[str, Any]) -> tuple[list[dict[str, Any]], float]:
+    """The rows, and the seconds from the start command to the end of the search."""
+    with search(content) as made:
+        begun = time.monotonic()
+        wait_for_end(made, deadline_s=300)
+        return made.rows(), time.monotonic() - begun
+
+
+def wait_for_end(made: Search, *, deadline_s: float) -> None:
+    deadline = time.monotonic() + deadline_s
+    while (shown := made.show())["status"] != "completed":
+        assert shown["status"] == "running", (shown["status"], shown["reason"], shown.get("message"))
+        assert time.monotonic() < deadline, f"the search did not end within {deadline_s:g} s: {shown}"
+        time.sleep(0.1)
+
+
+def run_killed(content: dict[str, Any], *, seed: int, most: int) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The rows of a search of which ``most`` processes were killed while at least two trials ran."""
+    rng = random.Random(seed)
+    with search(content) as made:
+        deadline = time.monotonic() + 600
+        for _ in range(most):
+            time.sleep(rng.uniform(0.05, 0.9))
+            while len(made.pids("trial")) < 2 and made.show()["status"] == "running":
+                assert time.monotonic() < deadline, f"stuck: {made.show()}"
+                time.sleep(0.02)
+            target = rng.choice(TARGETS)
+            if made.kill(target, rng) and target == "service":
+                made.resume()
+            if made.show()["status"] == "completed":
+                break
+        wait_for_end(made, deadline_s=300)
+        return made.rows(), made.kills
+
+
+def run_free(content: dict[str, Any], *, seed: int, most: int, targets: tuple[str, ...]) -> dict[str, int]:
+    """Without ``deterministic``: nothing acknowledged is lost, nothing is doubled, what runs is adopted, not run again.
+
+    With ``targets`` that are no parents of trials, every trial must end in its first attempt.
+    """
+    rng = random.Random(seed)
+    with search(content) as made:
+        known: set[str] = set()
+        for _ in range(most):
+            time.sleep(rng.uniform(0.1, 0.9))
+            if made.show()["status"] == "completed":
+                break
+            known |= made.reports()
+            target = rng.choice(targets)
+            if made.kill(target, rng) and target == "service":
+                made.resume()
+        wait_for_end(made, deadline_s=300)
+        lost = known - made.reports()
+        assert not lost, f"reports that were acknowledged are gone: {sorted(lost)[:5]}"
+        trials = json.loads(made.tuner("trials", made.id, "-o", "json"))
+        numbers = [t["number"] for t in trials]
+        assert numbers == list(range(1, len(numbers) + 1)), f"trial numbers {numbers}"
+        if not {"supervisor", "trial"} & set(targets):
+            again = [t["number"] for t in trials if t["attempts"] != 1]
+            assert not again, f"trials that were run again: {again}"
+        return made.kills
+
+
+def difference(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
+    """A sentence for the first difference; empty where there is none."""
+    if [r["number"] for r in expected] != [r["number"] for r in found]:
+        return f"trials {[r['number'] for r in found]} instead of {[r['number'] for r in expected]}"
+    for one, other in zip(expected, found, strict=True):
+        for name, value in one.items():
+            if other[name] != value:
+                return f"trial {one['number']}: {name} is {other[name]!r} instead of {value!r}"
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=12, help="in each round, at most")
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--tuner", default="tpe")
+    arguments = parser.parse_args()
+    content = experiment_file(trials=arguments.trials, deterministic=True, tuner=arguments.tuner)
+    expected, seconds = run_untouched(content)
+    free = experiment_file(trials=arguments.trials, deterministic=False, tuner=arguments.tuner)
+    _, free_seconds = run_untouched(free)
+    print(f"untouched: {seconds:.1f} s; without deterministic {free_seconds:.1f} s, ratio {seconds / free_seconds:.2f}")
+    print("statuses:", {s: sum(r["status"] == s for r in expected) for s in {r["status"] for r in expected}})
+    failed, total = 0, dict.fromkeys(TARGETS, 0)
+    for number in range(arguments.rounds):
+        rows, kills = run_killed(content, seed=arguments.seed + number, most=arguments.kills)
+        total = {target: total[target] + kills.get(target, 0) for target in TARGETS}
+        told = difference(expected, rows)
+        failed += bool(told)
+        print(f"round {number + 1}: killed {kills}: {told or 'the same rows'}", flush=True)
+    print(f"{arguments.rounds} rounds, {failed} differ; killed {total}")
+    for number in range(arguments.rounds):
+        targets = TARGETS if number % 2 else ("service", "worker", "agent")
+        kills = run_free(free, seed=arguments.seed + number, most=arguments.kills, targets=targets)
+        print(f"free round {number + 1}: killed {kills}: nothing lost, nothing doubled", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tuner_service.api.quantities import parse_duration
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(90, 90.0), (1.5, 1.5), ("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("2 H", 7200.0), ("1d", 86400.0),
+     ("250ms", 0.25), ("0s", 0.0)],
+)  # fmt: skip
+def test_a_duration_is_read(value: Any, seconds: float) -> None:
+    assert parse_duration(value) == seconds
+
+
+@pytest.mark.parametrize(
+    "value", ["", "10", "m", "1h 30", "-1s", "1x", "1e3s", True, None, [], math.nan, math.inf, -1, 1e12]
+)
+def test_what_is_no_duration_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="should be a duration"):
+        parse_duration(value)

@@ -1,0 +1,133 @@
+"""Reading an experiment file and packing the code beside it."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner_service.cli import experiment_file
+from tuner_service.cli.exit_codes import CommandError, ExitCode
+from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
+from tuner_service.cli.yaml_core import YamlError, load_yaml
+
+
+def packed(folder: Path) -> dict[str, dict[str, Any]]:
+    return {file["path"]: file for file in pack_folder(folder)["files"]}
+
+
+def test_the_code_folder_lies_relative_to_the_file_and_is_sent_inline(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print(1)\n")
+    file = tmp_path / "search.yaml"
+    file.write_text("trial: {code: src, command: python train.py}\n")
+
+    body = read_body(str(file))
+
+    assert body["name"] == "search"
+    assert body["trial"]["code"] == {"files": [{"path": "train.py", "content": "print(1)\n"}]}
+
+
+def test_code_named_by_its_digest_is_left_as_it_is(tmp_path: Path) -> None:
+    digest = "sha256:" + "a" * 64
+    file = tmp_path / "search.json"
+    file.write_text(f'{{"name": "n", "trial": {{"code": "{digest}"}}}}')
+
+    assert read_body(str(file), name="other") == {"name": "other", "trial": {"code": digest}}
+
+
+def test_binary_files_and_modes_survive(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"\x00\xff")
+    (tmp_path / "nul.txt").write_bytes(b"a\x00b")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+
+    files = packed(tmp_path)
+
+    assert base64.b64decode(files["data.bin"]["content_base64"]) == b"\x00\xff"
+    assert base64.b64decode(files["nul.txt"]["content_base64"]) == b"a\x00b"
+    assert files["run.sh"]["mode"] == "755"
+
+
+def test_ignored_files_stay_behind_in_every_folder(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.pt\ndata/\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / ".tunerignore").write_text("secret\n")
+    for path in ("a.py", "model.pt", "sub/b.py", "sub/secret", "sub/model.pt"):
+        (tmp_path / path).write_text("")
+    for folder in ("data", "__pycache__", ".git", "sub/data"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text("")
+
+    assert set(packed(tmp_path)) == {".gitignore", "a.py", "sub/.tunerignore", "sub/b.py"}
+
+
+def test_a_link_inside_the_folder_is_followed_and_one_that_leads_out_is_refused(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "a.py").write_text("1")
+    (code / "b.py").symlink_to("a.py")
+    assert packed(code)["b.py"]["content"] == "1"
+
+    (tmp_path / "secret").write_text("")
+    (code / "c.py").symlink_to("../secret")
+    with pytest.raises(CommandError, match="outside the code folder"):
+        pack_folder(code)
+
+
+def test_code_beyond_the_limit_names_the_limit_and_the_largest_files(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "weights.bin").open("wb") as stream:
+        stream.truncate(experiment_file.MAX_CODE_BYTES + 1)
+
+    with pytest.raises(CommandError, match=r"16 MiB are taken.*weights\.bin \(16\.0 MiB\).*\.tunerignore") as caught:
+        pack_folder(tmp_path)
+    assert caught.value.code is ExitCode.USAGE
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="there is no folder"):
+        pack_folder(tmp_path / "none")
+    with pytest.raises(CommandError, match="does not exist"):
+        check_readable(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 0.0001),
+        ("1.5E3", 1500.0),
+        ("010", 10),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("-7", -7),
+        ("on", "on"),
+        ("no", "no"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("nullable", "nullable"),
+        ("1:30", "1:30"),
+        ("2026-01-01", "2026-01-01"),
+        (".inf", float("inf")),
+        ("python", "python"),
+        ("1_000", "1_000"),
+    ],
+)
+def test_yaml_means_what_version_1_2_says(text: str, value: Any) -> None:
+    assert load_yaml(f"a: {text}") == {"a": value}
+
+
+def test_a_key_that_stands_twice_is_an_error_and_merging_is_not() -> None:
+    with pytest.raises(YamlError, match="'a' stands twice"):
+        load_yaml("a: 1\na: 2")
+    assert load_yaml("base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}")["made"] == {"x": 1, "y": 3}
+
+
+def test_yaml_makes_no_objects() -> None:
+    with pytest.raises(YamlError):
+        load_yaml("!!python/object/apply:os.system ['true']")

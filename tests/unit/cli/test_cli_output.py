@@ -1,0 +1,129 @@
+"""Text for people: tables, numbers, durations, curves, progress."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tuner_service.cli.output import (
+    Column,
+    clip,
+    curve,
+    duration_text,
+    format_rows,
+    number_text,
+    parameters_text,
+    sparkline,
+)
+from tuner_service.cli.progress import has_come_to_rest, progress_line, result_text
+from tuner_service.cli.read import best_so_far
+
+ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
+COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))
+
+
+def a_view(**overrides: Any) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "id": "8f3k2",
+        "name": "digits",
+        "status": "running",
+        "reason": "none",
+        "message": "",
+        "detail": "",
+        "counts": {"succeeded": 4, "early_stopped": 1, "running": 2},
+        "budget": {"trials": 20, "duration": None, "parallel": 2, "failures": 10},
+        "objective": {"metric": "accuracy", "goal": "maximize"},
+        "best": {"number": 3, "value": 0.93, "parameters": {"lr": 0.01}},
+        "running_s": 50.0,
+    }
+    return view | overrides
+
+
+def test_a_table_aligns_its_columns() -> None:
+    assert format_rows(ROWS, output="table", columns=COLUMNS) == "ID   N\na    1\nb   22\n"
+
+
+def test_csv_spreads_objects_over_columns() -> None:
+    assert format_rows(ROWS, output="csv", columns=()) == 'id,n,inner.x,list,inner\na,1,1.5,"[1, 2]",\nb,22,,,\n'
+
+
+def test_no_rows_are_a_heading_or_an_empty_list() -> None:
+    assert format_rows([], output="table", columns=COLUMNS) == "ID  N\n"
+    assert format_rows([], output="json", columns=COLUMNS) == "[]\n"
+    assert format_rows([], output="id", columns=COLUMNS) == ""
+
+
+def test_what_a_trial_wrote_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in clip("\x1b[2Jgone\nline")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.123456789, "0.123457"), (3, "3"), ("NaN", "NaN"), (True, "True")]
+)
+def test_numbers_have_six_digits(value: Any, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "-"), (0.25, "0.2s"), (42, "42s"), (61, "1m01s"), (3600, "1h00m"), (90061, "25h01m")]
+)
+def test_durations_are_short(seconds: float | None, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_parameters_stand_on_one_line() -> None:
+    assert parameters_text({"lr": 0.1, "layer": {"_name": "conv"}}) == 'lr=0.1 layer={"_name": "conv"}'
+    assert parameters_text(None) == ""
+
+
+def test_a_sparkline_keeps_its_width_and_its_ends() -> None:
+    line = sparkline([float(n) for n in range(100)])
+
+    assert (len(line), line[0], line[-1]) == (20, "▁", "█")
+    assert sparkline([]) == ""
+    assert sparkline([1.0, 1.0]) == "▁▁"
+
+
+def test_a_curve_names_its_highest_and_lowest_value() -> None:
+    lines = curve([1.0, 2.0, 4.0]).splitlines()
+
+    assert (lines[0].split()[0], lines[-1].split()[0]) == ("4", "1")
+    assert sum(line.count("•") for line in lines) == 3
+
+
+def test_progress_tells_status_counts_best_and_what_is_left() -> None:
+    line = progress_line(a_view(), [0.1, 0.93])
+
+    assert line == (
+        "digits running · 5/20 trials · 2 running · best accuracy 0.93 (trial 3) ▁█ · 50s · about 2m30s left"
+    )
+
+
+def test_an_experiment_paused_by_trouble_has_come_to_rest_and_one_paused_by_a_person_has_not() -> None:
+    assert has_come_to_rest(a_view(status="paused", reason="algorithm_failed"))
+    assert not has_come_to_rest(a_view(status="paused", reason="requested"))
+
+
+def test_the_result_of_a_tuner_that_raised_shows_its_traceback_and_how_to_go_on() -> None:
+    text = result_text(
+        a_view(status="paused", reason="algorithm_failed", message="the tuner raised", detail="Traceback: boom")
+    )
+
+    assert "Traceback: boom" in text
+    assert "tuner resume 8f3k2" in text
+
+
+def test_the_best_so_far_leaves_out_trials_without_a_number() -> None:
+    found = [
+        {"value": 0.5, "ended_at": "2"},
+        {"value": 0.7, "ended_at": "1"},
+        {"value": "NaN", "ended_at": "3"},
+        {"value": None, "ended_at": None},
+        {"value": 0.9, "ended_at": "4"},
+    ]
+
+    assert best_so_far(found, {"goal": "maximize"}) == [0.7, 0.7, 0.9]
+    assert best_so_far(found, {"goal": "minimize"}) == [0.7, 0.5, 0.5]
+    assert not any(math.isnan(value) for value in best_so_far(found, {"goal": "minimize"}))

@@ -1,0 +1,329 @@
+"""A dispatcher on a memory store: given commands, then effects and rows. Invariants are checked after every command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.builders import EXPERIMENT_ID, START, a_spec
+from tests.memory_store import MemoryStore
+from trials.protocol import AttemptKey, CheckpointRecord, ExitRecord, MetricRecord, ObservedAttempt, ProcessRecord
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.dispatcher import Dispatcher
+from tuner_service.dispatcher.invariants import violations
+from tuner_service.dispatcher.items import (
+    AlgorithmFault,
+    Answer,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    Queue,
+    QueueItem,
+    StopAdvised,
+    Suggested,
+    SuggestionRequested,
+    Taken,
+)
+from tuner_service.dispatcher.state import ExperimentState
+from tuner_service.domain.experiment import Experiment
+from tuner_service.domain.trial import Attempt, Trial
+
+AGENT = "agent-1"
+PROCESS = ProcessRecord(boot_id="boot-1", pid=100, start_time=7)
+EXITED = ExitRecord(cause="exited", code=0)
+CRASHED = ExitRecord(cause="exited", code=1, tail='  File "/a/train.py", line 3, in main\nValueError: bad luck\n')
+KILLED = ExitRecord(cause="signaled", signal=9)
+STOPPED = ExitRecord(cause="stopped", stop_reason="told to")
+
+
+def an_intermediate(step: int, loss: float | None = None, **values: float) -> MetricRecord:
+    named = values if loss is None else {"loss": loss, **values}
+    return MetricRecord(step=step, values=named, at=START)
+
+
+def a_final(loss: float | None = None, **values: float) -> MetricRecord:
+    named = values if loss is None else {"loss": loss, **values}
+    return MetricRecord(step=None, values=named, at=START, final=True)
+
+
+def a_checkpoint_record(step: int, *, size: int = 10) -> CheckpointRecord:
+    return CheckpointRecord(step=step, name=f"step-{step}", digest=f"{step:064x}", size=size, at=START)
+
+
+class Harness:
+    """Every step is saved in ``store``; ``effects`` and ``changes`` are those of the last step."""
+
+    def __init__(self, *, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.at = START
+        self.effects: list[e.Effect] = []
+        self.changes = Changes()
+        self.lives = 0
+        self.sent: dict[str, int] = {}  # reports by nonce
+        self.dispatcher = self._new_dispatcher()
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────
+    def handle(self, command: c.Command) -> list[e.Effect]:
+        self.effects = self.dispatcher.handle(command)
+        self._save()
+        return self.effects
+
+    def after(self, seconds: float) -> list[e.Effect]:
+        """Time passes, in one step."""
+        self.at += seconds
+        return self.handle(c.TimePassed(at=self.at))
+
+    def restart(self, *, lineage: str | None = None) -> list[e.Effect]:
+        """The service dies and is started again on the same rows, or on a copy of another ``lineage``."""
+        self.dispatcher = self._new_dispatcher(lineage)
+        for loaded in self.store.load():
+            self.dispatcher.restore(loaded)
+        self.effects = self.dispatcher.recover(self.at)
+        self._save()
+        return self.effects
+
+    def _new_dispatcher(self, lineage: str | None = None) -> Dispatcher:
+        self.lives += 1
+        return Dispatcher(
+            lineage=lineage or self.store.lineage, incarnation=f"life{self.lives}", first_generation=self.lives * 100
+        )
+
+    def _save(self) -> None:
+        self.check()
+        self.changes = self.dispatcher.take_changes()
+        self.store.commit(self.changes)
+
+    def check(self) -> None:
+        broken = violations(self.dispatcher.state)
+        assert not broken, broken
+
+    def orders(self, kind: type[Any]) -> list[Any]:
+        """The effects of the last step that are of this kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    # ── what there is ───────────────────────────────────────────────────────────────────────────
+    @property
+    def xs(self) -> ExperimentState:
+        return self.dispatcher.state.experiments[EXPERIMENT_ID]
+
+    @property
+    def experiment(self) -> Experiment:
+        row = self.store.queries.experiment(EXPERIMENT_ID)
+        assert row is not None
+        return row
+
+    def trial(self, number: int) -> Trial:
+        row = self.store.queries.trial(EXPERIMENT_ID, number)
+        assert row is not None
+        return row
+
+    def statuses(self) -> dict[int, str]:
+        return {t.number: t.status.value for t in self.store.queries.trials(EXPERIMENT_ID)}
+
+    def attempt(self, number: int) -> Attempt:
+        return self.xs.attempts[number]
+
+    def journal(self, kind: str) -> list[dict[str, Any]]:
+        return [line.payload for line in self.store.queries.journal(EXPERIMENT_ID) if line.kind == kind]
+
+    def pending(self, queue: Queue) -> list[QueueItem]:
+        return list(self.xs.queues[queue].pending)
+
+    def asked_for(self) -> list[int]:
+        """The numbers of the suggestions that are outstanding."""
+        return [item.number for item in self.pending(Queue.TUNER) if isinstance(item, SuggestionRequested)]
+
+    def told(self) -> list[int]:
+        """The trials whose ends were told, in that order."""
+        return [payload["outcome"]["number"] for payload in self.journal("trial_ended")]
+
+    # ── people ──────────────────────────────────────────────────────────────────────────────────
+    def create(self, **overrides: Any) -> list[e.Effect]:
+        return self.handle(c.ExperimentCreated(at=self.at, experiment_id=EXPERIMENT_ID, spec=a_spec(**overrides)))
+
+    def pause(self) -> list[e.Effect]:
+        return self.handle(c.ExperimentPaused(at=self.at, experiment_id=EXPERIMENT_ID))
+
+    def resume(self, **budget: Any) -> list[e.Effect]:
+        raised = c.BudgetRaise(**budget)
+        return self.handle(c.ExperimentResumed(at=self.at, experiment_id=EXPERIMENT_ID, budget=raised))
+
+    def stop(self) -> list[e.Effect]:
+        return self.handle(c.ExperimentStopped(at=self.at, experiment_id=EXPERIMENT_ID))
+
+    def delete(self) -> list[e.Effect]:
+        return self.handle(c.ExperimentDeleted(at=self.at, experiment_id=EXPERIMENT_ID))
+
+    def stop_trial(self, number: int) -> list[e.Effect]:
+        return self.handle(c.TrialStopped(at=self.at, experiment_id=EXPERIMENT_ID, number=number))
+
+    # ── the worker ──────────────────────────────────────────────────────────────────────────────
+    def ready(self) -> list[e.Effect]:
+        generation = self.xs.worker.generation
+        return self.handle(c.WorkerReady(at=self.at, experiment_id=EXPERIMENT_ID, generation=generation))
+
+    def answer(self, queue: Queue, *answers: Answer) -> list[e.Effect]:
+        return self.handle(
+            c.QueueAnswered(
+                at=self.at,
+                experiment_id=EXPERIMENT_ID,
+                generation=self.xs.worker.generation,
+                queue=queue,
+                answers=answers,
+            )
+        )
+
+    def take(self, queue: Queue, *, upto: int | None = None) -> list[e.Effect]:
+        """Answer what is waiting with Taken, up to the first request for a suggestion (the assessor: all of it)."""
+        lines = []
+        for item in self.pending(queue)[:upto]:
+            if queue is Queue.TUNER and isinstance(item, SuggestionRequested):
+                break
+            lines.append(item.line)
+        return self.answer(queue, *(Taken(line=line) for line in lines))
+
+    def suggest(self, lr: float = 0.01) -> list[e.Effect]:
+        """Answer everything up to the outstanding request, and that with parameters."""
+        return self._answer_request(lambda line: Suggested(line=line, parameters={"lr": lr}))
+
+    def suggest_nothing_yet(self) -> list[e.Effect]:
+        return self._answer_request(lambda line: NoSuggestionYet(line=line))
+
+    def suggest_no_more(self) -> list[e.Effect]:
+        return self._answer_request(lambda line: NoMoreSuggestions(line=line))
+
+    def _answer_request(self, make: Any) -> list[e.Effect]:
+        answers: list[Answer] = []
+        for item in self.pending(Queue.TUNER):
+            if isinstance(item, SuggestionRequested):
+                return self.answer(Queue.TUNER, *answers, make(item.line))
+            answers.append(Taken(line=item.line))
+        raise AssertionError("no suggestion is asked for")
+
+    def advise_stop(self, number: int, *, at_report: int = -1) -> list[e.Effect]:
+        """Answer everything up to the first reports of the trial, and those with a stop."""
+        answers: list[Answer] = []
+        for item in self.pending(Queue.ASSESSOR):
+            if isinstance(item, MetricsReported) and item.number == number:
+                advice = StopAdvised(line=item.line, sequence=item.sequences[at_report], message="worse than the median")
+                return self.answer(Queue.ASSESSOR, *answers, advice)
+            answers.append(Taken(line=item.line))
+        raise AssertionError(f"no reports of trial {number} wait for the assessor")
+
+    def fault(self, fault: AlgorithmFault, *, queue: Queue = Queue.TUNER, line: int | None = None) -> list[e.Effect]:
+        waiting = self.pending(queue)
+        return self.handle(
+            c.AlgorithmFaulted(
+                at=self.at,
+                experiment_id=EXPERIMENT_ID,
+                generation=self.xs.worker.generation,
+                queue=queue,
+                line=line if line is not None else waiting[0].line if waiting else 0,
+                fault=fault,
+                message="division by zero",
+                traceback="Traceback …",
+            )
+        )
+
+    def worker_dies(self) -> list[e.Effect]:
+        return self.handle(
+            c.WorkerDied(
+                at=self.at, experiment_id=EXPERIMENT_ID, generation=self.xs.worker.generation, detail="signal 9"
+            )
+        )
+
+    # ── the agent ───────────────────────────────────────────────────────────────────────────────
+    def connect(self, *attempts: ObservedAttempt, agent_id: str = AGENT, cpus: int = 8) -> list[e.Effect]:
+        return self.handle(
+            c.AgentConnected(at=self.at, agent_id=agent_id, cpus=cpus, memory_bytes=2**33, attempts=attempts)
+        )
+
+    def disconnect(self, agent_id: str = AGENT) -> list[e.Effect]:
+        return self.handle(c.AgentDisconnected(at=self.at, agent_id=agent_id))
+
+    def observed(self, number: int, **overrides: Any) -> ObservedAttempt:
+        """The trial's live attempt as its agent sees it: alive, unless ``exit`` is given."""
+        attempt = self.attempt(number)
+        fields = {
+            "key": attempt.key,
+            "nonce": attempt.nonce,
+            "lineage": attempt.lineage,
+            "process": PROCESS,
+            "exit": None,
+            "spooled": attempt.acknowledged,
+        }
+        return ObservedAttempt(**(fields | overrides))
+
+    def started(self, number: int) -> list[e.Effect]:
+        return self.started_as(self.attempt(number))
+
+    def started_as(self, attempt: Attempt) -> list[e.Effect]:
+        return self.handle(
+            c.AttemptStarted(
+                at=self.at, agent_id=attempt.agent_id, key=attempt.key, nonce=attempt.nonce, process=PROCESS
+            )
+        )
+
+    def report(self, number: int, *records: c.Record, first: int | None = None) -> list[e.Effect]:
+        """The attempt's next spool lines, or those from ``first`` on."""
+        return self.report_as(self.attempt(number), *records, first=first)
+
+    def report_as(self, attempt: Attempt, *records: c.Record, first: int | None = None) -> list[e.Effect]:
+        first = self.sent.get(attempt.nonce, 0) + 1 if first is None else first
+        self.sent[attempt.nonce] = max(self.sent.get(attempt.nonce, 0), first + len(records) - 1)
+        return self.handle(
+            c.ReportsReceived(
+                at=self.at,
+                agent_id=attempt.agent_id,
+                key=attempt.key,
+                nonce=attempt.nonce,
+                first_sequence=first,
+                records=records,
+            )
+        )
+
+    def exit(self, number: int, record: ExitRecord = EXITED, *, last_sequence: int | None = None) -> list[e.Effect]:
+        return self.exit_as(self.attempt(number), record, last_sequence=last_sequence)
+
+    def exit_as(
+        self, attempt: Attempt, record: ExitRecord = EXITED, *, last_sequence: int | None = None
+    ) -> list[e.Effect]:
+        last = self.sent.get(attempt.nonce, 0) if last_sequence is None else last_sequence
+        return self.handle(
+            c.AttemptExited(
+                at=self.at,
+                agent_id=attempt.agent_id,
+                key=attempt.key,
+                nonce=attempt.nonce,
+                exit=record,
+                last_sequence=last,
+            )
+        )
+
+    # ── whole stretches ─────────────────────────────────────────────────────────────────────────
+    def begin(self, **overrides: Any) -> None:
+        """An experiment with a ready worker and a connected agent, and nothing suggested yet."""
+        self.create(**overrides)
+        self.ready()
+        self.connect()
+
+    def run(self, trials: int = 1, **overrides: Any) -> None:
+        """``begin``, and then this many trials that are running."""
+        self.begin(**overrides)
+        for _ in range(trials):
+            self.start_next()
+
+    def start_next(self) -> int:
+        """Suggest the next trial, which is launched and started; its number."""
+        (number,) = self.asked_for()
+        self.suggest(lr=number / 100)
+        self.started(number)
+        return number
+
+    def succeed(self, number: int, loss: float = 0.5) -> list[e.Effect]:
+        self.report(number, a_final(loss))
+        return self.exit(number)
+
+    def key(self, number: int, attempt: int = 1) -> AttemptKey:
+        return AttemptKey(experiment_id=EXPERIMENT_ID, number=number, attempt=attempt)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options
+
+REGISTERED = {
+    "own": RegisteredAlgorithm(
+        name="own",
+        home="own:Own",
+        meaning="for these tests",
+        options=(
+            AlgorithmOption(name="count", default=3, low=1, high=9, meaning="a whole number"),
+            AlgorithmOption(name="share", default=0.5, low=0, high=1, meaning="a number"),
+            AlgorithmOption(name="fast", default=False, meaning="yes or no"),
+        ),
+    )
+}
+
+
+@pytest.mark.parametrize("args", [{}, {"count": 1, "share": 1, "fast": True}, {"count": 9, "share": 0.25}])
+def test_options_within_their_bounds_are_fine(args: dict[str, Any]) -> None:
+    assert not check_options(REGISTERED, "own", args, kind="tuner")
+
+
+@pytest.mark.parametrize(
+    ("args", "pointer", "words"),
+    [
+        ({"count": 0}, "/args/count", "between 1 and 9"),
+        ({"count": 2.0}, "/args/count", "integer"),
+        ({"count": True}, "/args/count", "integer"),
+        ({"share": "0.5"}, "/args/share", "number"),
+        ({"share": 2}, "/args/share", "between 0 and 1"),
+        ({"fast": 1}, "/args/fast", "true or false"),
+        ({"a/b": 1}, "/args/a~1b", "count, share, fast"),
+        (None, "/args", "object"),
+    ],
+)
+def test_a_fault_says_where_and_what_would_be_right(args: Any, pointer: str, words: str) -> None:
+    (fault,) = check_options(REGISTERED, "own", args, kind="tuner")
+    assert fault.pointer == pointer
+    assert words in fault.message
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    (fault,) = check_options(REGISTERED, "their", {}, kind="tuner")
+    assert fault.pointer == "/name"
+    assert "own" in fault.message

@@ -1,0 +1,52 @@
+"""Tokens: made once, kept as hashes, readable by their owner only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner_service.domain.errors import StorageError
+from tuner_service.service.access import Role, Tokens, read_or_make_token
+
+
+def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "agent" / "token"
+
+    token = read_or_make_token(file)
+
+    assert len(token) >= 43
+    assert read_or_make_token(file) == token
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_token_file_that_others_can_read_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("mine\n")
+    file.chmod(0o644)
+
+    assert read_or_make_token(file) == "mine"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_empty_token_file_is_no_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+
+    with pytest.raises(StorageError, match="is empty"):
+        read_or_make_token(tmp_path / "token")
+
+
+def test_a_folder_that_cannot_hold_a_token_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StorageError, match="cannot be used"):
+        read_or_make_token(tmp_path / "file" / "token")
+
+
+def test_a_token_has_its_role_and_no_other_text_has_one() -> None:
+    tokens = Tokens.of({"a": Role.ADMIN, "b": Role.AGENT})
+
+    assert (tokens.role_of("a"), tokens.role_of("b")) == (Role.ADMIN, Role.AGENT)
+    assert [tokens.role_of(text) for text in ("", "ab", "A", "\udcff")] == [None] * 4
+    assert b"a" not in tokens.roles

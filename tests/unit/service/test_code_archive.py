@@ -1,0 +1,51 @@
+"""The archive of an experiment's code."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from tuner_service.domain.errors import InputError, LimitExceededError
+from tuner_service.service.code import MAX_CODE_BYTES, MAX_CODE_FILES, CodeFile, pack_code
+
+FILES = [CodeFile(path="b/run.sh", content=b"#!", executable=True), CodeFile(path="a.py", content="é".encode())]
+
+
+def test_the_same_files_make_the_same_archive_in_any_order() -> None:
+    assert pack_code(FILES) == pack_code(FILES[::-1])
+    assert pack_code(FILES).digest != pack_code(FILES[:1]).digest
+
+
+def test_the_archive_holds_every_file_with_its_content_and_mode() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack_code(FILES).data)) as archive:
+        found = {
+            entry.name: (archive.extractfile(entry).read(), entry.mode)  # type: ignore[union-attr]  # all are files
+            for entry in archive
+        }
+
+    assert found == {"a.py": ("é".encode(), 0o644), "b/run.sh": (b"#!", 0o755)}
+
+
+@pytest.mark.parametrize("path", ["", "/a", "../a", "a/../b", "a//b", "./a", ".", "a\\b", "a\0b", "a/", "x" * 1001])
+def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(InputError) as caught:
+        pack_code([CodeFile(path=path, content=b"")])
+    assert caught.value.faults[0].pointer == "/files/0/path"
+
+
+def test_a_path_twice_and_a_file_that_is_a_folder_too_are_refused() -> None:
+    files = [CodeFile(path=path, content=b"") for path in ("a", "a", "a/b")]
+
+    with pytest.raises(InputError) as caught:
+        pack_code(files)
+
+    assert {fault.pointer for fault in caught.value.faults} == {"/files/0/path", "/files/1/path"}
+
+
+def test_too_much_code_is_refused_naming_the_limit() -> None:
+    with pytest.raises(LimitExceededError, match="16 MiB"):
+        pack_code([CodeFile(path="a", content=b"x" * (MAX_CODE_BYTES + 1))])
+    with pytest.raises(LimitExceededError, match=str(MAX_CODE_FILES)):
+        pack_code([CodeFile(path=str(n), content=b"") for n in range(MAX_CODE_FILES + 1)])

@@ -1,0 +1,88 @@
+"""The objects that people and programs see."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
+from trials.protocol import ExitRecord, ProcessRecord
+from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.views import (
+    attempt_view,
+    command_line,
+    experiment_detail_view,
+    experiment_view,
+    moment,
+    plain,
+    trial_view,
+)
+
+
+def test_numbers_that_json_lacks_become_text_at_any_depth() -> None:
+    value = {"a": [math.nan, (math.inf, -math.inf)], "b": {1: 0.5}}
+
+    assert plain(value) == {"a": ["NaN", ["Infinity", "-Infinity"]], "b": {"1": 0.5}}
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    assert moment(0.0015) == "1970-01-01T00:00:00.002Z"
+    assert moment(None) is None
+
+
+def test_running_time_counts_on_while_an_experiment_runs() -> None:
+    experiment = an_experiment(running_s=10.0, running_since=START)
+
+    assert experiment_view(experiment, now=START + 5, best=None)["running_s"] == 15.0
+    assert experiment_view(replace(experiment, running_since=None), now=START + 5, best=None)["running_s"] == 10.0
+
+
+def test_the_newest_search_space_is_shown() -> None:
+    view = experiment_detail_view(an_experiment(), now=START, best=None, search_space={"x": {"type": "bool"}})
+
+    assert view["search_space"] == {"x": {"type": "bool"}}
+
+
+def test_a_trial_without_reports_has_no_last_one() -> None:
+    assert trial_view(a_trial(), now=START)["last"] is None
+    assert trial_view(a_trial(last_step=0, last_metrics={"loss": 1.0}), now=START)["last"] == {
+        "step": 0,
+        "metrics": {"loss": 1.0},
+    }
+
+
+def test_running_time_of_a_trial_is_seen_while_it_runs_and_kept_when_it_ended() -> None:
+    running = a_trial(started_at=START)
+
+    assert trial_view(running, now=START + 3)["running_s"] == 3.0
+    ended = replace(running, status=TrialStatus.SUCCEEDED, running_s=2.0)
+    assert trial_view(ended, now=START + 9)["running_s"] == 2.0
+
+
+def test_an_attempt_shows_its_process_and_how_it_ended() -> None:
+    attempt = an_attempt(
+        process=ProcessRecord(boot_id="b", pid=7, start_time=1), exit=ExitRecord(cause="signaled", signal=9, tail="x")
+    )
+
+    view = attempt_view(attempt)
+
+    assert (view["pid"], view["exit"]["cause"], view["exit"]["signal"], view["exit"]["tail"]) == (7, "signaled", 9, "x")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "delimiter", "words"),
+    [
+        (None, "=", []),
+        ("--", "=", ["--lr=0.1", "--name=a b", "--flag", "--on=true"]),
+        ("--", " ", ["--lr", "0.1", "--name", "a b", "--flag", "--on", "true"]),
+    ],
+)
+def test_the_command_line_is_the_one_that_the_agent_runs(prefix: str | None, delimiter: str, words: list[str]) -> None:
+    spec = a_spec(trial={"arguments_prefix": prefix, "arguments_delimiter": delimiter})
+    trial = a_trial(parameters={"lr": 0.1, "name": "a b", "flag": None, "on": True})
+
+    assert command_line(trial, spec) == ["python", "train.py", *words]
