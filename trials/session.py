@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore
 from trials.parameters import from_arguments
@@ -58,7 +58,9 @@ class Trial:
         self._next_step = 0
         self._closed = False
 
-    def report(self, values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **metrics: Any) -> None:
+    def report(
+        self, values: Mapping[str, Any] | None = None, /, *, step: SupportsIndex | None = None, **metrics: Any
+    ) -> None:
         """Report intermediate metrics at ``step``; without one, at the step after the last.
 
         ``values`` is for names that are no Python names: ``report({"val/loss": 0.3}, step=1)``.
@@ -76,7 +78,7 @@ class Trial:
         self._require_open()
         self._sink.metrics(step=None, values=numbers(_together(values, metrics)), final=True)
 
-    def save_checkpoint(self, state: Any, *, step: int | None = None) -> None:
+    def save_checkpoint(self, state: Any, *, step: SupportsIndex | None = None) -> None:
         """Save what the trial needs to continue, with the states of the random generators.
 
         Complete and on the disk when this returns; never half a file, whatever dies. ``step`` defaults to the last
@@ -126,7 +128,7 @@ class Trial:
             raise RuntimeError("the trial was closed; report and save inside its `with` block")
 
     @staticmethod
-    def _step(step: int | None, *, default: int) -> int:
+    def _step(step: SupportsIndex | None, *, default: int) -> int:
         if step is None:
             return default
         if isinstance(step, bool):

@@ -58,6 +58,7 @@ def _launch(step: Step, xs: ExperimentState, trial: Trial, agent: AgentState) ->
         TrialStatus.RUNNING,
         Why(reason=TrialReason.LAUNCHED),
         attempts=attempt.key.attempt,
+        final={},  # an attempt that was told to stop may have reported one from half-way
         started_at=trial.started_at if trial.started_at is not None else step.at,
     )
     step.journal(xs, LineKind.ATTEMPT_LAUNCHED, {"number": number, "attempt": attempt.key.attempt})

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trials.protocol import WAKE_CONNECT, wake_socket_path
 
+AGENT_ID = "local"
 WATCH_EVERY_S = 0.5
 RESPAWN_BACKOFF_S = 0.1  # doubled with every start in a row that did not last
 RESPAWN_BACKOFF_LIMIT_S = 10.0
@@ -76,7 +77,8 @@ class LocalExecutor:
     def _spawn(self) -> subprocess.Popen[bytes]:
         folder = self.home / "agent"
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "trials.agent", "--home", str(self.home)]
+        # The id is constant, so that attempts are still this agent's when its own folder was lost.
+        command = [sys.executable, "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
         with (folder / "agent.out").open("ab") as output:
             return subprocess.Popen(
                 [*command, "--service-file", str(self.service_file)],

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from tests.integration.trials.fake_service import AgentProcess, FakeService, is_
 from tests.waiting import wait_until
 from trials.agent.files import read_json
 from trials.agent.processes import kill_tree
+
+
+def _has_ended(pid: int) -> bool:
+    return not is_running(pid)
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
             pid = int(claim["pid"])
             if is_running(pid) and pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: not is_running(pid))
+            wait_until(partial(_has_ended, pid))
 
 
 @pytest.fixture

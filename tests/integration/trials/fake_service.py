@@ -83,7 +83,7 @@ class FakeService:
         assert self._connection is not None
         nonce = getattr(message, "nonce", None)
         if nonce is not None:
-            message = replace(message, nonce=nonce + self._suffix)  # type: ignore[call-arg]  # it has the field
+            message = replace(message, nonce=nonce + self._suffix)
         self._connection.send(encode(message))
 
     def code(self, **files: str) -> str:
@@ -185,7 +185,7 @@ class FakeService:
         nonce = getattr(message, "nonce", None)
         if nonce is None:
             return message
-        return replace(message, nonce=nonce.removesuffix(self._suffix))  # type: ignore[call-arg]  # it has the field
+        return replace(message, nonce=nonce.removesuffix(self._suffix))
 
     def _take_blob(self, connection: ServerConnection, frame: bytes) -> None:
         assert self._incoming is not None

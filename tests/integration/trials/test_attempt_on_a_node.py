@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ with trials.init() as trial:
         trial.report(step=step, loss=step / 2)
     trial.report_final(accuracy=trial.parameters["lr"])
 """
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def test_a_trial_is_launched_and_its_reports_arrive_in_order_before_its_exit(service: FakeService) -> None:
@@ -116,7 +121,7 @@ time.sleep(600)
 """
     )
     work = service.folder() / "work"
-    pids = [wait_until(lambda n=n: (work / n).exists() and (work / n).read_text()) for n in ("first", "second")]
+    pids = [wait_until(partial(text_of, work / name)) for name in ("first", "second")]
     service.send(
         Stop(key=AttemptKey(experiment_id="exp", number=1, attempt=1), nonce="n1", grace_s=0.2, reason="assessor")
     )

@@ -206,7 +206,9 @@ class Harness:
         answers: list[Answer] = []
         for item in self.pending(Queue.ASSESSOR):
             if isinstance(item, MetricsReported) and item.number == number:
-                advice = StopAdvised(line=item.line, sequence=item.sequences[at_report], message="worse than the median")
+                advice = StopAdvised(
+                    line=item.line, sequence=item.sequences[at_report], message="worse than the median"
+                )
                 return self.answer(Queue.ASSESSOR, *answers, advice)
             answers.append(Taken(line=item.line))
         raise AssertionError(f"no reports of trial {number} wait for the assessor")

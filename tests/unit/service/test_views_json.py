@@ -30,7 +30,7 @@ def test_numbers_that_json_lacks_become_text_at_any_depth() -> None:
 
 
 def test_times_are_rfc_3339_in_utc() -> None:
-    assert moment(0.0015) == "1970-01-01T00:00:00.002Z"
+    assert moment(0.25) == "1970-01-01T00:00:00.250Z"
     assert moment(None) is None
 
 

@@ -1,0 +1,129 @@
+"""The client on real sockets: connections that break, answers that are none, the agents' channel."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.api_server import serving
+from tests.api_service import ADMIN_TOKEN, READ_ONLY_TOKEN, a_body
+from tuner_service.client import Client, ProblemError, UnreachableError, find_service
+from tuner_service.config import Settings
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def settings_of(home: Path) -> Settings:
+    return Settings(home=home, db=f"sqlite:///{home}/tuner.db")
+
+
+@contextmanager
+def answering(*answers: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives each connection one answer and closes it; None: closes without one. Yields what came."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = listening.accept()
+                with connection:
+                    received.append(connection.recv(65536))
+                    if answer is not None:
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", received
+        thread.join()
+
+
+def test_a_read_is_repeated_on_a_fresh_connection_when_the_old_one_was_closed() -> None:
+    with answering(ANSWER, ANSWER) as (url, received):
+        client = Client(url, "t")
+        client.call("GET", "/a")
+        client.call("GET", "/b")
+        client.close()
+
+    assert [request.split()[1] for request in received] == [b"/a", b"/b"]
+
+
+def test_a_command_that_may_have_arrived_is_not_repeated() -> None:
+    with answering(ANSWER, None) as (url, received):
+        client = Client(url, "t")
+        client.call("GET", "/a")
+        client.close()
+        with pytest.raises(UnreachableError):
+            client.call("POST", "/b", body={})
+
+    assert len(received) == 2
+
+
+def test_a_service_that_does_not_answer_in_time_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = Client(f"http://127.0.0.1:{listening.getsockname()[1]}", "t")
+        with pytest.raises(UnreachableError, match=r"within 0\.05 s"):
+            client.call("GET", "/", timeout_s=0.05)
+
+
+def test_an_answer_that_is_no_problem_is_still_an_error() -> None:
+    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\noops") as (url, _):
+        client = Client(url, "t")
+        with pytest.raises(ProblemError, match="answered 502"):
+            client.call("GET", "/")
+        client.close()
+
+
+def test_another_process_at_the_old_address_is_not_taken_for_the_service(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with answering(ANSWER) as (url, _):
+        (tmp_path / "service.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
+
+        assert find_service(settings_of(tmp_path)) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x", "url": "y"}'])
+def test_a_service_file_that_is_none_means_no_service(tmp_path: Path, content: str) -> None:
+    (tmp_path / "service.json").write_text(content)
+
+    assert find_service(settings_of(tmp_path)) is None
+
+
+def test_a_service_is_found_and_lists_are_read_through_all_pages(tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        for number in range(5):
+            api.create(a_body(name=f"n{number}"))
+        client = find_service(settings_of(tmp_path))
+        assert client is not None
+
+        found = list(client._pages("/api/v1/experiments", {}, page=2))
+
+        assert {experiment["name"] for experiment in found} == {f"n{number}" for number in range(5)}
+        client.close()
+
+
+@pytest.mark.parametrize("token", [None, "wrong", READ_ONLY_TOKEN])
+def test_the_agents_channel_is_closed_to_everybody_but_agents(tmp_path: Path, token: str | None) -> None:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with serving(tmp_path):
+        url = json.loads((tmp_path / "service.json").read_text())["url"].replace("http", "ws")
+
+        with pytest.raises(InvalidStatus), connect(f"{url}/api/v1/agents/a/channel", additional_headers=headers):
+            pass
+
+
+def test_the_agents_channel_is_closed_to_pages_of_other_origins(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Origin": "https://evil.example"}
+    with serving(tmp_path):
+        url = json.loads((tmp_path / "service.json").read_text())["url"].replace("http", "ws")
+
+        with pytest.raises(InvalidStatus), connect(f"{url}/api/v1/agents/a/channel", additional_headers=headers):
+            pass
