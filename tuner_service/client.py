@@ -117,6 +117,10 @@ class Client:
         """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""
         return self.call("GET", self._trial_path(experiment_id, number) + "/logs", query=query)
 
+    def agents(self) -> list[dict[str, Any]]:
+        """Those connected now."""
+        return list(self.call("GET", "/api/v1/agents").json()["items"])
+
     def readiness(self) -> dict[str, Any]:
         """What is ready, also when not everything is."""
         try:
@@ -286,10 +290,14 @@ class StartingService:
                 client = find_service(self.settings)
                 if client is not None:
                     return client
-            if code is not None and (described is None or not _is_alive(described["pid"])):
+            if code is not None and not self._another_is_starting():
                 raise UnreachableError(f"the service ended with exit code {code} at its start:\n{self._log_tail()}")
             time.sleep(START_POLL_S)
         raise UnreachableError(f"the service did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
+
+    def _another_is_starting(self) -> bool:
+        """Whether another living process holds the database: its lock file names it."""
+        return database_holder(self.settings) not in {None, self.process.pid}
 
     def _log_tail(self) -> str:
         try:
@@ -299,6 +307,18 @@ class StartingService:
                 return stream.read().decode("utf-8", "replace").strip()
         except OSError as exc:
             return f"(its log {self.settings.log_file} cannot be read: {exc.strerror})"
+
+
+def database_holder(settings: Settings) -> int | None:
+    """The living process that the database's lock file names; None without one."""
+    file = settings.database_file
+    if file is None:
+        return None
+    try:
+        holder = file.with_name(file.name + ".lock").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(holder) if holder.isdecimal() and _is_alive(int(holder)) else None
 
 
 def start_service(settings: Settings) -> StartingService:

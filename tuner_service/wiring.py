@@ -1,4 +1,8 @@
-"""The running service, put together: the only file that names concrete classes."""
+"""The running service, put together: the only file that names concrete classes.
+
+The agent and a spare worker are started first, and everything that takes long to import is imported after them: on two
+cores they are ready when the service is.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings
-from tuner_service.dispatcher.commands import WorkerEvent
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.service.access import Role, Tokens, read_or_make_token
-from tuner_service.service.cluster import AgentHub
-from tuner_service.service.perform import Performer
-from tuner_service.service.runner import Runner
-from tuner_service.storage.engine import open_store
-from tuner_service.storage.sql_store import SqlStore
-from tuner_service.workers.pool import WorkerPool
+from tuner_service.workers.spare import SpareWorker
+
+if TYPE_CHECKING:
+    from tuner_service.dispatcher.commands import WorkerEvent
+    from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.runner import Runner
+    from tuner_service.storage.sql_store import SqlStore
 
 GRACEFUL_S = 2  # for requests under way when the service is told to end
 AGENT_FRAME_BYTES = 8 << 20
@@ -51,7 +55,6 @@ class Core:
     store: SqlStore
     clock: SystemClock
     hub: AgentHub
-    pool: WorkerPool
     runner: Runner
     executor: LocalExecutor
 
@@ -59,43 +62,56 @@ class Core:
 @contextlib.contextmanager
 def running_core(settings: Settings) -> Iterator[Core]:
     """The dispatcher at work on the database, an agent beside it. Leaving it disturbs no trial."""
-    clock = SystemClock()
     settings.home.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        read_or_make_token(settings.agent_token_file)
+        executor = LocalExecutor(home=settings.home, service_file=settings.service_file)
+        stack.callback(executor.close)
+        executor.start()
+        spare = SpareWorker(folder=settings.home / "workers")
+        stack.callback(spare.close)
+        spare.prepare()
+        with _dispatching(settings, executor, spare) as core:
+            yield core
+
+
+@contextlib.contextmanager
+def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
+    from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.perform import Performer
+    from tuner_service.service.runner import Runner
+    from tuner_service.storage.engine import open_store
+    from tuner_service.workers.pool import WorkerPool
+
+    clock, hub = SystemClock(), AgentHub()
     with contextlib.ExitStack() as stack:
         store = open_store(settings.db, clock)
         stack.callback(store.close)
-        executor = LocalExecutor(home=settings.home, service_file=settings.service_file)
-        read_or_make_token(settings.agent_token_file)
-        executor.start()
-        stack.callback(executor.close)
-        hub = AgentHub()
-        events: list[Runner] = []
+        runners: list[Runner] = []
 
         def on_event(event: WorkerEvent) -> None:
-            events[0].submit(event)
+            runners[0].submit(event)
 
-        pool = WorkerPool(
-            store=store, code=store.queries, folder=settings.home / "workers", now=clock.now, on_event=on_event
-        )
-        performer = Performer(hub=hub, workers=pool, lineage=store.lineage)
+        folder = settings.home / "workers"
+        pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
+        stack.callback(pool.close)
         runner = Runner(
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=performer.perform,
+            perform=Performer(hub=hub, workers=pool, lineage=store.lineage).perform,
             forget_agents=hub.close_all,
         )
-        events.append(runner)
-        stack.callback(pool.close)
-        runner.start()
+        runners.append(runner)
         stack.callback(runner.close)
-        yield Core(store=store, clock=clock, hub=hub, pool=pool, runner=runner, executor=executor)
+        runner.start()
+        yield Core(store=store, clock=clock, hub=hub, runner=runner, executor=executor)
 
 
 def serve(settings: Settings) -> int:
     """Run the service until a signal ends it. The exit code; trials run on."""
     configure_logging(settings)
-    refuse_open_door(settings)
+    warn_of_open_door(settings)
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
     with running_core(settings) as core, listening_socket(settings) as listening:
@@ -105,7 +121,7 @@ def serve(settings: Settings) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Leave through every ``finally``. uvicorn ends its requests first, then raises the signal anew, which lands here."""
+    """Leave through every ``finally``; uvicorn ends its requests first, then raises the signal anew, for this."""
     del number, frame
     raise SystemExit(0)
 
@@ -156,10 +172,10 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
 
 
 # ── the door ────────────────────────────────────────────────────────────────────────────────────
-def refuse_open_door(settings: Settings) -> None:
-    """Beyond this machine only with a token file that can be kept secret."""
+def warn_of_open_door(settings: Settings) -> None:
+    """Every request needs a token, wherever it comes from; beyond this machine it also travels unencrypted."""
     if settings.host not in LOOPBACK and not settings.allowed_hosts:
-        logger.warning("listening beyond this machine; every request needs the token", extra={"host": settings.host})
+        logger.warning("listening beyond this machine without encryption", extra={"host": settings.host})
 
 
 @contextlib.contextmanager

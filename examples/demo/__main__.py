@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -20,9 +21,10 @@ from tuner_service.client import Client, find_service
 
 OUTPUT = Path("demo-output").resolve()
 EXPERIMENT = Path("examples/digits/experiment.yaml")
-ENDED_BEFORE_KILL = 6
+ENDED_BEFORE_KILL = 5
 RUNNING_AT_KILL = 2
-DEAD_S = 3.0
+MIDDLE_OF_TRAINING = range(2, 16)  # epochs
+DEAD_S = 2.0
 LOOK_S = 0.2
 PATIENCE_S = 600.0  # for a machine that is busy with other things
 
@@ -160,7 +162,13 @@ class Story:
     _steps: int = 0
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        print(("\r\x1b[K" if self.coloured else "") + text, flush=True)
+
+    def live(self, text: str) -> None:
+        """A line that the next one replaces; terminals only."""
+        if self.coloured:
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\x1b[K" + text[:width], end="", flush=True)
 
     def step(self, title: str, command: str) -> None:
         self._steps += 1
@@ -194,9 +202,11 @@ class Watch:
         while time.monotonic() < deadline:
             ended = [trial for trial in self._look() if trial["status"] in FINAL]
             view = self.client.experiment(self.experiment_id)
+            self.story.live(running_line(view["running"]))
             if view["status"] != "running":
                 raise RuntimeError(f"the experiment is {view['status']} already: {view['message']}")
             if len(ended) >= ENDED_BEFORE_KILL and len(in_training(view["running"])) >= RUNNING_AT_KILL:
+                self.story.live("")
                 return
             time.sleep(LOOK_S)
         raise TimeoutError(f"{RUNNING_AT_KILL} trials did not run at a time within {PATIENCE_S:g} s")
@@ -206,24 +216,24 @@ class Watch:
         while time.monotonic() < deadline:
             view = self.client.experiment(self.experiment_id, wait_s=LOOK_S)
             self._look()
+            self.story.live(running_line(view["running"]))
             if view["status"] not in {"running", "stopping"}:
                 return
         raise TimeoutError(f"the experiment has not ended within {PATIENCE_S:g} s")
 
     def _look(self) -> list[Row]:
         trials = self.client.trials(self.experiment_id)
-        total = len(trials)
         for trial in trials:
             number, status = trial["number"], trial["status"]
             if status in FINAL and self._told.get(number) != status:
                 self._told[number] = status
-                self.story.say(f"  trial {number:2} of {total:2}: {self._ending(trial)}")
+                self.story.say(f"  trial {number:2}: {self._ending(trial)}")
         return trials
 
     @staticmethod
     def _ending(trial: Row) -> str:
         parameters = trial["parameters"]
-        what = f"{parameters['optimizer']}, lr {parameters['lr']:.2g}, {parameters['hidden']} hidden units"
+        what = f"{parameters['optimizer']}, lr {parameters['lr']:.2g}, {parameters['channels']} channels"
         match trial["status"]:
             case "succeeded":
                 return f"accuracy {trial['value']:.1%}  ({what})"
@@ -234,8 +244,16 @@ class Watch:
 
 
 def in_training(running: Sequence[Row]) -> list[Row]:
-    """Those with a process that have reported something."""
-    return [attempt for attempt in running if attempt["pid"] is not None and attempt["step"] is not None]
+    """Those with a process and in the middle of their epochs."""
+    return [a for a in running if a["pid"] is not None and a["step"] in MIDDLE_OF_TRAINING]
+
+
+def running_line(running: Sequence[Row]) -> str:
+    shown_trials = [
+        f"trial {a['number']} " + ("starts" if a["step"] is None else f"epoch {a['step']}, {a['value']:.0%}")
+        for a in running
+    ]
+    return "  running: " + " · ".join(shown_trials)
 
 
 def curve_of(trial: Row) -> Curve:

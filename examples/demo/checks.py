@@ -53,10 +53,7 @@ def _lost_reports(trial: Row) -> Iterator[str]:
 def _changed(before: Before, after: Mapping[int, Row]) -> Iterator[str]:
     for trial in before.trials:
         number = trial["number"]
-        if trial["status"] in FINAL:
-            names = KEPT
-        else:
-            names = ("parameters",)
+        names = KEPT if trial["status"] in FINAL else ("parameters",)
         now = after.get(number, {})
         for name in names:
             if now.get(name) != trial[name]:

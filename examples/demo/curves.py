@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
 NEAREST = 0.01  # how close to 100 % the scale still resolves
-WIDTH, HEIGHT = 62, 15
+WIDTH, HEIGHT = 64, 16
 GREY, BLUE, ORANGE, RED, BAND = "#b8b8b8", "#7fa8d1", "#e8590c", "#c92a2a", "#ffe3e3"
 
 
@@ -41,7 +41,7 @@ class Picture:
     curves: Sequence[Curve]
     best: int
     dead: tuple[float, float]
-    began_at: float = field(default=0.0)
+    began_at: float
 
     def drawn(self) -> Iterator[tuple[Curve, str]]:
         """Every curve with its role, those to be seen best last."""
@@ -63,28 +63,41 @@ def unstretched(height: float) -> float:
 
 
 # ── the terminal ────────────────────────────────────────────────────────────────────────────────
-TERMINAL_MARKS = {"stopped": ("·", "90"), "other": ("∘", "34"), "best": ("●", "1;33")}
+COLOURS = {"stopped": "90", "other": "34", "best": "1;33"}
 UNHEARD_COLOUR = "31"
 
 
 def terminal_plot(picture: Picture, *, coloured: bool) -> str:
-    """The curves in characters; reports made while the service was dead are red where there is colour."""
+    """The curves in characters; what was reported while the service was dead is red where there is colour."""
     last = max(point.epoch for curve in picture.curves for point in curve.points)
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
     for curve, role in picture.drawn():
-        mark, colour = TERMINAL_MARKS[role]
-        for point in curve.points:
+        for column, point in _columns(curve, last):
+            is_end = curve.is_stopped and point is curve.points[-1]
+            mark = "●" if role == "best" else "×" if is_end else "·"
+            colour = UNHEARD_COLOUR if picture.is_unheard(point) else COLOURS[role]
             row = HEIGHT - 1 - round(stretched(point.accuracy) * (HEIGHT - 1))
-            column = round((point.epoch - 1) / max(1, last - 1) * (WIDTH - 1))
-            shade = UNHEARD_COLOUR if picture.is_unheard(point) else colour
-            grid[row][column] = f"\x1b[{shade}m{mark}\x1b[0m" if coloured else mark
+            grid[row][column] = f"\x1b[{colour}m{mark}\x1b[0m" if coloured else mark
     labels = {HEIGHT - 1 - round(stretched(tick) * (HEIGHT - 1)): f"{tick:.0%}" for tick in TICKS}
     lines = [f"{labels.get(row, ''):>5} ┤{''.join(cells).rstrip()}" for row, cells in enumerate(grid)]
     lines.append(" " * 6 + "└" + "─" * WIDTH)
     lines.append(" " * 7 + "epoch 1" + f"epoch {last}".rjust(WIDTH - 7))
-    red = ", red: reported while the service was dead" if coloured else ""
-    lines.append(f"       ● trial {picture.best}, the best   ∘ other trials   · stopped early{red}")
+    red = "   red: the service was dead" if coloured else ""
+    lines.append(f"       ● trial {picture.best}, the best   · other trials   × stopped early{red}")
     return "\n".join(lines)
+
+
+def _columns(curve: Curve, last: int) -> Iterator[tuple[int, Point]]:
+    """The columns that the curve crosses, in order, each with its point or one between two of them."""
+    scale = (WIDTH - 1) / max(1, last - 1)
+    for here, following in zip(curve.points, [*curve.points[1:], None], strict=True):
+        first = round((here.epoch - 1) * scale)
+        yield first, here
+        if following is not None:
+            after = round((following.epoch - 1) * scale)
+            for column in range(first + 1, after):
+                share = (column - first) / (after - first)
+                yield column, replace(here, accuracy=here.accuracy + share * (following.accuracy - here.accuracy))
 
 
 # ── the PNG ─────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +107,9 @@ def save_png(picture: Picture, file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+    with pyplot.rc_context(
+        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#888888"}
+    ):
         figure, (left, right) = pyplot.subplots(
             1, 2, figsize=(13, 6), width_ratios=(3, 2), layout="constrained", dpi=130
         )
@@ -104,6 +119,7 @@ def save_png(picture: Picture, file: Path) -> None:
             f"{len(picture.curves)} trials on handwritten digits, four at a time; the service was killed and resumed",
             fontsize=13,
         )
+        figure.legend(loc="outside lower center", ncols=4, frameon=False)
         figure.savefig(file)
         pyplot.close(figure)
 
@@ -130,13 +146,12 @@ def _draw_curves(axes: Any, picture: Picture) -> None:
     axes.set_yscale("function", functions=(_vector(stretched), _vector(unstretched)))
     axes.set_ylim(0, 1)
     axes.set_yticks(TICKS, [f"{tick:.0%}" for tick in TICKS])
-    axes.set_xlim(1, None)
+    axes.set_xlim(0.5, None)
     axes.set_xlabel("epoch")
     axes.set_ylabel("accuracy on 450 test images (finer towards 100 %)")
-    axes.set_title("Accuracy of every trial", loc="left")
+    axes.set_title("Accuracy of every trial", loc="left", pad=12)
     axes.grid(axis="y", color="#eeeeee")
     axes.set_axisbelow(True)
-    axes.legend(loc="lower right", frameon=False)
 
 
 def _vector(function: Any) -> Any:
@@ -147,6 +162,7 @@ def _vector(function: Any) -> Any:
 
 def _draw_timeline(axes: Any, picture: Picture) -> None:
     colours = {"stopped": GREY, "other": BLUE, "best": ORANGE}
+    numbers = [curve.number for curve in picture.curves]
     for curve, role in picture.drawn():
         begin = curve.started_at - picture.began_at
         axes.barh(
@@ -155,12 +171,11 @@ def _draw_timeline(axes: Any, picture: Picture) -> None:
     killed, resumed = (moment - picture.began_at for moment in picture.dead)
     axes.axvspan(killed, resumed, color=BAND, zorder=1)
     axes.axvline(killed, color=RED, linewidth=1.2, zorder=3)
-    axes.text(killed, 0.2, "SIGKILL ", color=RED, ha="right", va="bottom", fontsize=9)
-    axes.text(resumed, 0.2, " tuner resume", color=RED, ha="left", va="bottom", fontsize=9)
-    numbers = [curve.number for curve in picture.curves]
+    axes.text(killed, max(numbers), "kill -9 ", color=RED, ha="right", va="center")
+    axes.text(resumed, 1, " tuner resume", color=RED, ha="left", va="center")
     axes.set_ylim(max(numbers) + 0.8, 0)
     axes.set_yticks([1, *range(5, max(numbers) + 1, 5)])
     axes.set_xlim(0, None)
     axes.set_xlabel("seconds since the start")
     axes.set_ylabel("trial")
-    axes.set_title("When each trial ran", loc="left")
+    axes.set_title("When each trial ran", loc="left", pad=12)

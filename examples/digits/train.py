@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import trials
 
-EPOCHS = 30
+EPOCHS = 25
 TEST_IMAGES = 450
 DEFAULTS = {"lr": 0.01, "channels": 16, "dropout": 0.1, "batch_size": 32, "optimizer": "adam", "weight_decay": 1e-5}
 
@@ -89,7 +89,7 @@ def train_epoch(
     model.train()
     images, labels = data
     total = 0.0
-    for chosen in torch.randperm(len(images)).split(batch_size):
+    for chosen in torch.split(torch.randperm(len(images)), batch_size):
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(images[chosen]), labels[chosen])
         loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it

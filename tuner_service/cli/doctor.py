@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import Column, print_rows
-from tuner_service.client import Client, ClientError, find_service
+from tuner_service.client import Client, ClientError, database_holder, find_service
 from tuner_service.config import Settings
 
 LOW_DISK_BYTES = 1 << 30
@@ -23,7 +23,7 @@ WAL_FAULT_UNTIL = (3, 51, 3)
 COLUMNS = (
     Column(title="CHECK", text=lambda f: f["id"]),
     Column(title="STATE", text=lambda f: f["state"]),
-    Column(title="DETAIL", text=lambda f: f["detail"]),
+    Column(title="DETAIL", text=lambda f: f["detail"], width=1_000),
 )
 
 
@@ -108,8 +108,8 @@ def _service(settings: Settings) -> Iterator[Finding]:
         yield Finding(check="service", state="FAULT", detail=str(exc))
         return
     if client is None:
-        detail = "none runs; `tuner serve`, start, run and resume start one"
-        yield Finding(check="service", state="warning", detail=detail)
+        yield _no_service(settings)
+        yield from _local_agent(settings)
         return
     try:
         yield from _parts(client)
@@ -119,8 +119,30 @@ def _service(settings: Settings) -> Iterator[Finding]:
         client.close()
 
 
+def _no_service(settings: Settings) -> Finding:
+    holder = database_holder(settings)
+    if holder is not None:
+        detail = f"none answers, and process {holder} holds the database; it is starting, ending, or of another home"
+        return Finding(check="service", state="warning", detail=detail)
+    detail = "none runs; `tuner serve`, start, run and resume start one"
+    return Finding(check="service", state="warning", detail=detail)
+
+
+def _local_agent(settings: Settings) -> Iterator[Finding]:
+    from tuner_service.executors.local import agent_is_alive
+
+    if agent_is_alive(settings.home):
+        yield Finding(check="agent", detail="runs without the service; `tuner ps --local` shows its trials")
+
+
 def _parts(client: Client) -> Iterator[Finding]:
     yield Finding(check="service", detail=client.url)
+    agents = client.agents()
+    if agents:
+        yield Finding(check="agent", detail=", ".join(f"{a['id']} on {a['host']}, process {a['pid']}" for a in agents))
+    else:
+        detail = "none is connected; trials wait until one is (its log is agent/agent.log in the home folder)"
+        yield Finding(check="agent", state="warning", detail=detail)
     for name, trouble in client.readiness().get("parts", {}).items():
         state = "ok" if trouble == "ok" else "FAULT"
         yield Finding(check=f"service {name}", state=state, detail=trouble)

@@ -12,7 +12,7 @@ LOCAL_COLUMNS = (
     Column(title="ATTEMPT", text=lambda a: a["id"]),
     Column(title="STATUS", text=lambda a: "running" if a["alive"] else f"ended ({a['cause'] or 'unknown'})"),
     Column(title="PROCESS", text=lambda a: str(a["pid"] or "-"), right=True),
-    Column(title="FOLDER", text=lambda a: a["folder"]),
+    Column(title="FOLDER", text=lambda a: a["folder"], width=1_000),
 )
 
 

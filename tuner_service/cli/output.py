@@ -20,6 +20,7 @@ class Column:
     title: str
     text: Callable[[Row], str]
     right: bool = False
+    width: int = MAX_CELL  # a longer text is cut
 
 
 def print_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -> None:
@@ -79,7 +80,7 @@ def _flatten(row: Row, prefix: str = "") -> Row:
 
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     cells = [[column.title for column in columns]]
-    cells += [[clip(column.text(row)) for column in columns] for row in rows]
+    cells += [[clip(column.text(row), column.width) for column in columns] for row in rows]
     widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
     lines = []
     for line in cells:

@@ -22,9 +22,12 @@ def show(arguments: argparse.Namespace) -> int:
             text = HIDDEN
         row: Row = {"id": setting.name, "value": text}
         rows.append(row | ({"origin": settings.origins[setting.name]} if arguments.origin else {}))
-    columns = [Column(title="SETTING", text=lambda r: r["id"]), Column(title="VALUE", text=lambda r: r["value"])]
+    columns = [
+        Column(title="SETTING", text=lambda r: r["id"]),
+        Column(title="VALUE", text=lambda r: r["value"], width=1_000),
+    ]
     if arguments.origin:
-        columns.append(Column(title="ORIGIN", text=lambda r: r["origin"]))
+        columns.append(Column(title="ORIGIN", text=lambda r: r["origin"], width=1_000))
     print_rows(rows, output=arguments.output, columns=columns)
     return ExitCode.OK
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TypeVar
@@ -20,9 +21,10 @@ Algorithm = TypeVar("Algorithm")
 
 
 def add_code_folder(code_folder: str | None) -> None:
-    """Make the modules of the experiment's code importable, before any other of the same name."""
+    """Make the modules of the experiment's code importable, before any other of the same name; and go there."""
     if code_folder is not None and code_folder not in sys.path:
         sys.path.insert(0, code_folder)
+        os.chdir(code_folder)
 
 
 def build_tuner_fold(command: Initialize) -> TunerFold:

@@ -7,10 +7,8 @@ the worker prints, and the waiter reports the worker's death after everything th
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -19,7 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import tuner_service
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
     QueueAnswered,
@@ -50,6 +47,7 @@ from tuner_service.workers.messages import (
     messages_from_wire,
 )
 from tuner_service.workers.protocol import FrameError, encode_frames, read_frame
+from tuner_service.workers.spare import spawn_worker
 from tuner_service.workers.worker_log import WorkerLog
 
 BATCH_ITEMS = 256  # items of one frame
@@ -70,7 +68,7 @@ class WorkerLink:
     calling ``stop`` or ``kill``: once one of these has returned, no event comes any more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two names, and what is the service's business
         self,
         *,
         experiment_id: str,
@@ -78,9 +76,11 @@ class WorkerLink:
         log_path: Path,
         now: Callable[[], float],
         on_event: Callable[[WorkerEvent], None],
+        spawn: Callable[[Path], subprocess.Popen[bytes]] = spawn_worker,
     ) -> None:
+        """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps."""
         self._experiment_id, self._generation = experiment_id, generation
-        self._log_path, self._now, self._on_event = log_path, now, on_event
+        self._log_path, self._now, self._on_event, self._spawn = log_path, now, on_event, spawn
         self._gate = threading.RLock()  # held while an event comes out
         self._closed = False
         self._wake = threading.Condition()
@@ -106,15 +106,7 @@ class WorkerLink:
         ``history``: the items after each queue's snapshot that were answered, in line order; read in a thread of the
         link. Raises OSError where no process can be started.
         """
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tuner_service.workers.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            cwd=command.code_folder or self._log_path.parent,
-        )
+        process = self._process = self._spawn(self._log_path.parent)
         self._log = WorkerLog(cast("BinaryIO", process.stderr), self._log_path)
         name = f"worker {self._experiment_id}/{self._generation}"
         steps = self._steps(command, snapshots, history)
@@ -353,16 +345,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "unknown"
-
-
-def _environment() -> dict[str, str]:
-    """The service's own, with what makes a worker find this package and compute the same every time."""
-    package_root = str(Path(tuner_service.__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return {
-        "OMP_NUM_THREADS": "1",  # threads of BLAS cost more than they bring here, and order sums differently
-        "OPENBLAS_NUM_THREADS": "1",
-        **os.environ,
-        "PYTHONPATH": package_root + (os.pathsep + inherited if inherited else ""),
-        "PYTHONHASHSEED": "0",  # the order of sets, and so of what a class of a user does, outlives a restart
-    }

@@ -21,6 +21,7 @@ from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import Initialize
+from tuner_service.workers.spare import SpareWorker
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
 
@@ -42,6 +43,7 @@ class WorkerPool:
     folder: Path
     now: Callable[[], float]
     on_event: Callable[[WorkerEvent], None]
+    spare: SpareWorker
     _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
     _ending: list[WorkerLink] = field(default_factory=list)
 
@@ -53,6 +55,7 @@ class WorkerPool:
             log_path=self.folder / f"{order.experiment_id}.log",
             now=self.now,
             on_event=self.on_event,
+            spawn=self.spare.take,
         )
         self._links[order.experiment_id] = (order.generation, link)
         try:
@@ -107,6 +110,7 @@ class WorkerPool:
             self._ending.append(link)
 
     def close(self) -> None:
+        self.spare.close()
         for experiment_id in list(self._links):
             self.stop(experiment_id)
         for link in self._ending:

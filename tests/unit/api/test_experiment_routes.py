@@ -139,6 +139,15 @@ def test_a_command_is_split_into_words_and_an_entry_point_becomes_one(api: ApiSe
     ]
 
 
+def test_short_forms_of_tuner_objective_and_executor_are_taken(api: ApiService) -> None:
+    body = a_body(objective=[{"metric": "loss"}], tuner="grid", executor={"name": "local"}, budget={"parallel": 2})
+    body["search_space"] = {"x": {"_type": "choice", "_value": [1, 2]}}
+
+    spec = stored(api, api.create(body)).spec
+
+    assert (spec.tuner.name, spec.objective.metric, spec.budget.trials) == ("grid", "loss", None)
+
+
 # ── idempotency ─────────────────────────────────────────────────────────────────────────────────
 def test_repeating_a_request_with_its_key_gives_the_same_experiment(api: ApiService) -> None:
     headers = {"Idempotency-Key": "k1"}

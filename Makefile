@@ -1,0 +1,27 @@
+# Every target sets up what it needs; `make setup` is quick the second time. The virtual environment is .venv.
+PYTHON ?= python3
+RUN := .venv/bin/python -m
+
+.NOTPARALLEL:
+.PHONY: setup demo test check format formatted lint types layers simulate bench clean
+
+setup: .venv/.installed
+demo: setup ; @$(RUN) examples.demo
+test: setup ; $(RUN) pytest
+check: formatted lint types layers test
+format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix .
+formatted: setup ; $(RUN) ruff format --check .
+lint: setup ; $(RUN) ruff check .
+types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases examples/demo examples/digits benchmarks
+layers: setup ; .venv/bin/lint-imports
+simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
+bench: setup ; $(RUN) benchmarks.startup
+clean: ; rm -rf build dist demo-output .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
+	@touch $@
+
+# Debian has Python without the part that puts pip into an environment: then the pip that is there does it.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv || { $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python .venv/bin/python install --quiet pip; }

@@ -1,0 +1,98 @@
+"""Worker processes, and one kept ready: it has imported what every worker imports, and waits for its experiment.
+
+Half of the time to a first trial would go into starting a worker. A spare one ends, like every worker, with its input.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tuner_service
+
+NEXT_SPARE_DELAY_S = 1.0  # after one was taken: its experiment's first trials come before the next spare
+
+
+def spawn_worker(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a worker; OSError where no process can be started. It waits on its standard input."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "tuner_service.workers.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        cwd=folder,
+    )
+
+
+def _environment() -> dict[str, str]:
+    """The service's own, with what makes a worker find this package and compute the same every time."""
+    package_root = str(Path(tuner_service.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        "OMP_NUM_THREADS": "1",  # threads of BLAS cost more than they bring here, and order sums differently
+        "OPENBLAS_NUM_THREADS": "1",
+        **{name: value for name, value in os.environ.items() if name != "TUNER_TOKEN"},
+        "PYTHONPATH": package_root + (os.pathsep + inherited if inherited else ""),
+        "PYTHONHASHSEED": "0",  # the order of sets, and so of what a class of a user does, outlives a restart
+    }
+
+
+@dataclass(kw_only=True)
+class SpareWorker:
+    """At most one process that waits. Any thread."""
+
+    folder: Path
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _spare: subprocess.Popen[bytes] | None = None
+    _timer: threading.Timer | None = None
+    _closed: bool = False
+
+    def prepare(self) -> None:
+        """Start the spare unless there is one. A machine that cannot start it now can do without."""
+        with self._lock:
+            if not self._closed and (self._spare is None or self._spare.poll() is not None):
+                self._discard()
+                try:
+                    self._spare = spawn_worker(self.folder)
+                except OSError:
+                    self._spare = None
+
+    def take(self, folder: Path) -> subprocess.Popen[bytes]:
+        """The spare if it lives, else a new process in ``folder``; another spare follows soon."""
+        with self._lock:
+            process, self._spare = self._spare, None
+            if not self._closed:
+                self._timer = threading.Timer(NEXT_SPARE_DELAY_S, self.prepare)
+                self._timer.daemon = True
+                self._timer.start()
+        if process is not None and process.poll() is None:
+            return process
+        _close(process)
+        return spawn_worker(folder)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._discard()
+
+    def _discard(self) -> None:
+        _close(self._spare)
+        self._spare = None
+
+
+def _close(process: subprocess.Popen[bytes] | None) -> None:
+    if process is None:
+        return
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
