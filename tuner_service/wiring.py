@@ -16,12 +16,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner_service.clock import SystemClock, new_experiment_id
-from tuner_service.config import Settings
+from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.service.access import Role, Tokens, read_or_make_token
@@ -39,13 +38,6 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 logger = logging.getLogger(__name__)
-
-
-def package_version() -> str:
-    try:
-        return version("tuner-service")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @dataclass(kw_only=True)

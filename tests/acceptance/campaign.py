@@ -39,7 +39,7 @@ with trials.init() as trial:
     state = trial.restore()
     level = abs(lr - 0.01) * 10 + width / 100
     for step in range(state["step"] + 1 if state else 0, 12):
-        time.sleep(0.05 + 0.1 * unit(lr, "pace"))
+        time.sleep(0.1 + 0.2 * unit(lr, "pace"))
         trial.report(step=step, loss=level + 1 / (step + 1) + 0.05 * unit(lr, step), step2=step * 2)
         if step % 3 == 2:
             trial.save_checkpoint({"step": step}, step=step)

@@ -120,6 +120,9 @@ Period = Annotated[
 ]
 
 
+Words = Annotated[list[str], Field(max_length=MAX_COMMAND_WORDS)]
+
+
 class ObjectiveBody(Body):
     metric: str = Field(min_length=1, max_length=MAX_NAME)
     goal: Literal["minimize", "maximize"] = "minimize"
@@ -184,7 +187,7 @@ class TrialBody(Body):
     """Fields of type Any belong to later versions; experiment_file.py accepts their harmless values."""
 
     code: Code = None
-    command: Annotated[list[str] | None, BeforeValidator(_words), Field(max_length=MAX_COMMAND_WORDS)] = None
+    command: Annotated[Words | None, BeforeValidator(_words)] = None
     entry_point: Annotated[str | None, _matching(_ENTRY_POINT, '"module:function"')] = None
     arguments: ArgumentsBody | None = None
     environment: Annotated[dict[str, str], BeforeValidator(_environment)] = Field(default_factory=dict)

@@ -217,11 +217,17 @@ def trial_text(view: Row) -> str:
     lines += ["\nparameters\n", *("  " + line for line in _pairs(view["parameters"])), "\nattempts\n"]
     for attempt in view["attempt_details"]:
         ended = attempt["exit"]
-        how = "" if ended is None else f", {ended['cause']} code {ended['code']} signal {ended['signal']}"
-        lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{how}\n")
+        lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{_end_text(ended)}\n")
         if ended is not None and ended["tail"] and view["status"] == "failed":
             lines += [f"    | {clip(line, 200)}\n" for line in ended["tail"].splitlines()]
     return "".join(lines)
+
+
+def _end_text(ended: Row | None) -> str:
+    if ended is None:
+        return ""
+    how = [f"{what} {ended[what]}" for what in ("code", "signal") if ended[what] is not None]
+    return ", ".join(["", ended["cause"].replace("_", " "), *how])
 
 
 def _pairs(values: Row) -> list[str]:

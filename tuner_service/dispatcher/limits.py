@@ -12,6 +12,7 @@ ALGORITHM_RETRIES = 3  # of one line that hangs or is temporarily unable: then t
 PING_EVERY_S = 10.0  # of silence
 PING_TIMEOUT_S = 10.0  # without an answer the worker is replaced
 LAUNCH_REPEAT_S = 10.0  # a launch that was not confirmed is ordered again
+RUNNING_TIME_SAVED_S = 10.0  # of an experiment with a duration; at most this much is lost with the service
 IDENTICAL_FAILURES_LEAST = 2  # the first max(parallel, this) trials failing alike pause the experiment
 MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
 DETAIL_LIMIT = 16_000  # characters of a traceback

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner_service.dispatcher import endings, experiments, launching
 from tuner_service.dispatcher.items import SuggestionRequested
-from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST
+from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
@@ -96,6 +96,8 @@ def _mind_duration(step: Step, xs: ExperimentState) -> None:
         message = f"ran for its {limit:g} s; trials that were running can go on with a longer duration"
         why = Why(reason=ExperimentReason.DURATION_REACHED, message=message)
         launching.begin_stop(step, xs, ExperimentStatus.COMPLETED, why)
+    elif step.at - experiment.running_since >= RUNNING_TIME_SAVED_S:
+        step.put_experiment(xs)
 
 
 def _mind_end(step: Step, xs: ExperimentState) -> None:

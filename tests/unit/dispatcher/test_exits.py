@@ -1,0 +1,97 @@
+"""What an exit record means."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from trials.protocol import EXIT_CAUSES, ExitRecord
+from tuner_service.dispatcher.exits import Died, Ended, Interrupted, fingerprint, last_line, meaning, signal_name
+from tuner_service.domain.trial import TrialReason
+
+TRACEBACK = """some output
+Traceback (most recent call last):
+  File "/home/one/attempts/8f3k2/1/work/train.py", line 12, in <module>
+    main()
+  File "/home/one/attempts/8f3k2/1/work/train.py", line 8, in main
+    raise ValueError("no data at /home/one")
+ValueError: no data at /home/one
+"""
+
+
+def test_exit_code_0_is_an_end() -> None:
+    assert meaning(ExitRecord(cause="exited", code=0)) == Ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT])
+def test_a_signal_that_others_send_is_an_interruption(number: signal.Signals) -> None:
+    result = meaning(ExitRecord(cause="signaled", signal=number))
+
+    assert result == Interrupted(reason=TrialReason.PREEMPTED, message=f"ended by {number.name} from outside")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE])
+def test_a_signal_that_a_process_brings_on_itself_is_its_death(number: signal.Signals) -> None:
+    result = meaning(ExitRecord(cause="signaled", signal=number, tail="free(): invalid pointer\n"))
+
+    assert isinstance(result, Died)
+    assert (result.reason, result.message) == (
+        TrialReason.SIGNAL,
+        f"ended by {number.name}: free(): invalid pointer",
+    )
+
+
+@pytest.mark.parametrize("cause", EXIT_CAUSES)
+def test_every_cause_has_a_meaning(cause: str) -> None:
+    assert isinstance(meaning(ExitRecord(cause=cause, code=1, signal=11)), Died | Interrupted)
+
+
+def test_a_cause_of_a_later_version_is_an_interruption_in_its_own_words() -> None:
+    result = meaning(ExitRecord(cause="node_on_fire"))
+
+    assert result == Interrupted(reason=TrialReason.ATTEMPT_LOST, message="node on fire; nobody saw how it ended")
+
+
+def test_a_death_without_output_is_named_by_its_code() -> None:
+    result = meaning(ExitRecord(cause="exited", code=3))
+
+    assert isinstance(result, Died)
+    assert result.message == "exit code 3"
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (None, "signal None"), (4242, "signal 4242")])
+def test_signals_are_called_by_name(number: int | None, name: str) -> None:
+    assert signal_name(number) == name
+
+
+@pytest.mark.parametrize(("tail", "line"), [("", ""), ("\n \n", ""), ("a\n b \n\n", "b")])
+def test_the_last_line_is_the_last_with_text(tail: str, line: str) -> None:
+    assert last_line(tail) == line
+
+
+# ── fingerprints ────────────────────────────────────────────────────────────────────────────────
+def test_folders_and_values_do_not_make_errors_differ() -> None:
+    other = TRACEBACK.replace("/home/one", "/srv/two").replace("/1/work", "/2/work").replace("some output", "epoch 3")
+
+    assert fingerprint("exit code 1", TRACEBACK) == fingerprint("exit code 1", other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TRACEBACK.replace("line 8", "line 9"),
+        TRACEBACK.replace("ValueError:", "KeyError:"),
+        TRACEBACK.replace("train.py", "model.py"),
+    ],
+)
+def test_another_place_or_type_of_error_does(other: str) -> None:
+    assert fingerprint("exit code 1", TRACEBACK) != fingerprint("exit code 1", other)
+
+
+def test_the_exit_code_does() -> None:
+    assert fingerprint("exit code 1", "") != fingerprint("exit code 2", "")
+
+
+def test_output_without_a_traceback_does_not() -> None:
+    assert fingerprint("exit code 1", "epoch 1") == fingerprint("exit code 1", "epoch 2")

@@ -1,0 +1,118 @@
+"""Every invariant has a sentence for the state that breaks it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, a_spec, a_trial, an_attempt, an_experiment
+from tuner_service.dispatcher.invariants import violations
+from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.dispatcher.state import DispatcherState, ExperimentState
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import AttemptStatus, PendingEnd, TrialReason, TrialStatus
+
+END = PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message="")
+ASKED = SuggestionRequested(line=3, number=2)
+
+
+def a_state(**overrides: Any) -> DispatcherState:
+    """One running trial with its attempt, and a suggestion that is asked for."""
+    experiment = an_experiment(
+        **({"next_line": 4, "next_number": 2, "counts": {"running": 1}, "tuner_cursor": 2} | overrides)
+    )
+    xs = ExperimentState(experiment=experiment, trials={1: a_trial()}, attempts={1: an_attempt()})
+    xs.queues[Queue.TUNER].pending = deque([ASKED])
+    return DispatcherState(lineage="memory", incarnation="life", experiments={EXPERIMENT_ID: xs})
+
+
+def only(state: DispatcherState) -> ExperimentState:
+    return state.experiments[EXPERIMENT_ID]
+
+
+def test_a_sound_state_breaks_none() -> None:
+    assert violations(a_state()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"next_number": 3}, "counts {'running': 1} do not add up to the 2 trials there are"),
+        ({"counts": {"paused": 1}}, "1 trials are counted as paused"),
+        ({"spec": a_spec(budget={"trials": 0})}, "1 trials, 0 spared, and a budget of 0"),
+        ({"status": ExperimentStatus.COMPLETED}, "completed, and attempts are alive"),
+        ({"tuner_cursor": 3}, "the tuner queue is out of order: [3, 3]"),
+        ({"next_line": 3}, "the tuner queue holds line 3, which is not written"),
+    ],
+)
+def test_rows_that_contradict_each_other_are_named(overrides: dict[str, Any], sentence: str) -> None:
+    assert f"experiment {EXPERIMENT_ID}: {sentence}" in violations(a_state(**overrides))
+
+
+@pytest.mark.parametrize(
+    ("trial", "sentence"),
+    [
+        ({"status": TrialStatus.WAITING}, f"attempt {EXPERIMENT_ID}/1/1 is alive and its trial is not"),
+        ({"told_line": 2}, "trial 1 was told and is still held"),
+        ({"status": TrialStatus.FAILED}, "trial 1 has ended and was not told"),
+        ({"status": TrialStatus.FAILED, "pending_end": END}, "trial 1 has ended and its end is still pending"),
+    ],
+)
+def test_trials_that_contradict_themselves_are_named(trial: dict[str, Any], sentence: str) -> None:
+    state = a_state()
+    only(state).trials[1] = a_trial(**trial)
+
+    assert f"experiment {EXPERIMENT_ID}: {sentence}" in violations(state)
+
+
+def test_a_running_trial_needs_an_attempt_unless_its_end_is_pending() -> None:
+    state = a_state()
+    only(state).attempts.clear()
+    assert f"experiment {EXPERIMENT_ID}: trial 1 is running without an attempt" in violations(state)
+
+    only(state).trials[1] = a_trial(pending_end=END)
+    assert violations(state) == []
+
+
+def test_an_attempt_without_a_trial_is_named() -> None:
+    state = a_state(counts={}, next_number=1)
+    only(state).trials.clear()
+
+    assert violations(state) == [
+        f"experiment {EXPERIMENT_ID}: attempt {EXPERIMENT_ID}/1/1 is alive and its trial is not"
+    ]
+
+
+def test_an_ended_attempt_that_is_held_is_named() -> None:
+    state = a_state()
+    only(state).attempts[1] = an_attempt(status=AttemptStatus.LOST)
+
+    assert violations(state) == [f"experiment {EXPERIMENT_ID}: attempt {EXPERIMENT_ID}/1/1 is lost and held as alive"]
+
+
+def test_a_nonce_names_one_attempt_in_the_whole_world() -> None:
+    state = a_state()
+    other = a_state()
+    xs = only(other)
+    xs.experiment = replace(xs.experiment, id="other")
+    state.experiments["other"] = xs
+
+    assert any(sentence.startswith("nonce nonce-") for sentence in violations(state))
+
+
+def test_one_suggestion_is_asked_for_at_a_time() -> None:
+    state = a_state(next_line=5)
+    only(state).queues[Queue.TUNER].pending.append(SuggestionRequested(line=4, number=2))
+
+    assert violations(state) == [f"experiment {EXPERIMENT_ID}: 2 suggestions are asked for at a time"]
+
+
+def test_in_a_deterministic_experiment_an_end_may_wait_for_its_turn() -> None:
+    state = a_state(spec=a_spec(deterministic=True), counts={"failed": 1})
+    only(state).trials[1] = a_trial(status=TrialStatus.FAILED)
+    only(state).attempts.clear()
+
+    assert violations(state) == []
