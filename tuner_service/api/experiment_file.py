@@ -42,8 +42,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "output"): (None,),
     ("trial", "nodes"): (None, 1),
     ("trial", "processes_per_node"): (None, 1),
-    ("trial", "preload"): (None, []),
-    ("trial", "isolation"): (None, "spawn"),
     ("trial", "resources", "gpus"): (None, 0),
     ("trial", "resources", "memory"): (None,),
     ("quota_group",): (None, "default"),
@@ -246,6 +244,8 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         heartbeat_s=trial.heartbeat,
         max_attempts=trial.max_attempts,
         stop_grace_s=30.0 if trial.stop_grace is None else trial.stop_grace,
+        preload=tuple(trial.preload),
+        isolation=trial.isolation,
         compat=trial.compat,
         cpus=trial.resources.cpus,
     )

@@ -20,6 +20,7 @@ MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_VARIABLES = ("TUNER_", "TRIAL_PARAM_")
@@ -206,8 +207,10 @@ class TrialBody(Body):
     output: Any = None
     nodes: Any = None
     processes_per_node: Any = None
-    preload: Any = None
-    isolation: Any = None
+    preload: list[Annotated[str, _matching(_MODULE, 'the name of a module, like "torch"')]] = Field(
+        default_factory=list, max_length=100
+    )
+    isolation: Literal["fork", "spawn"] = "spawn"
 
 
 class ExperimentBody(Body):

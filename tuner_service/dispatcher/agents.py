@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, CooperationRecord, ExitRecord, MetricRecord
+from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, ExitRecord, MetricRecord
 from tuner_service.dispatcher import endings, launching
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
@@ -38,7 +38,6 @@ from tuner_service.dispatcher.reconcile import (
     AwaitExit,
     DeclareLost,
     Finding,
-    ForgetStray,
     LaunchAgain,
     StopStray,
     reconcile,
@@ -89,7 +88,7 @@ def _settle(step: Step, agent_id: str, finding: Finding, believed: dict[str, tup
             step.do(
                 StopAttempt(agent_id=agent_id, key=finding.key, nonce=finding.nonce, grace_s=0.0, reason="not_believed")
             )
-        case ForgetStray():
+        case _:  # ForgetStray
             step.do(ForgetAttempt(agent_id=agent_id, nonce=finding.nonce))
 
 
@@ -215,8 +214,8 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
                 _checkpoint(step, xs, attempt, record, sequence)
             case RejectedRecord():
                 _rejected(step, xs, attempt, record, sequence)
-            case CooperationRecord():
-                pass
+            case _:
+                pass  # a CooperationRecord: how it is stopped is the agent's concern
     if not rows:
         return
     line = xs.experiment.next_line  # rejected records have lines of their own

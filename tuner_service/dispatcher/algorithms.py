@@ -152,7 +152,7 @@ def faulted(step: Step, event: AlgorithmFaulted) -> ExperimentState | None:
     match event.fault:
         case AlgorithmFault.TEMPORARY:
             _try_again(step, xs, event.queue, Why(reason=ExperimentReason.ALGORITHM_FAILED, message=event.message))
-        case AlgorithmFault.NOT_SUPPORTED | AlgorithmFault.RAISED:
+        case _:
             where = f"{event.queue.value}, journal line {event.line}" if event.line else event.queue.value
             reason = (
                 ExperimentReason.NOT_SUPPORTED

@@ -62,7 +62,7 @@ class Dispatcher:
             for attempt in list(xs.attempts.values()):
                 if attempt.lineage != self.state.lineage:
                     agents.lose(step, xs, attempt)
-                elif attempt.last_heard_at:
+                else:
                     step.put_attempt(xs, attempt.key.number, last_heard_at=at)
             if xs.wants_worker:
                 algorithms.start_worker(step, xs)
@@ -73,8 +73,7 @@ class Dispatcher:
         """Take one fact in; the orders that follow from it, in the order to perform them."""
         step = self._step(command.at)
         for xs in self._apply(step, command):
-            if xs.id in self.state.experiments:
-                schedule.advance(step, xs)
+            schedule.advance(step, xs)
         return step.effects
 
     def take_changes(self) -> Changes:
@@ -143,10 +142,8 @@ class Dispatcher:
             case c.ExperimentDeleted():
                 experiments.delete(step, command)
                 return []
-            case c.TrialStopped():
-                experiments.stop_trial(step, command)
             case _:
-                assert_never(command)
+                experiments.stop_trial(step, command)
         return [step.find(command.experiment_id)]
 
     def _apply_worker_event(self, step: Step, command: c.WorkerEvent) -> ExperimentState | None:

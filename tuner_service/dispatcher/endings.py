@@ -58,7 +58,7 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
         case exits.Died():
             failure = _Failure(reason=meaning.reason, message=meaning.message, fingerprint=meaning.fingerprint)
             _died(step, xs, number, failure)
-        case exits.Interrupted():
+        case _:
             _interrupted(step, xs, number, meaning)
 
 
@@ -153,16 +153,14 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
     fingerprint = trial.fingerprint if status is TrialStatus.FAILED else ""
     fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint}
     step.move_trial(xs, number, status, why, **fields)
-    if status is TrialStatus.SUCCEEDED:
+    if status is TrialStatus.SUCCEEDED and value is not None:
         _mind_best(step, xs, number, value)
     if not spec.deterministic:
         tell(step, xs, number)
 
 
-def _mind_best(step: Step, xs: ExperimentState, number: int, value: float | None) -> None:
+def _mind_best(step: Step, xs: ExperimentState, number: int, value: float) -> None:
     experiment = xs.experiment
-    if value is None:
-        return
     # Of equals the lowest number, so that the best does not depend on which of them ended first.
     tied = value == experiment.best_value and number < (experiment.best_number or number)
     if tied or experiment.spec.objective.better(value, experiment.best_value):
@@ -208,12 +206,9 @@ def _count_alike(step: Step, xs: ExperimentState, trial: Trial) -> None:
 
 def _final_value(trial: Trial, source: FinalFrom, metric: str) -> float | None:
     """The objective's final value; from the intermediate ones where the experiment says so."""
-    intermediate: tuple[float | None, ...] = ()
-    match source:
-        case FinalFrom.LAST:
-            intermediate = (trial.last_value,)
-        case FinalFrom.BEST:
-            intermediate = (trial.best_value, trial.last_value)  # NaN is no best value, and yet an outcome
-        case FinalFrom.REPORTED:
-            pass
-    return next((value for value in (*intermediate, trial.final.get(metric)) if value is not None), None)
+    intermediate = {
+        FinalFrom.REPORTED: (),
+        FinalFrom.LAST: (trial.last_value,),
+        FinalFrom.BEST: (trial.best_value, trial.last_value),  # NaN is no best value, and yet an outcome
+    }
+    return next((value for value in (*intermediate[source], trial.final.get(metric)) if value is not None), None)

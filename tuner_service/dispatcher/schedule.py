@@ -110,7 +110,7 @@ def _mind_end(step: Step, xs: ExperimentState) -> None:
     elif not experiments.has_budget(experiment):
         message = f"all {experiment.spec.budget.trials} trials are done"
         experiments.complete(step, xs, Why(reason=ExperimentReason.BUDGET_REACHED, message=message))
-    elif xs.tuner_waits:
+    else:  # only a tuner that waits is not asked for more
         message = "the tuner waits for an outcome, and no trial is running that could give one"
         step.move_experiment(
             xs, ExperimentStatus.PAUSED, Why(reason=ExperimentReason.ALGORITHM_FAILED, message=message)

@@ -107,6 +107,8 @@ class TrialTemplate:
     max_attempts: int = 1
     stop_grace_s: float = 30.0
     compat: str | None = None
+    preload: tuple[str, ...] = ()  # recorded: every trial is a plain spawn, which imports by itself
+    isolation: str = "spawn"  # likewise
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
 
 

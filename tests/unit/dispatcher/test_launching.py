@@ -245,3 +245,23 @@ def test_the_seed_is_the_same_for_every_attempt(h: Harness) -> None:
 
     assert first.spec.seed == second.spec.seed
     assert first.nonce != second.nonce
+
+
+def test_a_parallelism_lowered_meanwhile_holds_for_trials_that_wait(h: Harness) -> None:
+    h.run(trials=2, trial={"max_attempts": 9})
+    h.disconnect()
+    h.exit(2, KILLED)
+    h.resume(parallel=1)
+    h.connect(h.observed(1))
+
+    assert h.statuses() == {1: "running", 2: "waiting"}
+    h.succeed(1)
+    assert h.statuses() == {1: "succeeded", 2: "running"}
+
+
+def test_a_command_nobody_knows_is_a_bug_and_not_ignored(h: Harness) -> None:
+    class Unheard:
+        at = 0.0
+
+    with pytest.raises(AssertionError):
+        h.dispatcher.handle(Unheard())  # type: ignore[arg-type]  # that is the point

@@ -20,6 +20,7 @@ from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import MetricsReported, Queue
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
+    FRESH_BLOBS_LIMIT,
     REFUSED_REPORTS_RETRY_S,
     REJECTED_RECORDS_LIMIT,
     SPACE_FOR_METRIC_NAMES,
@@ -354,3 +355,24 @@ def test_nothing_is_concluded_from_the_silence_of_an_agent_that_is_away(h: Harne
     h.after(1000)
 
     assert h.trial(1).status is TrialStatus.RUNNING
+
+
+def test_bytes_that_no_report_named_yet_outlive_a_dropped_checkpoint_of_the_same_content(h: Harness) -> None:
+    h.run(trial={"keep_last": 1, "keep_best": 0})
+    for _ in range(2):
+        h.handle(c.BlobReceived(at=h.at, digest=f"{0:064x}", data=b"same"))
+        h.report(1, a_checkpoint_record(0))
+    assert h.store.queries.blob(f"{0:064x}") == b"same"
+
+    h.handle(c.BlobReceived(at=h.at, digest=f"{0:064x}", data=b"same"))
+    h.report(1, a_checkpoint_record(7))
+    assert h.store.queries.blob(f"{0:064x}") == b"same"
+
+
+def test_of_digests_that_are_never_named_the_oldest_are_let_go(h: Harness) -> None:
+    for number in range(FRESH_BLOBS_LIMIT + 2):
+        h.dispatcher.handle(c.BlobReceived(at=h.at, digest=str(number), data=b""))
+
+    fresh = h.dispatcher.state.fresh_blobs
+    assert len(fresh) == FRESH_BLOBS_LIMIT
+    assert next(iter(fresh)) == "2"
