@@ -80,9 +80,18 @@ class Bench:
     def stop_experiment(self) -> None:
         self.tuner("stop", "@last", "--wait")
 
+    def end(self) -> None:
+        """The service first: it would begin anew what is stopped on the machine."""
+        self.tuner("serve", "--stop")
+        subprocess.run(self._command(("stop", "--local")), env=self.environment, capture_output=True, check=False)
+        self.wait_until_nothing_runs()
+
     def stop_service(self) -> None:
         """The service, and the agent that goes when it has nothing to do."""
         self.tuner("serve", "--stop")
+        self.wait_until_nothing_runs()
+
+    def wait_until_nothing_runs(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while self._has_processes() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -120,8 +129,7 @@ def bench() -> Iterator[Bench]:
         try:
             yield made
         finally:
-            subprocess.run(made._command(("stop", "--local")), env=made.environment, capture_output=True, check=False)
-            made.stop_service()
+            made.end()
 
 
 # ── what is measured ────────────────────────────────────────────────────────────────────────────

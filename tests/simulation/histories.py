@@ -42,6 +42,8 @@ def faults_for(seed: int) -> Faults:
         reboot=pick(0.005),
         lose=pick(0.1),
         double=pick(0.3),
+        person=pick(0.05),
+        algorithm=pick(0.05),
         most_kills=rng.choice((3, 12, 40)),
     )
 
@@ -51,17 +53,24 @@ def check_history(seed: int, *, deterministic: bool) -> World:
     spec = spec_for(seed, deterministic=deterministic)
     world = World(seed=seed, spec=spec, steps=STEPS, faults=faults_for(seed))
     world.run()
-    _check_ended(world, spec)
+    check_ended(world, spec)
     if deterministic:
         peaceful = World(seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults())
         peaceful.run()
         killed, untouched = final_rows(world), final_rows(peaceful)
         for row, expected in zip(killed, untouched, strict=True):
             assert row == expected, f"trial {row['number']} is\n{row}\nand in the untouched run\n{expected}"
+        assert best_of(world) == best_of(peaceful), "another trial is the best"
     return world
 
 
-def _check_ended(world: World, spec: ExperimentSpec) -> None:
+def best_of(world: World) -> tuple[int | None, float | None]:
+    experiment = world.store.queries.experiment(EXPERIMENT)
+    assert experiment is not None
+    return experiment.best_number, experiment.best_value
+
+
+def check_ended(world: World, spec: ExperimentSpec) -> None:
     experiment = world.store.queries.experiment(EXPERIMENT)
     assert experiment is not None
     trials = world.store.queries.trials(EXPERIMENT, limit=10_000)

@@ -32,7 +32,7 @@ from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ExperimentSpec, ExperimentStatus
 from tuner_service.domain.search_space import parse_search_space
@@ -46,6 +46,7 @@ STEP_S = 1.0  # between two reports of a trial
 CHECKPOINT_EVERY = 3  # steps
 RESEND_S = 3.0
 RESTART_S = 2.0
+NO_LAUNCH = LaunchSpec(command=(), parameters={}, seed=0, objective="loss")  # of an attempt that never started
 EVENT_LIMIT = 60_000  # a history longer than this has not come to an end
 
 
@@ -65,6 +66,8 @@ class Faults:
     reboot: float = 0.0
     lose: float = 0.0
     double: float = 0.0
+    person: float = 0.0  # pauses or stops the experiment, and resumes it a while later
+    algorithm: float = 0.0  # raises, or says that it is temporarily unable
     most_kills: int = 40  # then the world is left in peace, so that every history ends
 
 
@@ -134,7 +137,10 @@ class World:
     def is_over(self) -> bool:
         experiment = self.store.queries.experiment(EXPERIMENT)
         return (
-            experiment is not None and experiment.status.has_ended and self.service is not None and not self.agent.held
+            experiment is not None
+            and experiment.status in {ExperimentStatus.COMPLETED, ExperimentStatus.FAILED}
+            and self.service is not None
+            and not self.agent.held
         )
 
     # ── the service's life ──────────────────────────────────────────────────────────────────────
@@ -159,14 +165,20 @@ class World:
     def tick(self, service: Service) -> None:
         if self.service is service:
             self.tell(c.TimePassed(at=self.now))
-            self._resume_if_paused()
+            self._person_looks()
             self.later(0.5, lambda: self.tick(service))
 
-    def _resume_if_paused(self) -> None:
-        """As a person would who had killed the worker too often, or who thinks nothing of equal failures."""
+    def _person_looks(self) -> None:
+        """Resumes what was paused or stopped, whoever did it; sometimes it was this person."""
         experiment = self.store.queries.experiment(EXPERIMENT)
-        if experiment is not None and experiment.status is ExperimentStatus.PAUSED:
-            self.tell(c.ExperimentResumed(at=self.now, experiment_id=EXPERIMENT))
+        if experiment is None:
+            return
+        if experiment.status in {ExperimentStatus.PAUSED, ExperimentStatus.STOPPED}:
+            if self.rng.random() < 0.5:
+                self.tell(c.ExperimentResumed(at=self.now, experiment_id=EXPERIMENT))
+        elif experiment.status is ExperimentStatus.RUNNING and self.may_kill(self.faults.person):
+            asked = self.rng.choice((c.ExperimentPaused, c.ExperimentStopped))
+            self.tell(asked(at=self.now, experiment_id=EXPERIMENT))
 
     def tell(self, command: c.Command) -> None:
         """One command to the service, if it is alive."""
@@ -296,6 +308,7 @@ class Worker:
             assessor = create_assessor(spec.assessor.name, spec.assessor.args, objective=spec.objective)
             self.assessor = AssessorFold(assessor, deterministic=spec.deterministic)
         self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
+        self.halted: set[Queue] = set()
         self.answered: dict[Queue, int] = {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
         self._fold_history(order)
         world.later(
@@ -331,14 +344,35 @@ class Worker:
         items, self.lines[queue] = self.lines[queue], []
         fold = self._fold(queue)
         assert fold is not None
+        if queue in self.halted:
+            return
+        if self.world.may_kill(self.world.faults.algorithm):
+            self._raise_at(queue, items.pop(self.world.rng.randrange(len(items))), items)
         answers = tuple(fold.take(item) for item in items)  # type: ignore[arg-type]  # routed by queue
         generation = self.order.generation
         answered = c.QueueAnswered(
             at=self.world.now, experiment_id=EXPERIMENT, generation=generation, queue=queue, answers=answers
         )
         self.world.later(self.world.rng.random() * 0.3, lambda: self._if_alive(answered))
-        if self.world.chance(0.3):
+        if items and self.world.chance(0.3):
             self._snapshot(queue, items[-1].line)
+
+    def _raise_at(self, queue: Queue, raising: QueueItem, items: list[QueueItem]) -> None:
+        """The algorithm raises there: what stood before is answered, nothing after it."""
+        self.halted.add(queue)
+        del items[next((i for i, item in enumerate(items) if item.line > raising.line), len(items)) :]
+        faulted = c.AlgorithmFaulted(
+            at=self.world.now,
+            experiment_id=EXPERIMENT,
+            generation=self.order.generation,
+            queue=queue,
+            line=raising.line,
+            fault=self.world.rng.choice((AlgorithmFault.RAISED, AlgorithmFault.TEMPORARY)),
+            message="bad luck",
+            traceback="",
+        )
+        # After the answers, as on the worker's one pipe.
+        self.world.later(0.35, lambda: self._if_alive(faulted))
 
     def _snapshot(self, queue: Queue, line: int) -> None:
         fold = self._fold(queue)
@@ -444,21 +478,33 @@ class Agent:
 
     def _launch(self, effect: e.LaunchAttempt) -> None:
         if effect.nonce in self.spent:
+            if effect.nonce in self.held:
+                self._say_started(self.held[effect.nonce])
             return
         self.spent.add(effect.nonce)
         self.world.launched[str(effect.key)] = self.world.launched.get(str(effect.key), 0) + 1
         attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
         self.held[effect.nonce] = attempt
         first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
+        self._say_started(attempt)
+        self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
+
+    def _say_started(self, attempt: SimAttempt) -> None:
         process = self._process(attempt)
         self.world.to_service(
             lambda: c.AttemptStarted(
                 at=self.world.now, agent_id=AGENT, key=attempt.key, nonce=attempt.nonce, process=process
             )
         )
-        self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
 
     def _stop(self, effect: e.StopAttempt) -> None:
+        if effect.nonce not in self.spent:
+            # What never started never will.
+            self.spent.add(effect.nonce)
+            never = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
+            self.held[effect.nonce] = never
+            self._exit(never, ExitRecord(cause="stopped", stop_reason=effect.reason))
+            return
         attempt = self.held.get(effect.nonce)
         if attempt is None or attempt.exit is not None:
             return

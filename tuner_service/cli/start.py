@@ -51,7 +51,7 @@ def resume(arguments: argparse.Namespace) -> int:
         before = client.experiment(experiment_id)
         if before["status"] == "running" and not body:
             view = before
-            say(f"experiment {experiment_id} is running already; nothing to resume")
+            say(f"experiment {experiment_id} is running; a service that starts goes on with it by itself")
         else:
             view = client.resume(experiment_id, body)
             say(f"experiment {experiment_id} was {before['status']} and is {view['status']} now")

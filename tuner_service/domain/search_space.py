@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from tuner_service.domain.ranges import Choice, Option, Parameter, Range, value_key
@@ -160,11 +162,9 @@ def _grid_point(parameters: tuple[Parameter, ...], index: int, points: int) -> P
 def _range_grid_value(range_: Range, digit: int, points: int) -> Any:
     if not isinstance(range_, Choice):
         return range_.grid_value(digit, points)
-    for option in range_.options:
-        size = _option_grid_size(option, points)
-        if digit < size:
-            if option.branch is None:
-                return option.value
-            return {"_name": option.value, **_grid_point(option.branch, digit, points)}
-        digit -= size
-    raise IndexError("the grid has no such point")
+    firsts = list(accumulate((_option_grid_size(option, points) for option in range_.options), initial=0))
+    place = bisect_right(firsts, digit) - 1
+    option = range_.options[place]
+    if option.branch is None:
+        return option.value
+    return {"_name": option.value, **_grid_point(option.branch, digit - firsts[place], points)}

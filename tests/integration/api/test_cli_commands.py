@@ -184,7 +184,7 @@ def test_resuming_a_running_experiment_says_so_and_names_what_runs(api: ApiServi
     result = tuner("resume", experiment_id, "--url", url_of(api, tuner))
 
     assert result.code == 0
-    assert "running already" in result.err
+    assert "goes on with it by itself" in result.err
     assert "trial 2 starts in attempt 1" in result.err
 
 

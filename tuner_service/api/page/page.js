@@ -21,7 +21,9 @@ function parameterTable(parameters) {
 function operationView(method, path, operation) {
   const badge = element("span", method.toUpperCase());
   badge.className = "method";
-  const view = element("details", "", [element("summary", "", [badge, element("code", path)])]);
+  const view = element("details", "", [
+    element("summary", "", [badge, element("code", path), element("small", operation.summary ?? "")]),
+  ]);
   if (operation.description) view.append(element("p", operation.description));
   if (operation.parameters?.length) view.append(parameterTable(operation.parameters));
   const body = operation.requestBody?.content?.["application/json"]?.schema;

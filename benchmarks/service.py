@@ -1,0 +1,139 @@
+"""A service of its own for a measurement: a home in a temporary folder, what it costs, and what it has stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 120.0
+POLL_S = 0.01
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Service:
+    """``tuner`` commands against one home. ``environment`` is what trials get, too."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.environment = {
+            **os.environ,
+            "TUNER_HOME": str(self.home),
+            "TUNER_AGENT_IDLE_EXIT_S": "0.2",
+            **self.environment,
+        }
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def database(self) -> Path:
+        return self.home / "tuner.db"
+
+    def tuner(self, *arguments: str) -> str:
+        """What the command printed; RuntimeError with its errors where it failed."""
+        command = [str(Path(sys.executable).with_name("tuner")), *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"tuner {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start(self, experiment: dict[str, Any], script: str) -> None:
+        """Start ``experiment``, whose trials run ``script``; the service too, where it is not up."""
+        code = self.folder / "code"
+        code.mkdir(exist_ok=True)
+        (code / "script.py").write_text(script, encoding="utf-8")
+        file = self.folder / "experiment.json"
+        file.write_text(json.dumps(experiment), encoding="utf-8")
+        self.tuner("start", str(file))
+
+    def address(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.home / "service.json").read_text(encoding="utf-8"))
+        return found
+
+    def processes(self) -> dict[str, list[int]]:
+        """Process ids of the service, its agent and its algorithm workers."""
+        service = int(self.address()["pid"])
+        agents, workers = [], []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if "trials.agent" in command and str(self.home) in command and "supervisor" not in command:
+                agents.append(int(entry.name))
+            elif parent == service and "workers.worker" in command:
+                workers.append(int(entry.name))
+        return {"service": [service], "agent": agents, "worker": workers}
+
+    def close(self) -> None:
+        for arguments in (("stop", "--local"), ("serve", "--stop")):
+            command = [str(Path(sys.executable).with_name("tuner")), *arguments]
+            subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        wait_for(lambda: not self._has_processes(), "the service's processes to end", patience_s=20)
+
+    def _has_processes(self) -> bool:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if str(self.home).encode() in process.read_bytes():
+                    return True
+            except OSError:
+                continue
+        return False
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as connection:
+            yield connection
+
+
+@contextmanager
+def service(**environment: str) -> Iterator[Service]:
+    """``environment`` reaches the service and its trials."""
+    with tempfile.TemporaryDirectory(prefix="tuner-bench-") as folder:
+        made = Service(Path(folder), environment)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def cpu_s(pids: list[int]) -> float:
+    """User and system time of these processes so far, all their threads."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS_PER_S
+
+
+def memory_mb(pids: list[int], *, peak: bool = False) -> float:
+    """Resident memory; shared pages count for each process."""
+    name, total = ("VmHWM:" if peak else "VmRSS:"), 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                total += int(line.split()[1])
+    return total / 1024
+
+
+def wait_for(condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience_s:g} s for {what}")
+        time.sleep(POLL_S)

@@ -1,0 +1,33 @@
+"""Short campaigns of kills at random moments; ``python -m tests.acceptance.campaign`` runs long ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.campaign import TARGETS, difference, experiment_file, run_free, run_killed, run_untouched
+
+
+@pytest.mark.slow
+def test_a_deterministic_search_ends_with_the_same_rows_whatever_was_killed() -> None:
+    content = experiment_file(trials=8, deterministic=True, tuner="tpe")
+    expected, _ = run_untouched(content)
+
+    for seed in (1, 2):
+        rows, kills = run_killed(content, seed=seed, most=5)
+        assert kills
+        assert difference(expected, rows) == "", f"seed {seed}, killed {kills}"
+    assert {"succeeded", "early_stopped"} == {row["status"] for row in expected}
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_doubled_and_trials_run_on_when_what_surrounds_them_is_killed() -> None:
+    content = experiment_file(trials=8, deterministic=False, tuner="tpe")
+
+    assert run_free(content, seed=3, most=5, targets=("service", "worker", "agent"))
+
+
+@pytest.mark.slow
+def test_nothing_that_was_acknowledged_is_lost_when_trials_and_their_parents_are_killed() -> None:
+    content = experiment_file(trials=8, deterministic=False, tuner="tpe")
+
+    assert run_free(content, seed=4, most=5, targets=TARGETS)

@@ -1,0 +1,209 @@
+"""Each kind of process is killed, stopped or signalled: what it was doing is continued, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.acceptance.harness import HELD, Home, is_running
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_service_that_is_killed_while_it_recovers_recovers_the_next_time(home: Home) -> None:
+    home.begin()
+    before = {a["pid"] for a in home.running(2, step=4)}
+    home.kill_all("service")
+    service_file, lock = home.home / "service.json", home.home / "tuner.db.lock"
+    service_file.unlink()
+
+    def holds_lock(pid: int) -> bool:
+        return lock.read_text().strip() == str(pid)
+
+    def has_begun(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
+        return lambda: holds_lock(process.pid)
+
+    # At the start of the process, when it has the database, and when it listens: the trials notice nothing.
+    for condition in (lambda _: lambda: True, has_begun, lambda _: service_file.exists):
+        with subprocess.Popen(home.command("serve"), env=home.variables(), stdout=subprocess.DEVNULL) as starting:
+            wait_until(condition(starting), timeout_s=20)
+            starting.kill()
+        service_file.unlink(missing_ok=True)
+    home.serve()
+
+    assert {a["pid"] for a in home.running(2)} == before
+    home.open_gate()
+    home.completed()
+    assert [t["attempts"] for t in home.trials()] == [1, 1]
+
+
+def test_an_agent_killed_right_after_it_wrote_a_launch_leaves_no_second_start(home: Home) -> None:
+    home.begin(budget={"trials": 6, "parallel": 3})
+    killed = 0
+    while len(home.attempts()) < 3:
+        before = len(home.attempts())
+        wait_until(lambda before=before: len(home.attempts()) > before, timeout_s=30)
+        home.kill_all("agent")
+        killed += 1
+    home.open_gate()
+    home.completed()
+
+    assert killed
+    assert home.attempts() == [(number, 1) for number in range(1, 7)]
+    assert [home.steps(number) for number in range(1, 7)] == [list(range(10))] * 6
+
+
+def test_trials_run_on_without_agent_and_service_and_are_adopted(home: Home) -> None:
+    home.begin()
+    before = {a["pid"] for a in home.running(2, step=4)}
+    home.kill_all("service", "agent")
+    home.open_gate()
+    wait_until(lambda: not any(is_running(pid) for pid in before), timeout_s=20)
+
+    home.serve()
+
+    home.completed()
+    assert home.attempts() == [(1, 1), (2, 1)]
+    assert [home.steps(n) for n in (1, 2)] == [list(range(10))] * 2
+
+
+def test_a_worker_that_is_killed_is_started_again_without_a_suggestion_lost_or_doubled(home: Home) -> None:
+    home.begin(budget={"trials": 8, "parallel": 2}, tuner="tpe", trial={"max_attempts": 1})
+    home.running(2, step=4)
+    home.kill_all("worker")
+    home.open_gate()
+    home.completed()
+
+    found = home.trials()
+    assert [t["number"] for t in found] == list(range(1, 9))
+    assert len({json.dumps(t["parameters"]) for t in found}) == 8
+
+
+def test_a_worker_that_hangs_as_a_whole_is_replaced(home: Home) -> None:
+    home.begin(budget={"trials": 4, "parallel": 2}, algorithm_timeout="1s")
+    home.running(2, step=4)
+    workers = home.pids("worker")
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    home.open_gate()
+
+    home.completed()
+
+    assert [t["attempts"] for t in home.trials()] == [1] * 4
+    wait_until(lambda: not any(is_running(pid) for pid in set(workers) & set(home.pids("worker"))), timeout_s=10)
+
+
+def test_a_supervisor_that_is_killed_costs_its_trial_no_attempt(home: Home) -> None:
+    home.begin(trial={"max_attempts": 1})
+    trials = [a["pid"] for a in home.running(2, step=4)]
+    home.kill_all("supervisor")
+    wait_until(lambda: not any(is_running(pid) for pid in trials))
+    home.open_gate()
+
+    home.completed()
+
+    first = home.trial(1)
+    assert [a["exit"]["cause"] for a in first["attempt_details"]] == ["supervisor_lost", "exited"]
+    assert sorted(set(home.steps(1))) == list(range(10))
+    assert home.steps(1).count(3) == 1, "it went on from its checkpoint"
+
+
+def test_after_a_reboot_trials_go_on_from_their_checkpoints(home: Home) -> None:
+    home.begin(trial={"max_attempts": 1})
+    home.running(2, step=4)
+    folders = [home.folder_of(1), home.folder_of(2)]
+    home.kill_all("service", "agent", "supervisor")
+    # What a machine that lost its power leaves behind: claims of processes of another life of the machine.
+    for folder in folders:
+        claim = json.loads((folder / "claim.json").read_text())
+        (folder / "claim.json").write_text(json.dumps(claim | {"boot_id": "of-another-boot", "pid": 1}))
+    home.open_gate()
+
+    home.serve()
+
+    home.completed()
+    for number in (1, 2):
+        details = home.trial(number)["attempt_details"]
+        assert [a["exit"]["cause"] for a in details] == ["host_rebooted", "exited"]
+        assert home.steps(number).count(3) == 1
+    assert home.trial(1)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_from_outside_is_not_charged(home: Home, number: signal.Signals) -> None:
+    home.begin(budget={"trials": 1, "parallel": 1}, trial={"max_attempts": 1})
+    (running,) = home.running(1, step=4)
+    os.kill(running["pid"], number)
+    home.open_gate()
+
+    home.completed()
+
+    details = home.trial(1)["attempt_details"]
+    assert [(a["exit"]["cause"], a["exit"]["signal"]) for a in details] == [("signaled", number), ("exited", None)]
+    assert home.steps(1).count(3) == 1
+
+
+def test_a_supervisor_that_is_told_to_end_lets_its_trial_save_and_go_on_later(home: Home) -> None:
+    script = HELD.replace("not gate.exists():", "not gate.exists() and not trial.should_stop():").replace(
+        "        while", "        if trial.should_stop(): raise SystemExit(0)\n        while"
+    )
+    home.begin(script, budget={"trials": 1, "parallel": 1}, trial={"max_attempts": 1, "stop_grace": "10s"})
+    home.running(1, step=4)
+    os.kill(home.one("supervisor"), signal.SIGTERM)
+    home.open_gate()
+
+    home.completed()
+
+    details = home.trial(1)["attempt_details"]
+    assert [a["exit"]["cause"] for a in details] == ["stopped", "exited"]
+    assert home.trial(1)["status"] == "succeeded"
+
+
+def test_a_trial_that_hangs_is_stopped_and_tried_again(home: Home) -> None:
+    script = HELD.replace("not gate.exists()", "trial.attempt == 1")
+    home.begin(
+        script, budget={"trials": 1, "parallel": 1}, trial={"heartbeat": "1s", "max_attempts": 2, "stop_grace": "0s"}
+    )
+
+    home.completed()
+
+    details = home.trial(1)["attempt_details"]
+    assert len(details) == 2
+    assert home.steps(1) == list(range(10)), "the second attempt went on after the checkpoint"
+
+
+def test_a_trial_that_fails_shows_code_and_last_lines(home: Home) -> None:
+    script = "import sys\nfor n in range(5): print('line', n, file=sys.stderr)\nraise ValueError('the data is gone')\n"
+    home.begin(script, budget={"trials": 1, "parallel": 1, "failures": 1}, trial={"max_attempts": 2})
+
+    home.reached("failed")
+
+    found = home.trial(1)
+    assert (found["status"], found["reason"]) == ("failed", "exit_code")
+    assert "the data is gone" in found["message"]
+    for attempt in found["attempt_details"]:
+        assert attempt["exit"]["code"] == 1
+        assert attempt["exit"]["tail"].startswith("line 0\nline 1")
+    assert len(found["attempt_details"]) == 2
+    shown = home.tuner("show", f"{home.id}/1")
+    assert "exited, code 1" in shown
+    assert "| ValueError: the data is gone" in shown
+
+
+def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> None:
+    home.begin(HELD + "import subprocess\n")
+    home.running(2, step=4)
+    home.tuner("stop", home.id, "--wait")
+    assert home.show()["status"] == "stopped"
+    home.tuner("serve", "--stop")
+
+    wait_until(lambda: not home.left(), timeout_s=20)
+
+    assert not home.all_pids()
+    assert not (home.home / "service.json").exists()
