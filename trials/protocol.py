@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -449,6 +449,26 @@ def encode_record(record: SpoolRecord) -> str:
     return json.dumps({"kind": record.kind, **to_plain(record)}, separators=(",", ":"))
 
 
+_MARK = os.urandom(8).hex()
+_BETWEEN_LINES = f',"{_MARK}",'
+
+
+def read_lines(lines: Sequence[str]) -> list[Any] | None:
+    """What each line holds, read in one go; None where some line is not exactly one JSON value.
+
+    Lines come in thousands, and reading them one by one takes twice as long.
+    """
+    if not lines:
+        return []
+    try:
+        found = json.loads(f"[{_BETWEEN_LINES.join(lines)}]")
+    except (ValueError, RecursionError):
+        return None
+    # No line can hold the marks, so none can begin a value that another ends.
+    marks = found[1::2]
+    return found[::2] if len(found) == 2 * len(lines) - 1 and marks.count(_MARK) == len(marks) else None
+
+
 def decode_record(line: str) -> SpoolRecord:
     return _decode(line, _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
 
@@ -471,7 +491,7 @@ def to_plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple | list):
-        return [to_plain(v) for v in value]
+        return list(value) if set(map(type, value)) <= {str} else [to_plain(v) for v in value]
     if isinstance(value, dict):
         return {k: to_plain(v) for k, v in value.items()}
     return value
@@ -496,6 +516,8 @@ def from_plain(expected: Any, value: Any, *, where: str) -> Any:
     if origin is tuple:
         _require(value, list, where)
         item = get_args(expected)[0]
+        if item is str and set(map(type, value)) <= {str}:  # the lines of reports come in thousands
+            return tuple(value)
         return tuple(from_plain(item, v, where=f"{where}[{i}]") for i, v in enumerate(value))
     if origin is dict:
         _require(value, dict, where)

@@ -1,14 +1,21 @@
-"""One seed of the simulation, checked from end to end. ``python -m tests.simulation.histories --seeds 5000`` runs many."""
+"""One seed of the simulation, checked from end to end.
+
+``python -m tests.simulation.histories --seeds 5000`` runs many, ``--first N --seeds 1`` one of them again.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import traceback
+from pathlib import Path
 
 from tests.builders import a_spec
-from tests.simulation.world import EXPERIMENT, Faults, World, final_rows
+from tests.simulation.algorithms import EXPERIMENT, REMEMBERING
+from tests.simulation.recording import encode
+from tests.simulation.world import Faults, World, final_rows
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
 
@@ -22,6 +29,7 @@ def spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
         seed=seed,
         deterministic=deterministic,
         assessor=assessor,
+        tuner=AlgorithmSpec(name=REMEMBERING),
         budget={"trials": rng.randint(3, 14), "parallel": rng.randint(1, 5), "failures": 50},
         trial={"max_attempts": rng.randint(1, 2), "keep_last": rng.randint(1, 3)},
     )
@@ -48,12 +56,18 @@ def faults_for(seed: int) -> Faults:
     )
 
 
-def check_history(seed: int, *, deterministic: bool) -> World:
+def check_history(seed: int, *, deterministic: bool, record: Path | None = None) -> World:
     """Run the seed's history and say in an AssertionError what is wrong with it."""
     spec = spec_for(seed, deterministic=deterministic)
     world = World(seed=seed, spec=spec, steps=STEPS, faults=faults_for(seed))
-    world.run()
-    check_ended(world, spec)
+    try:
+        world.run()
+        check_ended(world, spec)
+    except AssertionError as exc:
+        if record is not None:
+            story = {"about": str(exc), "steps": encode(world.story), "expect": {}}
+            (record / f"seed-{seed}-{deterministic}.json").write_text(json.dumps(story, indent=1))
+        raise
     if deterministic:
         peaceful = World(seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults())
         peaceful.run()
@@ -103,13 +117,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--record", type=Path, help="a folder for the histories of seeds that fail, to be replayed")
     arguments = parser.parse_args()
     failed = 0
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         for deterministic in (True, False):
             try:
-                check_history(seed, deterministic=deterministic)
-            except Exception:
+                check_history(seed, deterministic=deterministic, record=arguments.record)
+            except Exception:  # noqa: BLE001  # whatever it was, the other seeds are run too
                 failed += 1
                 print(f"seed {seed} deterministic={deterministic} failed:")
                 traceback.print_exc(limit=-4)

@@ -8,45 +8,26 @@ across its death is what the real one keeps on disk.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import itertools
-import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.memory_store import MemoryStore
-from trials.protocol import (
-    AttemptKey,
-    CheckpointRecord,
-    ExitRecord,
-    LaunchSpec,
-    MetricRecord,
-    ObservedAttempt,
-    ProcessRecord,
-)
-from tuner_service.assessors.registry import create_assessor
+from tests.simulation.algorithms import EXPERIMENT, Worker
+from tests.simulation.node import Agent
+from tests.simulation.recording import Restart, Step
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
-from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ExperimentSpec, ExperimentStatus
-from tuner_service.domain.search_space import parse_search_space
 from tuner_service.ports import LoadedExperiment
-from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.folding import AssessorFold, TunerFold
 
-AGENT = "agent-1"
-EXPERIMENT = "sim"
-STEP_S = 1.0  # between two reports of a trial
-CHECKPOINT_EVERY = 3  # steps
-RESEND_S = 3.0
 RESTART_S = 2.0
-NO_LAUNCH = LaunchSpec(command=(), parameters={}, seed=0, objective="loss")  # of an attempt that never started
 EVENT_LIMIT = 60_000  # a history longer than this has not come to an end
 
 
@@ -71,27 +52,6 @@ class Faults:
     most_kills: int = 40  # then the world is left in peace, so that every history ends
 
 
-def unit(*parts: Any) -> float:
-    """A number in [0, 1) that depends on ``parts`` alone."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big") / 2**48
-
-
-@dataclass(kw_only=True)
-class SimAttempt:
-    """What is on the node's disk, and whether it runs."""
-
-    key: AttemptKey
-    nonce: str
-    lineage: str
-    spec: LaunchSpec
-    spool: list[c.Record] = field(default_factory=list)
-    acknowledged: int = 0
-    exit: ExitRecord | None = None
-    in_flight_since: float | None = None
-    exit_sent_at: float | None = None
-    stopping: bool = False
-
-
 class World:
     def __init__(self, *, seed: int, spec: ExperimentSpec, steps: int, faults: Faults) -> None:
         self.rng = random.Random(seed)
@@ -108,6 +68,7 @@ class World:
         self.agent = Agent(self)
         self.worker: Worker | None = None
         self.lives = 0
+        self.story: list[Step] = []  # what is on disk follows from it
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
     def later(self, delay: float, event: Callable[[], None]) -> None:
@@ -229,8 +190,11 @@ class Service:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.start = Restart(at=world.now, incarnation=f"life{world.lives}", first_generation=world.lives * 1000)
         self.dispatcher = Dispatcher(
-            lineage=world.store.lineage, incarnation=f"life{world.lives}", first_generation=world.lives * 1000
+            lineage=world.store.lineage,
+            incarnation=self.start.incarnation,
+            first_generation=self.start.first_generation,
         )
 
     def recover(self) -> None:
@@ -239,7 +203,7 @@ class Service:
             self.dispatcher.restore(loaded)
         self._die_here()
         effects = self.dispatcher.recover(self.world.now)
-        self._finish(effects)
+        self._finish(self.start, effects)
 
     def _check_loaded(self, loaded: LoadedExperiment) -> None:
         assert loaded.experiment.id == EXPERIMENT
@@ -249,9 +213,9 @@ class Service:
             effects = self.dispatcher.handle(command)
         except ConflictError:
             return
-        self._finish(effects)
+        self._finish(command, effects)
 
-    def _finish(self, effects: list[e.Effect]) -> None:
+    def _finish(self, told: Step, effects: list[e.Effect]) -> None:
         broken = violations(self.dispatcher.state)
         assert not broken, broken
         xs = self.dispatcher.state.experiments.get(EXPERIMENT)
@@ -260,6 +224,7 @@ class Service:
         self._die_here()
         if changes:
             self.world.store.commit(changes)
+        self.world.story.append(told)
         self._die_here()
         for effect in effects:
             self.perform(effect)
@@ -291,321 +256,6 @@ class Service:
                 pass
             case _:
                 world.to_agent(lambda: world.agent.take(effect))
-
-
-class Worker:
-    """The folds of the real worker, in memory: killed, everything is gone."""
-
-    def __init__(self, world: World, order: e.StartWorker) -> None:
-        self.world, self.order = world, order
-        spec = order.spec
-        space = parse_search_space(spec.search_space)
-        assert spec.tuner.name is not None
-        tuner = create_tuner(spec.tuner.name, spec.tuner.args, space=space, objective=spec.objective)
-        self.tuner = TunerFold(tuner, seed=spec.seed)
-        self.assessor: AssessorFold | None = None
-        if spec.assessor is not None and spec.assessor.name is not None:
-            assessor = create_assessor(spec.assessor.name, spec.assessor.args, objective=spec.objective)
-            self.assessor = AssessorFold(assessor, deterministic=spec.deterministic)
-        self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
-        self.halted: set[Queue] = set()
-        self.answered: dict[Queue, int] = {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
-        self._fold_history(order)
-        world.later(
-            0.1,
-            lambda: self._if_alive(c.WorkerReady(at=world.now, experiment_id=EXPERIMENT, generation=order.generation)),
-        )
-
-    def _fold_history(self, order: e.StartWorker) -> None:
-        store = self.world.store
-        for queue, upto in ((Queue.TUNER, order.tuner_cursor), (Queue.ASSESSOR, order.assessor_cursor)):
-            after, fold = 0, self._fold(queue)
-            if fold is None:
-                continue
-            snapshot = store.snapshot(EXPERIMENT, queue)
-            if snapshot is not None and self.world.chance(0.8):
-                fold.load_state_dict(json.loads(snapshot.state))
-                after = snapshot.line
-            for item in store.history(EXPERIMENT, queue, after=after, upto=upto):
-                fold.take(item)  # type: ignore[arg-type]  # the store routes by queue
-
-    def _fold(self, queue: Queue) -> TunerFold | AssessorFold | None:
-        return self.tuner if queue is Queue.TUNER else self.assessor
-
-    def deliver(self, queue: Queue, item: QueueItem) -> None:
-        self.lines[queue].append(item)
-        if len(self.lines[queue]) == 1:
-            self.world.later(0.1 + self.world.rng.random() * 0.5, lambda: self._work(queue))
-
-    def _work(self, queue: Queue) -> None:
-        """Answer what is waiting, as one batch."""
-        if self.world.worker is not self or not self.lines[queue]:
-            return
-        items, self.lines[queue] = self.lines[queue], []
-        fold = self._fold(queue)
-        assert fold is not None
-        if queue in self.halted:
-            return
-        if self.world.may_kill(self.world.faults.algorithm):
-            self._raise_at(queue, items.pop(self.world.rng.randrange(len(items))), items)
-        answers = tuple(fold.take(item) for item in items)  # type: ignore[arg-type]  # routed by queue
-        generation = self.order.generation
-        answered = c.QueueAnswered(
-            at=self.world.now, experiment_id=EXPERIMENT, generation=generation, queue=queue, answers=answers
-        )
-        self.world.later(self.world.rng.random() * 0.3, lambda: self._if_alive(answered))
-        if items and self.world.chance(0.3):
-            self._snapshot(queue, items[-1].line)
-
-    def _raise_at(self, queue: Queue, raising: QueueItem, items: list[QueueItem]) -> None:
-        """The algorithm raises there: what stood before is answered, nothing after it."""
-        self.halted.add(queue)
-        del items[next((i for i, item in enumerate(items) if item.line > raising.line), len(items)) :]
-        faulted = c.AlgorithmFaulted(
-            at=self.world.now,
-            experiment_id=EXPERIMENT,
-            generation=self.order.generation,
-            queue=queue,
-            line=raising.line,
-            fault=self.world.rng.choice((AlgorithmFault.RAISED, AlgorithmFault.TEMPORARY)),
-            message="bad luck",
-            traceback="",
-        )
-        # After the answers, as on the worker's one pipe.
-        self.world.later(0.35, lambda: self._if_alive(faulted))
-
-    def _snapshot(self, queue: Queue, line: int) -> None:
-        fold = self._fold(queue)
-        state = fold.state_dict() if fold is not None else None
-        taken = c.SnapshotTaken(
-            at=self.world.now,
-            experiment_id=EXPERIMENT,
-            generation=self.order.generation,
-            queue=queue,
-            line=line,
-            state=json.dumps(state),
-        )
-        # After the answers, as on the worker's one pipe.
-        self.world.later(0.35, lambda: self._if_alive(taken))
-
-    def _if_alive(self, command: c.Command) -> None:
-        if self.world.worker is self:
-            self.world.tell(command)
-
-
-class Agent:
-    """Holds attempts on its disk; connected or not. Its trials run whatever happens to it."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.connected = False
-        self.alive = True
-        self.held: dict[str, SimAttempt] = {}
-        self.spent: set[str] = set()
-        self.boots = 1
-
-    def connect(self) -> None:
-        world = self.world
-        if world.service is None or self.connected or not self.alive:
-            return
-        observed = tuple(
-            ObservedAttempt(
-                key=a.key,
-                nonce=a.nonce,
-                lineage=a.lineage,
-                process=self._process(a) if a.exit is None else None,
-                exit=a.exit,
-                spooled=len(a.spool),
-            )
-            for a in self.held.values()
-        )
-        for attempt in self.held.values():
-            attempt.in_flight_since = attempt.exit_sent_at = None
-        world.tell(c.AgentConnected(at=world.now, agent_id=AGENT, cpus=8, memory_bytes=2**33, attempts=observed))
-        if not self.connected:
-            world.later(1.0, self.connect)
-
-    def _process(self, attempt: SimAttempt) -> ProcessRecord:
-        return ProcessRecord(boot_id=f"boot{self.boots}", pid=int(attempt.nonce.rpartition("-")[2]), start_time=1)
-
-    def welcomed(self, effect: e.WelcomeAgent) -> None:
-        self.connected = True
-        for nonce, sequence in effect.acknowledged.items():
-            if nonce in self.held:
-                self.held[nonce].acknowledged = sequence
-        for attempt in list(self.held.values()):
-            self.send(attempt)
-        if self.world.may_kill(self.world.faults.kill_agent):
-            self._die()
-
-    def _die(self) -> None:
-        self.connected = self.alive = False
-        self.world.tell(c.AgentDisconnected(at=self.world.now, agent_id=AGENT))
-
-        def back() -> None:
-            self.alive = True
-            self.connect()
-
-        self.world.later(self.world.rng.random() * 3, back)
-
-    # ── orders ──────────────────────────────────────────────────────────────────────────────────
-    def take(self, effect: e.Effect) -> None:
-        if not self.alive:
-            return
-        match effect:
-            case e.LaunchAttempt():
-                self._launch(effect)
-            case e.StopAttempt():
-                self._stop(effect)
-            case e.AcknowledgeReports() if effect.nonce in self.held:
-                attempt = self.held[effect.nonce]
-                attempt.acknowledged = effect.sequence
-                attempt.in_flight_since = attempt.exit_sent_at = None
-                self.send(attempt)
-            case e.RefuseReports() if effect.nonce in self.held:
-                self.world.later(effect.retry_after_s, lambda: self._retry(effect.nonce))
-            case e.ForgetAttempt():
-                attempt = self.held.get(effect.nonce)
-                assert attempt is None or attempt.exit is not None, "told to forget an attempt that lives"
-                self.held.pop(effect.nonce, None)
-            case _:
-                pass
-
-    def _retry(self, nonce: str) -> None:
-        if nonce in self.held:
-            self.held[nonce].in_flight_since = None
-            self.send(self.held[nonce])
-
-    def _launch(self, effect: e.LaunchAttempt) -> None:
-        if effect.nonce in self.spent:
-            if effect.nonce in self.held:
-                self._say_started(self.held[effect.nonce])
-            return
-        self.spent.add(effect.nonce)
-        self.world.launched[str(effect.key)] = self.world.launched.get(str(effect.key), 0) + 1
-        attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
-        self.held[effect.nonce] = attempt
-        first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
-        self._say_started(attempt)
-        self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
-
-    def _say_started(self, attempt: SimAttempt) -> None:
-        process = self._process(attempt)
-        self.world.to_service(
-            lambda: c.AttemptStarted(
-                at=self.world.now, agent_id=AGENT, key=attempt.key, nonce=attempt.nonce, process=process
-            )
-        )
-
-    def _stop(self, effect: e.StopAttempt) -> None:
-        if effect.nonce not in self.spent:
-            # What never started never will.
-            self.spent.add(effect.nonce)
-            never = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
-            self.held[effect.nonce] = never
-            self._exit(never, ExitRecord(cause="stopped", stop_reason=effect.reason))
-            return
-        attempt = self.held.get(effect.nonce)
-        if attempt is None or attempt.exit is not None:
-            return
-        attempt.stopping = True
-        reason = effect.reason
-        self.world.later(
-            self.world.rng.random() * 2, lambda: self._exit(attempt, ExitRecord(cause="stopped", stop_reason=reason))
-        )
-
-    # ── a trial's life: its values depend on its parameters and the step alone ──────────────────
-    def _run(self, attempt: SimAttempt, step: int) -> None:
-        world = self.world
-        if attempt.exit is not None:
-            return
-        if world.may_kill(world.faults.kill_trial):
-            self._exit(attempt, ExitRecord(cause="signaled", signal=9))
-            return
-        if world.may_kill(world.faults.kill_supervisor):
-            self._exit(attempt, ExitRecord(cause="supervisor_lost"))
-            return
-        if world.may_kill(world.faults.reboot):
-            self.boots += 1
-            for other in list(self.held.values()):
-                self._exit(other, ExitRecord(cause="host_rebooted"))
-            return
-        key = str(sorted(attempt.spec.parameters.items()))
-        fails_at = int(unit(key, "fails") * self.world.steps) if unit(key) < 0.1 else None
-        if step == fails_at:
-            self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
-            return
-        if step >= world.steps:
-            attempt.spool.append(MetricRecord(step=None, values={"loss": unit(key, "end")}, at=world.now, final=True))
-            self._exit(attempt, ExitRecord(cause="exited", code=0))
-            return
-        value = 1.0 + unit(key, "level") - 0.5 * step / world.steps + 0.05 * unit(key, step)
-        attempt.spool.append(MetricRecord(step=step, values={"loss": value, "step2": step * 2.0}, at=world.now))
-        if step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
-            digest = hashlib.sha256(f"{key}{step}".encode()).hexdigest()
-            record = CheckpointRecord(step=step, name=f"step-{step}", digest=digest, size=100, at=world.now)
-            attempt.spool.append(record)
-            world.tell(c.BlobReceived(at=world.now, digest=digest, data=b"x"))
-        self.send(attempt)
-        pace = STEP_S * (0.5 + unit(key, "pace")) * (0.5 + world.rng.random())
-        world.later(pace, lambda: self._run(attempt, step + 1))
-
-    def _exit(self, attempt: SimAttempt, record: ExitRecord) -> None:
-        if attempt.exit is None:
-            attempt.exit = record
-            self.send(attempt)
-
-    # ── reports ─────────────────────────────────────────────────────────────────────────────────
-    def send(self, attempt: SimAttempt) -> None:
-        """The next batch, or the exit after the last one; said again when no answer came."""
-        world = self.world
-        if not self.connected or attempt.nonce not in self.held:
-            return
-        if attempt.in_flight_since is not None and world.now - attempt.in_flight_since < RESEND_S:
-            return
-        if attempt.acknowledged < len(attempt.spool):
-            self._send_reports(attempt)
-        elif attempt.exit is not None:
-            if attempt.exit_sent_at is not None and world.now - attempt.exit_sent_at < RESEND_S:
-                return
-            attempt.exit_sent_at = world.now
-            record, last = attempt.exit, len(attempt.spool)
-            world.to_service(
-                lambda: c.AttemptExited(
-                    at=world.now,
-                    agent_id=AGENT,
-                    key=attempt.key,
-                    nonce=attempt.nonce,
-                    exit=record,
-                    last_sequence=last,
-                )
-            )
-        else:
-            return
-        world.later(RESEND_S, lambda: self._again(attempt))
-
-    def _again(self, attempt: SimAttempt) -> None:
-        attempt.in_flight_since = attempt.exit_sent_at = None
-        self.send(attempt)
-
-    def _send_reports(self, attempt: SimAttempt) -> None:
-        world = self.world
-        attempt.in_flight_since = world.now
-        first = attempt.acknowledged + 1
-        # Sometimes from an earlier place, as after a reconnect to a service that remembers more than it said.
-        if first > 1 and world.chance(world.faults.double):
-            first -= 1
-        records = tuple(attempt.spool[first - 1 : first - 1 + world.rng.randint(1, 8)])
-        world.to_service(
-            lambda: c.ReportsReceived(
-                at=world.now,
-                agent_id=AGENT,
-                key=attempt.key,
-                nonce=attempt.nonce,
-                first_sequence=first,
-                records=records,
-            )
-        )
 
 
 # ── what is compared ────────────────────────────────────────────────────────────────────────────

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.files import read_json, to_json, write_atomically
-from trials.protocol import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES
+from trials.protocol import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES, read_lines
 from trials.spool_writer import STEP_MAX
 
 READ_BYTES = REPORT_BATCH_BYTES
+_FLOAT = frozenset({float})
 _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
-    "metric": {"step": (int, type(None)), "values": (dict,), "at": (float, int), "final": (bool,)},
     "checkpoint": {"step": (int,), "name": (str,), "digest": (str,), "size": (int,), "at": (float, int)},
     "cooperates": {"at": (float, int)},
 }
@@ -42,23 +42,39 @@ def is_record(line: bytes) -> bool:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    if type(record) is not dict or len(line) > REPORT_LINE_BYTES:
+    return len(line) <= REPORT_LINE_BYTES and _is_record(record)
+
+
+def _is_record(record: Any) -> bool:
+    if type(record) is not dict:
         return False
+    if record.get("kind") == "metric":
+        return _is_metric(record)
     types = _FIELD_TYPES.get(str(record.get("kind")))
     return types is not None and all(_fits(record, name, allowed) for name, allowed in types.items())
+
+
+def _is_metric(record: dict[str, Any]) -> bool:
+    """Written out, because nearly every line is one."""
+    step, values, at = record.get("step"), record.get("values"), record.get("at")
+    return (
+        (step is None or (type(step) is int and 0 <= step <= STEP_MAX))
+        and type(values) is dict
+        and (_FLOAT.issuperset(map(type, values.values())) or all(map(_is_number, values.values())))
+        and (type(at) is float or (type(at) is int and 0 <= at <= STEP_MAX))
+        and type(record.get("final")) is bool
+    )
 
 
 def _fits(record: dict[str, Any], name: str, allowed: tuple[type, ...]) -> bool:
     value: Any = record.get(name)
     if type(value) not in allowed:
         return False
-    if name == "values":
-        return all(type(number) is float or _is_moderate(number) for number in value.values())
     return type(value) is not int or 0 <= value <= STEP_MAX
 
 
-def _is_moderate(number: Any) -> bool:
-    return type(number) is int and abs(number) <= STEP_MAX  # larger ones may not even be a float
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= STEP_MAX)  # larger ones may be no float
 
 
 class SpoolReader:
@@ -128,18 +144,38 @@ class SpoolReader:
                     if end == 0 and len(data) < READ_BYTES:
                         break  # the end of the file, perhaps with a line that is being written
                     # A stretch without any line end is no record, however it goes on.
-                    _take_records(data[: end or len(data)], offset, lines, ends)
-                    offset += end or len(data)
+                    offset = _take_records(data[: end or len(data)], offset, lines, ends)
         except FileNotFoundError:
             pass  # nothing was reported
         return Batch(first_sequence=sequence + 1, lines=tuple(lines), ends=tuple(ends))
 
 
-def _take_records(data: bytes, offset: int, lines: list[str], ends: list[int]) -> None:
-    for line in data.splitlines(keepends=True):
-        offset += len(line)
-        if is_record(line.rstrip(b"\n")):
-            lines.append(line[:-1].decode())
+def _take_records(data: bytes, offset: int, lines: list[str], ends: list[int]) -> int:
+    """Add the records among the first lines of ``data``, which begins at ``offset``; the offset after these lines."""
+    end = offset + len(data)
+    found = data.split(b"\n", REPORT_BATCH_LINES)
+    del found[REPORT_BATCH_LINES:]
+    if not found[-1]:
+        found.pop()  # what follows the last line end
+    for line, text in zip(found, _records_of(found), strict=True):
+        offset += len(line) + 1
+        if text is not None:
+            lines.append(text)
             ends.append(offset)
-            if len(lines) == REPORT_BATCH_LINES:
-                return
+    return min(offset, end)
+
+
+def _records_of(lines: list[bytes]) -> list[str | None]:
+    """The text of each line that is a record. Read in one go where all are, which is nearly always so."""
+    try:
+        texts = [line.decode() for line in lines]
+    except UnicodeDecodeError:
+        read = None
+    else:
+        read = read_lines(texts)
+    if read is None:
+        return [line.decode() if is_record(line) else None for line in lines]
+    return [
+        text if _is_record(record) and len(line) <= REPORT_LINE_BYTES else None
+        for line, text, record in zip(lines, texts, read, strict=True)
+    ]

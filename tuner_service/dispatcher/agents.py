@@ -204,25 +204,26 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
 
 
 def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsReceived) -> None:
-    number, line = attempt.key.number, xs.experiment.next_line
-    rows: list[MetricRow] = []
+    """Rows change once for a run of records, not for each of them: they come in thousands."""
+    number, progress = attempt.key.number, _Progress(xs, attempt.key.number)
+    taken: list[_Taken] = []
     for sequence, record in enumerate(command.records, start=command.first_sequence):
         match record:
             case MetricRecord():
-                rows.append(_metric(step, xs, attempt, record, place=(line, sequence)))
+                taken.append((sequence, record, progress.take(record)))
             case CheckpointRecord():
+                progress.save(step)  # it is kept or dropped by the value reported last before it
                 _checkpoint(step, xs, attempt, record, sequence)
             case RejectedRecord():
                 _rejected(step, xs, attempt, record, sequence)
             case _:
                 pass  # a CooperationRecord: how it is stopped is the agent's concern
-    if not rows:
+    progress.save(step)
+    if not taken:
         return
-    line = xs.experiment.next_line  # rejected records have lines of their own
-    rows = [replace(row, line=line) for row in rows]
-    step.changes.metrics.extend(rows)
-    judged = [row for row in rows if row.first]
-    payload = {"number": number, "attempt": attempt.key.attempt, "first": rows[0].sequence, "last": rows[-1].sequence}
+    line, judged = xs.experiment.next_line, [entry for entry in taken if entry[2] is not None]
+    step.changes.metrics.extend(_rows(attempt, taken, line))
+    payload = {"number": number, "attempt": attempt.key.attempt, "first": taken[0][0], "last": taken[-1][0]}
     step.journal(xs, LineKind.REPORTS, payload, judged=bool(judged))
     if judged:
         step.put_trial(xs, number, reports_line=line, deaths_without_progress=0)
@@ -232,49 +233,78 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
             MetricsReported(
                 line=line,
                 number=number,
-                reports=tuple(Report(step=r.step or 0, value=_objective(r)) for r in judged),
-                sequences=tuple(r.sequence for r in judged),
-                values=tuple(r.values for r in judged),
+                reports=tuple(Report(step=r.step or 0, value=v) for _, r, v in judged if v is not None),
+                sequences=tuple(sequence for sequence, _, _ in judged),
+                values=tuple(record.values for _, record, _ in judged),
             ),
         )
 
 
-def _objective(row: MetricRow) -> float:
-    assert row.objective is not None  # noqa: S101  # a first row has the objective
-    return row.objective
+# Its sequence, and its value of the objective where algorithms see that.
+_Taken = tuple[int, MetricRecord, float | None]
 
 
-def _metric(
-    step: Step, xs: ExperimentState, attempt: Attempt, record: MetricRecord, *, place: tuple[int, int]
-) -> MetricRow:
-    """The row of one report. Algorithms see the first value of a (trial, metric, step) and no later one."""
-    number, objective = attempt.key.number, xs.experiment.spec.objective
-    trial, value = xs.trials[number], record.values.get(objective.metric)
-    names = tuple(dict.fromkeys((*trial.metric_names, *record.values)))[:SPACE_FOR_METRIC_NAMES]
-    first = not record.final and value is not None and record.step not in xs.seen_steps[number]
-    fields: dict[str, object] = {"metric_names": names} if names != trial.metric_names else {}
-    if record.final:
-        fields["final"] = {**trial.final, **record.values}
-    elif first and record.step is not None and value is not None:
-        xs.seen_steps[number].add(record.step)
-        fields |= {"last_step": record.step, "last_value": value, "last_metrics": record.values}
-        if objective.better(value, trial.best_value):
-            fields["best_value"] = value
-    if fields:
-        step.put_trial(xs, number, **fields)
-    line, sequence = place
-    return MetricRow(
-        experiment_id=xs.id,
-        number=number,
-        attempt=attempt.key.attempt,
-        sequence=sequence,
-        line=line,
-        step=None if record.final else record.step,
-        values=record.values,
-        first=first,
-        objective=value if first else None,
-        at=record.at,
-    )
+def _rows(attempt: Attempt, taken: list[_Taken], line: int) -> list[MetricRow]:
+    key = attempt.key
+    return [
+        MetricRow(
+            experiment_id=key.experiment_id,
+            number=key.number,
+            attempt=key.attempt,
+            sequence=sequence,
+            line=line,
+            step=None if record.final else record.step,
+            values=record.values,
+            first=value is not None,
+            objective=value,
+            at=record.at,
+        )
+        for sequence, record, value in taken
+    ]
+
+
+class _Progress:
+    """What a run of reports changes in the row of their trial, until it is saved."""
+
+    def __init__(self, xs: ExperimentState, number: int) -> None:
+        self._xs, self._number = xs, number
+        self._objective = xs.experiment.spec.objective
+        self._seen = xs.seen_steps[number]
+        trial = xs.trials[number]
+        self._names, self._final, self._best = dict.fromkeys(trial.metric_names), trial.final, trial.best_value
+        self._last: tuple[MetricRecord, float] | None = None
+        self._fields: dict[str, object] = {}
+
+    def take(self, record: MetricRecord) -> float | None:
+        """The value of the objective where it is the first of its step: algorithms see that and no later one."""
+        values = record.values
+        if not values.keys() <= self._names.keys():
+            self._name(values)
+        if record.final:
+            self._final = self._fields["final"] = {**self._final, **values}
+            return None
+        value = values.get(self._objective.metric)
+        if value is None or record.step is None or record.step in self._seen:
+            return None
+        self._seen.add(record.step)
+        self._last = (record, value)
+        if self._objective.better(value, self._best):
+            self._best = self._fields["best_value"] = value
+        return value
+
+    def save(self, step: Step) -> None:
+        if self._last is not None:
+            record, value = self._last
+            self._fields |= {"last_step": record.step, "last_value": value, "last_metrics": record.values}
+        if self._fields:
+            step.put_trial(self._xs, self._number, **self._fields)
+        self._last, self._fields = None, {}
+
+    def _name(self, values: dict[str, float]) -> None:
+        before = len(self._names)
+        self._names = dict.fromkeys([*self._names, *values][:SPACE_FOR_METRIC_NAMES])
+        if len(self._names) != before:
+            self._fields["metric_names"] = tuple(self._names)
 
 
 def _rejected(step: Step, xs: ExperimentState, attempt: Attempt, record: RejectedRecord, sequence: int) -> None:

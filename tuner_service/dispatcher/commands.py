@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from trials.protocol import (
     AttemptKey,
@@ -15,6 +16,7 @@ from trials.protocol import (
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.trial import Parameters, TrialOutcome
 
 
 # ── from people ─────────────────────────────────────────────────────────────────────────────────
@@ -79,6 +81,47 @@ class TrialStopped:
     at: float
     experiment_id: ExperimentId
     number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentChanged:
+    """Changed live; None leaves a field as it is. Of an ended experiment the budget is changed by resuming it."""
+
+    at: float
+    experiment_id: ExperimentId
+    budget: BudgetRaise = field(default_factory=BudgetRaise)
+    name: str | None = None
+    note: str | None = None
+    tags: tuple[str, ...] | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAdded:
+    """A person chose these parameters. ``retry_of`` names the trial that failed with them."""
+
+    at: float
+    experiment_id: ExperimentId
+    parameters: Parameters
+    retry_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesImported:
+    """Results from elsewhere, for the tuner; their number is 0."""
+
+    at: float
+    experiment_id: ExperimentId
+    outcomes: tuple[TrialOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpaceChanged:
+    """A valid space, in the form of an experiment file; holds for every suggestion asked for from now on."""
+
+    at: float
+    experiment_id: ExperimentId
+    search_space: dict[str, Any]
 
 
 # ── from agents ─────────────────────────────────────────────────────────────────────────────────
@@ -213,8 +256,13 @@ class TimePassed:
     at: float
 
 
-Command = (
+LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
+Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
+    | LiveChange
+)  # fmt: skip
+Command = (
+    Request
     | AgentConnected | AgentDisconnected | AttemptStarted | ReportsReceived | AttemptExited | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed

@@ -126,6 +126,7 @@ class ExperimentSpec:
     assessor: AlgorithmSpec | None = None
     deterministic: bool = False
     algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
+    workers: int = 1  # suggestions asked for at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +158,7 @@ class Experiment:
     best_number: int | None = None
     best_value: float | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    free_numbers: tuple[int, ...] = ()  # below next_number: asked for, answered with nothing, given out again first
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    priority: int = 0  # of experiments that wait for the same cores, the higher goes first

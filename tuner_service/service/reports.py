@@ -7,29 +7,41 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from trials.protocol import CheckpointRecord, MetricRecord, ProtocolError, decode_record
+from trials.protocol import CheckpointRecord, MetricRecord, ProtocolError, decode_record, read_lines
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 STEP_BOUND = 2**62  # steps beyond are refused: the database's integers end at 2**63
 METRICS_LIMIT = 1_000  # metrics in one report
 METRIC_NAME_LIMIT = 200  # characters
 DIGEST = re.compile("[0-9a-f]{64}")
+_FLOAT = frozenset({float})
 ERROR_LIMIT = 500  # characters kept of why a line was not understood
 
 
 def parse_lines(lines: Iterable[str]) -> tuple[Record, ...]:
     """One record for each line; a line that makes no sense becomes a RejectedRecord and keeps its sequence."""
-    return tuple(_parse(line) for line in lines)
+    lines = tuple(lines)
+    found = read_lines(lines)
+    if found is None:  # some line is no JSON: each is looked at by itself
+        return tuple(_parse(line) for line in lines)
+    return tuple(_record(data, line) for data, line in zip(found, lines, strict=True))
 
 
 def _parse(line: str) -> Record:
     try:
         data = json.loads(line)
+    except (ValueError, RecursionError) as exc:
+        return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
+    return _record(data, line)
+
+
+def _record(data: Any, line: str) -> Record:
+    try:
         if type(data) is dict and data.get("kind") == "metric":
             return _metric(data)  # by far the most frequent; the general decoder is five times slower
         record = decode_record(line)
         return _bounded(record) if isinstance(record, CheckpointRecord) else record
-    except (ProtocolError, ValueError, RecursionError) as exc:
+    except (ProtocolError, ValueError, OverflowError, RecursionError) as exc:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
 
 
@@ -55,7 +67,10 @@ def _metric(data: dict[str, Any]) -> MetricRecord:
     at = data.get("at")
     if not isinstance(at, float | int):
         raise ProtocolError("metric.at: seconds since the epoch are needed")
-    return MetricRecord(step=step, values={k: _value(k, v) for k, v in values.items()}, at=float(at), final=final)
+    # Nearly always floats with short names, which are taken as they are.
+    if not _FLOAT.issuperset(map(type, values.values())) or len(max(values, key=len)) > METRIC_NAME_LIMIT:
+        values = {k: _value(k, v) for k, v in values.items()}
+    return MetricRecord(step=step, values=values, at=float(at), final=final)
 
 
 def _value(name: str, value: Any) -> float:

@@ -11,6 +11,7 @@ A transaction that fails drops the memory: the senders are told, and the dispatc
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -50,6 +51,7 @@ class Runner:
     _trouble: str = ""
     _thread: threading.Thread | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
+    _submitting: threading.Lock = field(default_factory=threading.Lock)
 
     # ── from other threads ──────────────────────────────────────────────────────────────────────
     def start(self) -> None:
@@ -62,9 +64,10 @@ class Runner:
         """Resolves when ``command`` is on disk, or with the error that refused it. Any thread; never blocks."""
         future: Future[None] = Future()
         try:
-            if self._closing.is_set():
-                raise UnavailableError("the service is shutting down; try again when it is up")
-            self._inbox.put_nowait((command, future))
+            with self._submitting:
+                if self._closing.is_set():
+                    raise UnavailableError("the service is shutting down; try again when it is up")
+                self._inbox.put_nowait((command, future))
         except queue.Full:
             future.set_exception(UnavailableError(f"{INBOX_LIMIT} commands are waiting already; try again later"))
         except UnavailableError as exc:
@@ -77,9 +80,11 @@ class Runner:
 
     def close(self) -> None:
         """Finish the step at hand and stop. Commands still waiting are refused."""
-        self._closing.set()
+        with self._submitting:  # what is submitted from here on is refused, so nothing is left without an answer
+            self._closing.set()
         if self._thread is not None:
-            self._inbox.put(None)
+            with contextlib.suppress(queue.Full):  # then the thread is not waiting for an entry
+                self._inbox.put_nowait(None)
             self._thread.join()
         while not self._inbox.empty():
             self._refuse([self._inbox.get_nowait()], UnavailableError("the service is shutting down"))

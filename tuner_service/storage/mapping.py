@@ -11,7 +11,8 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
+from math import isfinite
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trials.protocol import AttemptKey, from_plain, to_plain
@@ -185,10 +186,23 @@ def line_out(row: Mapping[Any, Any]) -> JournalLine:
 
 def metric_in(metric: MetricRow) -> tuple[Any, ...]:
     """In the order of METRIC_COLUMNS. Written out, because a step may hold thousands."""
+    experiment_id, number, attempt, sequence, line, step, values, first, objective, at = metric
     return (
-        metric.experiment_id, metric.number, metric.attempt, metric.sequence, metric.line, metric.step,
-        to_json(metric.values), metric.first, float_in(metric.objective), float_in(metric.at),
+        experiment_id, number, attempt, sequence, line, step,
+        _values_in(values), first, float_in(objective), float_in(at),
     )  # fmt: skip
+
+
+def _values_in(values: dict[str, float]) -> str:
+    """As ``to_json`` writes them, in half its time."""
+    if not isfinite(sum(values.values())):
+        return to_json(values)
+    return "{" + ",".join([f"{_name_in(name)}{value!r}" for name, value in values.items()]) + "}"
+
+
+@lru_cache(maxsize=4_096)
+def _name_in(name: str) -> str:
+    return to_json(name) + ":"
 
 
 def metric_out(row: Mapping[Any, Any]) -> TrialMetric:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, and_, delete, insert, or_, select
@@ -19,6 +20,8 @@ from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
+
+METRICS_AT_ONCE = 100  # rows of one statement
 
 _INSERTS: dict[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -77,6 +80,8 @@ class _Writing:
     def __init__(self, engine: Engine) -> None:
         compiled = insert(tables.metrics).compile(dialect=engine.dialect, column_keys=mapping.METRIC_COLUMNS)
         self._insert_metrics, self._by_place = str(compiled), bool(compiled.positional)
+        head, values = self._insert_metrics.split(" VALUES ")
+        self._insert_many_metrics = f"{head} VALUES {', '.join([values] * METRICS_AT_ONCE)}"
         self._specs: dict[ExperimentId, tuple[ExperimentSpec, str]] = {}
 
     def save(self, connection: Connection, changes: Changes, at: float) -> None:
@@ -121,13 +126,20 @@ class _Writing:
         return known[1]
 
     def _save_metrics(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
-        """Handed to the driver as tuples: this is where the rows come in thousands."""
-        if not metrics:
-            return
-        rows: Any = [mapping.metric_in(m) for m in metrics]
+        """Handed to the driver as tuples, many in one statement: this is where the rows come in thousands."""
+        rows = [mapping.metric_in(m) for m in metrics]
         if not self._by_place:
-            rows = [dict(zip(mapping.METRIC_COLUMNS, row, strict=True)) for row in rows]
-        connection.exec_driver_sql(self._insert_metrics, rows)
+            if rows:
+                by_name = [dict(zip(mapping.METRIC_COLUMNS, row, strict=True)) for row in rows]
+                connection.exec_driver_sql(self._insert_metrics, by_name)
+            return
+        # Row by row, the driver would let go of the interpreter for each, and wait for it as often.
+        single = len(rows) % METRICS_AT_ONCE
+        for start in range(single, len(rows), METRICS_AT_ONCE):
+            values = tuple(chain.from_iterable(rows[start : start + METRICS_AT_ONCE]))
+            connection.exec_driver_sql(self._insert_many_metrics, values)
+        if single:
+            connection.exec_driver_sql(self._insert_metrics, rows[:single])
 
 
 @cache

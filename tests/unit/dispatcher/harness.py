@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
+from tests.simulation.recording import Restart, Step
 from trials.protocol import AttemptKey, CheckpointRecord, ExitRecord, MetricRecord, ObservedAttempt, ProcessRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -62,11 +63,13 @@ class Harness:
         self.lives = 0
         self.sent: dict[str, int] = {}  # reports by nonce
         self.dispatcher = self._new_dispatcher()
+        self.story: list[Step] = [self.start]  # for a file in tests/simulation/histories
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
     def handle(self, command: c.Command) -> list[e.Effect]:
         self.effects = self.dispatcher.handle(command)
         self._save()
+        self.story.append(command)
         return self.effects
 
     def after(self, seconds: float) -> list[e.Effect]:
@@ -81,12 +84,16 @@ class Harness:
             self.dispatcher.restore(loaded)
         self.effects = self.dispatcher.recover(self.at)
         self._save()
+        self.story.append(self.start)
         return self.effects
 
     def _new_dispatcher(self, lineage: str | None = None) -> Dispatcher:
         self.lives += 1
+        self.start = Restart(at=self.at, incarnation=f"life{self.lives}", first_generation=self.lives * 100)
         return Dispatcher(
-            lineage=lineage or self.store.lineage, incarnation=f"life{self.lives}", first_generation=self.lives * 100
+            lineage=lineage or self.store.lineage,
+            incarnation=self.start.incarnation,
+            first_generation=self.start.first_generation,
         )
 
     def _save(self) -> None:

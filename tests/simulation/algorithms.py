@@ -1,0 +1,163 @@
+"""The simulated algorithm worker: the folds of the real one, and a tuner that forgets nothing it was told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+from tuner_service.assessors.registry import create_assessor
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
+from tuner_service.domain.experiment import ExperimentSpec
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import Parameters, TrialOutcome
+from tuner_service.tuners.base import NotYet, Suggestion, Tuner
+from tuner_service.tuners.registry import create_tuner
+from tuner_service.workers.folding import AssessorFold, TunerFold
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+EXPERIMENT = "sim"
+REMEMBERING = "remembering"
+NOT_YET_CHANCE = 0.1
+
+
+class RememberingTuner(Tuner):
+    """Its suggestions depend on everything it was told, in order: any difference in history shows in what follows."""
+
+    def __init__(self, space: Any, objective: Any) -> None:
+        super().__init__(space, objective)
+        self._told = ""
+        self._outstanding = 0
+
+    def suggest(self, number: int, rng: random.Random) -> Suggestion:
+        generator = random.Random(f"{self._told}{rng.random()}")
+        if self._outstanding and generator.random() < NOT_YET_CHANCE:
+            return NotYet()
+        return self.space.sample(generator)
+
+    def pending(self, number: int, parameters: Parameters) -> None:
+        self._outstanding += 1
+        self._tell("pending", number, sorted(parameters.items()))
+
+    def observe(self, outcome: TrialOutcome) -> None:
+        self._outstanding -= 1
+        self._tell("ended", outcome.number, outcome.status.value, outcome.value, outcome.step)
+
+    def _tell(self, *what: object) -> None:
+        self._told = hashlib.sha256(f"{self._told}{what!r}".encode()).hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"told": self._told, "outstanding": self._outstanding}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._told, self._outstanding = state["told"], state["outstanding"]
+
+
+def a_tuner(spec: ExperimentSpec) -> Tuner:
+    space = parse_search_space(spec.search_space)
+    if spec.tuner.name == REMEMBERING:
+        return RememberingTuner(space, spec.objective)
+    assert spec.tuner.name is not None
+    return create_tuner(spec.tuner.name, spec.tuner.args, space=space, objective=spec.objective)
+
+
+class Worker:
+    """The folds of the real worker, in memory: killed, everything is gone."""
+
+    def __init__(self, world: World, order: e.StartWorker) -> None:
+        self.world, self.order = world, order
+        spec = order.spec
+        self.tuner = TunerFold(a_tuner(spec), seed=spec.seed)
+        self.assessor: AssessorFold | None = None
+        if spec.assessor is not None and spec.assessor.name is not None:
+            assessor = create_assessor(spec.assessor.name, spec.assessor.args, objective=spec.objective)
+            self.assessor = AssessorFold(assessor, deterministic=spec.deterministic)
+        self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
+        self.halted: set[Queue] = set()
+        self.answered: dict[Queue, int] = {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
+        self._fold_history(order)
+        world.later(
+            0.1,
+            lambda: self._if_alive(c.WorkerReady(at=world.now, experiment_id=EXPERIMENT, generation=order.generation)),
+        )
+
+    def _fold_history(self, order: e.StartWorker) -> None:
+        store = self.world.store
+        for queue, upto in ((Queue.TUNER, order.tuner_cursor), (Queue.ASSESSOR, order.assessor_cursor)):
+            after, fold = 0, self._fold(queue)
+            if fold is None:
+                continue
+            snapshot = store.snapshot(EXPERIMENT, queue)
+            if snapshot is not None and self.world.chance(0.8):
+                fold.load_state_dict(json.loads(snapshot.state))
+                after = snapshot.line
+            for item in store.history(EXPERIMENT, queue, after=after, upto=upto):
+                fold.take(item)  # type: ignore[arg-type]  # the store routes by queue
+
+    def _fold(self, queue: Queue) -> TunerFold | AssessorFold | None:
+        return self.tuner if queue is Queue.TUNER else self.assessor
+
+    def deliver(self, queue: Queue, item: QueueItem) -> None:
+        self.lines[queue].append(item)
+        if len(self.lines[queue]) == 1:
+            self.world.later(0.1 + self.world.rng.random() * 0.5, lambda: self._work(queue))
+
+    def _work(self, queue: Queue) -> None:
+        """Answer what is waiting, as one batch."""
+        if self.world.worker is not self or not self.lines[queue]:
+            return
+        items, self.lines[queue] = self.lines[queue], []
+        fold = self._fold(queue)
+        assert fold is not None
+        if queue in self.halted:
+            return
+        if self.world.may_kill(self.world.faults.algorithm):
+            self._raise_at(queue, items.pop(self.world.rng.randrange(len(items))), items)
+        answers = tuple(fold.take(item) for item in items)  # type: ignore[arg-type]  # routed by queue
+        generation = self.order.generation
+        answered = c.QueueAnswered(
+            at=self.world.now, experiment_id=EXPERIMENT, generation=generation, queue=queue, answers=answers
+        )
+        self.world.later(self.world.rng.random() * 0.3, lambda: self._if_alive(answered))
+        if items and self.world.chance(0.3):
+            self._snapshot(queue, items[-1].line)
+
+    def _raise_at(self, queue: Queue, raising: QueueItem, items: list[QueueItem]) -> None:
+        """The algorithm raises there: what stood before is answered, nothing after it."""
+        self.halted.add(queue)
+        del items[next((i for i, item in enumerate(items) if item.line > raising.line), len(items)) :]
+        faulted = c.AlgorithmFaulted(
+            at=self.world.now,
+            experiment_id=EXPERIMENT,
+            generation=self.order.generation,
+            queue=queue,
+            line=raising.line,
+            fault=self.world.rng.choice((AlgorithmFault.RAISED, AlgorithmFault.TEMPORARY)),
+            message="bad luck",
+            traceback="",
+        )
+        # After the answers, as on the worker's one pipe.
+        self.world.later(0.35, lambda: self._if_alive(faulted))
+
+    def _snapshot(self, queue: Queue, line: int) -> None:
+        fold = self._fold(queue)
+        state = fold.state_dict() if fold is not None else None
+        taken = c.SnapshotTaken(
+            at=self.world.now,
+            experiment_id=EXPERIMENT,
+            generation=self.order.generation,
+            queue=queue,
+            line=line,
+            state=json.dumps(state),
+        )
+        # After the answers, as on the worker's one pipe.
+        self.world.later(0.35, lambda: self._if_alive(taken))
+
+    def _if_alive(self, command: c.Command) -> None:
+        if self.world.worker is self:
+            self.world.tell(command)

@@ -1,0 +1,264 @@
+"""The simulated node: an agent, and the attempts on its disk."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trials.protocol import (
+    AttemptKey,
+    CheckpointRecord,
+    ExitRecord,
+    LaunchSpec,
+    MetricRecord,
+    ObservedAttempt,
+    ProcessRecord,
+)
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import effects as e
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+AGENT = "agent-1"
+STEP_S = 1.0  # between two reports of a trial
+CHECKPOINT_EVERY = 3  # steps
+RESEND_S = 3.0
+NO_LAUNCH = LaunchSpec(command=(), parameters={}, seed=0, objective="loss")  # of an attempt that never started
+
+
+def unit(*parts: Any) -> float:
+    """A number in [0, 1) that depends on ``parts`` alone."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big") / 2**48
+
+
+@dataclass(kw_only=True)
+class SimAttempt:
+    """What is on the node's disk, and whether it runs."""
+
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    spec: LaunchSpec
+    spool: list[c.Record] = field(default_factory=list)
+    acknowledged: int = 0
+    exit: ExitRecord | None = None
+    in_flight_since: float | None = None
+    exit_sent_at: float | None = None
+    stopping: bool = False
+
+
+class Agent:
+    """Holds attempts on its disk; connected or not. Its trials run whatever happens to it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.connected = False
+        self.alive = True
+        self.held: dict[str, SimAttempt] = {}
+        self.spent: set[str] = set()
+        self.boots = 1
+
+    def connect(self) -> None:
+        world = self.world
+        if world.service is None or self.connected or not self.alive:
+            return
+        observed = tuple(
+            ObservedAttempt(
+                key=a.key,
+                nonce=a.nonce,
+                lineage=a.lineage,
+                process=self._process(a) if a.exit is None else None,
+                exit=a.exit,
+                spooled=len(a.spool),
+            )
+            for a in self.held.values()
+        )
+        for attempt in self.held.values():
+            attempt.in_flight_since = attempt.exit_sent_at = None
+        world.tell(c.AgentConnected(at=world.now, agent_id=AGENT, cpus=8, memory_bytes=2**33, attempts=observed))
+        if not self.connected:
+            world.later(1.0, self.connect)
+
+    def _process(self, attempt: SimAttempt) -> ProcessRecord:
+        return ProcessRecord(boot_id=f"boot{self.boots}", pid=int(attempt.nonce.rpartition("-")[2]), start_time=1)
+
+    def welcomed(self, effect: e.WelcomeAgent) -> None:
+        self.connected = True
+        for nonce, sequence in effect.acknowledged.items():
+            if nonce in self.held:
+                self.held[nonce].acknowledged = sequence
+        for attempt in list(self.held.values()):
+            self.send(attempt)
+        if self.world.may_kill(self.world.faults.kill_agent):
+            self._die()
+
+    def _die(self) -> None:
+        self.connected = self.alive = False
+        self.world.tell(c.AgentDisconnected(at=self.world.now, agent_id=AGENT))
+
+        def back() -> None:
+            self.alive = True
+            self.connect()
+
+        self.world.later(self.world.rng.random() * 3, back)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────
+    def take(self, effect: e.Effect) -> None:
+        if not self.alive:
+            return
+        match effect:
+            case e.LaunchAttempt():
+                self._launch(effect)
+            case e.StopAttempt():
+                self._stop(effect)
+            case e.AcknowledgeReports() if effect.nonce in self.held:
+                attempt = self.held[effect.nonce]
+                attempt.acknowledged = effect.sequence
+                attempt.in_flight_since = attempt.exit_sent_at = None
+                self.send(attempt)
+            case e.RefuseReports() if effect.nonce in self.held:
+                self.world.later(effect.retry_after_s, lambda: self._retry(effect.nonce))
+            case e.ForgetAttempt():
+                attempt = self.held.get(effect.nonce)
+                assert attempt is None or attempt.exit is not None, "told to forget an attempt that lives"
+                self.held.pop(effect.nonce, None)
+            case _:
+                pass
+
+    def _retry(self, nonce: str) -> None:
+        if nonce in self.held:
+            self.held[nonce].in_flight_since = None
+            self.send(self.held[nonce])
+
+    def _launch(self, effect: e.LaunchAttempt) -> None:
+        if effect.nonce in self.spent:
+            if effect.nonce in self.held:
+                self._say_started(self.held[effect.nonce])
+            return
+        self.spent.add(effect.nonce)
+        self.world.launched[str(effect.key)] = self.world.launched.get(str(effect.key), 0) + 1
+        attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
+        self.held[effect.nonce] = attempt
+        first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
+        self._say_started(attempt)
+        self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
+
+    def _say_started(self, attempt: SimAttempt) -> None:
+        process = self._process(attempt)
+        self.world.to_service(
+            lambda: c.AttemptStarted(
+                at=self.world.now, agent_id=AGENT, key=attempt.key, nonce=attempt.nonce, process=process
+            )
+        )
+
+    def _stop(self, effect: e.StopAttempt) -> None:
+        if effect.nonce not in self.spent:
+            # What never started never will.
+            self.spent.add(effect.nonce)
+            never = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
+            self.held[effect.nonce] = never
+            self._exit(never, ExitRecord(cause="stopped", stop_reason=effect.reason))
+            return
+        attempt = self.held.get(effect.nonce)
+        if attempt is None or attempt.exit is not None:
+            return
+        attempt.stopping = True
+        reason = effect.reason
+        self.world.later(
+            self.world.rng.random() * 2, lambda: self._exit(attempt, ExitRecord(cause="stopped", stop_reason=reason))
+        )
+
+    # ── a trial's life: its values depend on its parameters and the step alone ──────────────────
+    def _run(self, attempt: SimAttempt, step: int) -> None:
+        world = self.world
+        if attempt.exit is not None:
+            return
+        if world.may_kill(world.faults.kill_trial):
+            self._exit(attempt, ExitRecord(cause="signaled", signal=9))
+            return
+        if world.may_kill(world.faults.kill_supervisor):
+            self._exit(attempt, ExitRecord(cause="supervisor_lost"))
+            return
+        if world.may_kill(world.faults.reboot):
+            self.boots += 1
+            for other in list(self.held.values()):
+                self._exit(other, ExitRecord(cause="host_rebooted"))
+            return
+        key = str(sorted(attempt.spec.parameters.items()))
+        fails_at = int(unit(key, "fails") * self.world.steps) if unit(key) < 0.1 else None
+        if step == fails_at:
+            self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
+            return
+        if step >= world.steps:
+            attempt.spool.append(MetricRecord(step=None, values={"loss": unit(key, "end")}, at=world.now, final=True))
+            self._exit(attempt, ExitRecord(cause="exited", code=0))
+            return
+        value = 1.0 + unit(key, "level") - 0.5 * step / world.steps + 0.05 * unit(key, step)
+        attempt.spool.append(MetricRecord(step=step, values={"loss": value, "step2": step * 2.0}, at=world.now))
+        if step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+            digest = hashlib.sha256(f"{key}{step}".encode()).hexdigest()
+            record = CheckpointRecord(step=step, name=f"step-{step}", digest=digest, size=100, at=world.now)
+            attempt.spool.append(record)
+            world.tell(c.BlobReceived(at=world.now, digest=digest, data=b"x"))
+        self.send(attempt)
+        pace = STEP_S * (0.5 + unit(key, "pace")) * (0.5 + world.rng.random())
+        world.later(pace, lambda: self._run(attempt, step + 1))
+
+    def _exit(self, attempt: SimAttempt, record: ExitRecord) -> None:
+        if attempt.exit is None:
+            attempt.exit = record
+            self.send(attempt)
+
+    # ── reports ─────────────────────────────────────────────────────────────────────────────────
+    def send(self, attempt: SimAttempt) -> None:
+        """The next batch, or the exit after the last one; said again when no answer came."""
+        world = self.world
+        if not self.connected or attempt.nonce not in self.held:
+            return
+        if attempt.in_flight_since is not None and world.now - attempt.in_flight_since < RESEND_S:
+            return
+        if attempt.acknowledged < len(attempt.spool):
+            self._send_reports(attempt)
+        elif attempt.exit is not None:
+            if attempt.exit_sent_at is not None and world.now - attempt.exit_sent_at < RESEND_S:
+                return
+            attempt.exit_sent_at = world.now
+            record, last = attempt.exit, len(attempt.spool)
+            world.to_service(
+                lambda: c.AttemptExited(
+                    at=world.now,
+                    agent_id=AGENT,
+                    key=attempt.key,
+                    nonce=attempt.nonce,
+                    exit=record,
+                    last_sequence=last,
+                )
+            )
+        else:
+            return
+        world.later(RESEND_S, lambda: self._again(attempt))
+
+    def _again(self, attempt: SimAttempt) -> None:
+        attempt.in_flight_since = attempt.exit_sent_at = None
+        self.send(attempt)
+
+    def _send_reports(self, attempt: SimAttempt) -> None:
+        world = self.world
+        attempt.in_flight_since = world.now
+        first = attempt.acknowledged + 1
+        # Sometimes from an earlier place, as after a reconnect to a service that remembers more than it said.
+        if first > 1 and world.chance(world.faults.double):
+            first -= 1
+        records = tuple(attempt.spool[first - 1 : first - 1 + world.rng.randint(1, 8)])
+        world.to_service(
+            lambda: c.ReportsReceived(
+                at=world.now,
+                agent_id=AGENT,
+                key=attempt.key,
+                nonce=attempt.nonce,
+                first_sequence=first,
+                records=records,
+            )
+        )

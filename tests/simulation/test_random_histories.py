@@ -1,0 +1,238 @@
+"""Histories that nobody thought of: whole experiments with kills, and single commands in any order.
+
+Whatever was killed, a deterministic experiment ends with the rows of a run that was left in peace.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.simulation.histories import check_history
+from tests.unit.dispatcher.harness import (
+    CRASHED,
+    EXITED,
+    KILLED,
+    STOPPED,
+    Harness,
+    a_checkpoint_record,
+    a_final,
+    an_intermediate,
+)
+from trials.protocol import ExitRecord
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
+from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
+from tuner_service.domain.trial import Attempt
+
+SEEDS = 100
+END_LIMIT = 500  # steps in which every experiment must come to its end, once all goes well
+EXITS = (EXITED, CRASHED, KILLED, STOPPED, ExitRecord(cause="supervisor_lost"), ExitRecord(cause="out_of_memory"))
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "free"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_is_killed_the_experiment_ends_as_it_would_have(seed: int, deterministic: bool) -> None:
+    print(f"to replay: python -m tests.simulation.histories --first {seed} --seeds 1")
+    check_history(seed, deterministic=deterministic)
+
+
+class AnyCommands(RuleBasedStateMachine):
+    """Valid and invalid commands in any order. The harness checks the invariants after each of them."""
+
+    @initialize(
+        deterministic=st.booleans(),
+        assessed=st.booleans(),
+        trials=st.integers(1, 6),
+        parallel=st.integers(1, 3),
+        max_attempts=st.integers(1, 2),
+        failures=st.integers(1, 4),
+    )
+    def create(
+        self, *, deterministic: bool, assessed: bool, trials: int, parallel: int, max_attempts: int, failures: int
+    ) -> None:
+        self.h = Harness()
+        self.past: list[Attempt] = []
+        self.h.create(
+            deterministic=deterministic,
+            assessor=AlgorithmSpec(name="median_stop") if assessed else None,
+            budget={"trials": trials, "parallel": parallel, "failures": failures},
+            trial={"max_attempts": max_attempts, "heartbeat_s": None if deterministic else 40.0},
+        )
+
+    def has_attempt(self) -> bool:
+        return hasattr(self, "h") and bool(self.h.xs.attempts)
+
+    def live(self, pick: int) -> int:
+        """The number of some trial with a live attempt."""
+        numbers = sorted(self.h.xs.attempts)
+        number = numbers[pick % len(numbers)]
+        self.past.append(self.h.attempt(number))
+        return number
+
+    # ── people ──────────────────────────────────────────────────────────────────────────────────
+    @rule(request_=st.sampled_from([Harness.pause, Harness.resume, Harness.stop]))
+    def a_person_asks(self, request_: Any) -> None:
+        self._may_be_refused(request_)
+
+    @rule(number=st.integers(0, 9))
+    def a_person_gives_a_trial_up(self, number: int) -> None:
+        self._may_be_refused(lambda h: h.stop_trial(number + 1))
+
+    @rule(trials=st.integers(1, 8))
+    def a_person_wants_another_budget(self, trials: int) -> None:
+        self._may_be_refused(lambda h: h.resume(trials=trials))
+
+    def _may_be_refused(self, request_: Any) -> None:
+        before = copy.deepcopy(self.h.dispatcher.state)
+        try:
+            request_(self.h)
+        except (ConflictError, NotFoundError):
+            assert self.h.dispatcher.state == before
+            assert not self.h.dispatcher.take_changes()
+
+    # ── the worker ──────────────────────────────────────────────────────────────────────────────
+    @rule()
+    def the_worker_is_ready(self) -> None:
+        self.h.ready()
+
+    @rule(kind=st.sampled_from(["suggest", "suggest", "suggest", "suggest_nothing_yet", "suggest_no_more"]))
+    def the_tuner_answers(self, kind: str) -> None:
+        if self.h.asked_for():
+            getattr(self.h, kind)()
+        else:
+            self.h.take(Queue.TUNER)
+
+    @rule(count=st.integers(1, 3), stop=st.booleans())
+    def the_assessor_answers(self, count: int, stop: bool) -> None:
+        answers = [
+            StopAdvised(line=item.line, sequence=item.sequences[0], message="hopeless")
+            if stop and isinstance(item, MetricsReported)
+            else Taken(line=item.line)
+            for item in self.h.pending(Queue.ASSESSOR)[:count]
+        ]
+        self.h.answer(Queue.ASSESSOR, *answers)
+
+    @rule(line=st.integers(0, 50), queue=st.sampled_from(list(Queue)))
+    def an_answer_comes_out_of_turn(self, line: int, queue: Queue) -> None:
+        if all(item.line != line for item in self.h.pending(queue)[:1]):
+            self.h.answer(queue, Taken(line=line))
+
+    @rule(fault=st.sampled_from(list(AlgorithmFault)), queue=st.sampled_from(list(Queue)))
+    def the_algorithm_faults(self, fault: AlgorithmFault, queue: Queue) -> None:
+        self.h.fault(fault, queue=queue)
+
+    @rule()
+    def the_worker_dies(self) -> None:
+        self.h.worker_dies()
+
+    # ── the agent ───────────────────────────────────────────────────────────────────────────────
+    @rule(forgets=st.booleans())
+    def the_agent_connects(self, forgets: bool) -> None:
+        held = [] if forgets else [self.h.observed(number) for number in self.h.xs.attempts]
+        self.h.connect(*held)
+
+    @rule()
+    def the_agent_goes(self) -> None:
+        self.h.disconnect()
+
+    @precondition(has_attempt)
+    @rule(pick=st.integers(0, 9))
+    def an_attempt_starts(self, pick: int) -> None:
+        self.h.started(self.live(pick))
+
+    @precondition(has_attempt)
+    @rule(pick=st.integers(0, 9), step=st.integers(0, 3), loss=st.sampled_from([0.1, 0.5, float("nan")]))
+    def an_attempt_reports(self, pick: int, step: int, loss: float) -> None:
+        self.h.report(self.live(pick), an_intermediate(step, loss), a_checkpoint_record(step))
+
+    @precondition(has_attempt)
+    @rule(pick=st.integers(0, 9), first=st.integers(1, 6))
+    def reports_come_doubled_or_with_a_gap(self, pick: int, first: int) -> None:
+        number = self.live(pick)
+        sent = dict(self.h.sent)
+        self.h.report(number, an_intermediate(9, 0.3), a_final(0.3), first=first)
+        known = self.h.xs.attempts.get(number)
+        self.h.sent = sent if known is None else {**sent, known.nonce: known.acknowledged}
+
+    @precondition(has_attempt)
+    @rule(pick=st.integers(0, 9), record=st.sampled_from(EXITS), final=st.booleans())
+    def an_attempt_ends(self, pick: int, record: ExitRecord, final: bool) -> None:
+        number = self.live(pick)
+        if final:
+            self.h.report(number, a_final(0.4))
+        self.h.exit(number, record, last_sequence=self.h.attempt(number).acknowledged)
+
+    @rule(pick=st.integers(0, 99), record=st.sampled_from(EXITS))
+    def a_late_attempt_speaks(self, pick: int, record: ExitRecord) -> None:
+        gone = [a for a in self.past if all(a.nonce != live.nonce for live in self.h.xs.attempts.values())]
+        if gone:
+            attempt = gone[pick % len(gone)]
+            self.h.report_as(attempt, a_final(0.0))
+            assert not self.h.changes
+            self.h.exit_as(attempt, record)
+            assert not self.h.changes
+            self.h.started_as(attempt)
+
+    # ── time, and the service itself ────────────────────────────────────────────────────────────
+    @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 70.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.h.after(seconds)
+
+    @rule()
+    def the_service_is_killed(self) -> None:
+        self.h.restart()
+
+    @rule()
+    def bytes_arrive(self) -> None:
+        self.h.handle(c.BlobReceived(at=self.h.at, digest="ab", data=b"x"))
+
+    # ── and in the end ──────────────────────────────────────────────────────────────────────────
+    def teardown(self) -> None:
+        """Whatever happened: when all goes well from here on, the experiment comes to its end."""
+        if not hasattr(self, "h"):
+            return
+        for _ in range(END_LIMIT):
+            if self.h.experiment.status is ExperimentStatus.COMPLETED:
+                break
+            self._go_well()
+        assert self.h.experiment.status is ExperimentStatus.COMPLETED, self.h.experiment
+        told = self.h.told()
+        assert len(set(told)) == len(told), "told twice"
+        trials = self.h.store.queries.trials(self.h.experiment.id)
+        assert {t.number for t in trials} == set(told)
+        if not self.h.experiment.exhausted:
+            assert sum(t.status.eats_budget for t in trials) == self.h.experiment.spec.budget.trials
+
+    def _go_well(self) -> None:
+        h = self.h
+        h.after(6)
+        if h.experiment.status in {ExperimentStatus.PAUSED, ExperimentStatus.STOPPED, ExperimentStatus.FAILED}:
+            h.resume()
+        h.ready()
+        h.connect(*(h.observed(number) for number in h.xs.attempts))
+        h.take(Queue.ASSESSOR)
+        if h.asked_for():
+            h.suggest()
+        h.take(Queue.TUNER)
+        for number in list(h.xs.attempts):
+            if number in h.xs.attempts:
+                h.report(number, a_final(0.2), first=h.attempt(number).acknowledged + 1)
+            if number in h.xs.attempts:
+                h.exit(number, last_sequence=h.attempt(number).acknowledged)
+
+
+AnyCommands.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+test_any_commands_in_any_order_keep_the_invariants = AnyCommands.TestCase

@@ -1,0 +1,166 @@
+"""Each effect becomes one message to the agent it is for, or one call of the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, a_spec
+from tests.unit.dispatcher.harness import AGENT
+from trials.protocol import (
+    PROTOCOL_VERSION,
+    Acknowledge,
+    AttemptKey,
+    Busy,
+    DeleteCheckpoint,
+    Forget,
+    Hello,
+    Launch,
+    LaunchSpec,
+    NodeResources,
+    RemoveExperiment,
+    Stop,
+    ToAgent,
+    Welcome,
+)
+from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.service.cluster import AgentHub, Channel
+from tuner_service.service.perform import Performer
+
+KEY = AttemptKey(experiment_id=EXPERIMENT_ID, number=1, attempt=1)
+LAUNCH = LaunchSpec(command=("true",), parameters={}, seed=1, objective="loss")
+
+
+class RecordingWorkers:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def start(self, order: e.StartWorker) -> None:
+        self.calls.append(("start", order))
+
+    def deliver(self, order: e.Deliver) -> None:
+        self.calls.append(("deliver", order))
+
+    def ping(self, order: e.PingWorker) -> None:
+        self.calls.append(("ping", order))
+
+    def stop(self, experiment_id: str) -> None:
+        self.calls.append(("stop", experiment_id))
+
+    def close(self) -> None:
+        self.calls.append(("close", None))
+
+
+class Wire:
+    """One agent's channel, and what came over it."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.sent: list[ToAgent] = []
+        self.closed = 0
+        resources = NodeResources(cpus=4, memory_bytes=1)
+        hello = Hello(version=PROTOCOL_VERSION, agent_id=agent_id, boot_id="b", host="h", pid=1, resources=resources)
+        self.channel = Channel(hello=hello, send=self.sent.append, close=self._close)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
+class Service:
+    def __init__(self) -> None:
+        self.hub, self.workers = AgentHub(), RecordingWorkers()
+        self.performer = Performer(hub=self.hub, workers=self.workers, lineage="memory")
+        self.wire, self.other = Wire(AGENT), Wire("agent-2")
+        self.hub.add(self.wire.channel)
+        self.hub.add(self.other.channel)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.mark.parametrize(
+    ("effect", "message"),
+    [
+        (
+            e.WelcomeAgent(agent_id=AGENT, acknowledged={"n": 3}),
+            Welcome(version=PROTOCOL_VERSION, lineage="memory", acknowledged={"n": 3}),
+        ),
+        (
+            e.LaunchAttempt(agent_id=AGENT, key=KEY, nonce="n", lineage="memory", spec=LAUNCH),
+            Launch(key=KEY, nonce="n", lineage="memory", spec=LAUNCH),
+        ),
+        (
+            e.StopAttempt(agent_id=AGENT, key=KEY, nonce="n", grace_s=3.0, reason="r"),
+            Stop(key=KEY, nonce="n", grace_s=3.0, reason="r"),
+        ),
+        (e.AcknowledgeReports(agent_id=AGENT, nonce="n", sequence=4), Acknowledge(nonce="n", sequence=4)),
+        (e.RefuseReports(agent_id=AGENT, nonce="n", retry_after_s=0.2), Busy(nonce="n", retry_after_s=0.2)),
+        (e.ForgetAttempt(agent_id=AGENT, nonce="n"), Forget(nonce="n")),
+        (e.DeleteCheckpointFile(agent_id=AGENT, nonce="n", name="s"), DeleteCheckpoint(nonce="n", name="s")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_order_to_an_agent_is_one_message_to_that_agent(
+    service: Service, effect: e.Effect, message: ToAgent
+) -> None:
+    service.performer.perform(effect)
+
+    assert service.wire.sent == [message]
+    assert service.other.sent == []
+
+
+def test_folders_of_a_deleted_experiment_are_removed_everywhere(service: Service) -> None:
+    service.performer.perform(e.RemoveExperimentFolders(experiment_id=EXPERIMENT_ID))
+
+    expected = [RemoveExperiment(experiment_id=EXPERIMENT_ID)]
+    assert service.wire.sent == service.other.sent == expected
+
+
+def test_orders_about_workers_are_calls_of_them(service: Service) -> None:
+    start = e.StartWorker(experiment_id=EXPERIMENT_ID, generation=1, spec=a_spec(), tuner_cursor=0, assessor_cursor=0)
+    item = SuggestionRequested(line=2, number=1)
+    deliver = e.Deliver(experiment_id=EXPERIMENT_ID, generation=1, queue=Queue.TUNER, item=item)
+    ping = e.PingWorker(experiment_id=EXPERIMENT_ID, generation=1)
+    for effect in (start, deliver, ping, e.StopWorker(experiment_id=EXPERIMENT_ID)):
+        service.performer.perform(effect)
+
+    assert service.workers.calls == [
+        ("start", start), ("deliver", deliver), ("ping", ping), ("stop", EXPERIMENT_ID)
+    ]  # fmt: skip
+
+
+def test_what_an_absent_agent_should_be_told_is_dropped(service: Service) -> None:
+    service.performer.perform(e.ForgetAttempt(agent_id="nobody", nonce="n"))
+
+    assert service.wire.sent == service.other.sent == []
+
+
+# ── the hub ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_second_channel_of_an_agent_replaces_the_first(service: Service) -> None:
+    newer = Wire(AGENT)
+    service.hub.add(newer.channel)
+    service.hub.send(AGENT, Forget(nonce="n"))
+
+    assert service.wire.closed == 1
+    assert service.wire.sent == []
+    assert newer.sent == [Forget(nonce="n")]
+
+
+def test_the_end_of_a_replaced_channel_says_nothing_about_its_agent(service: Service) -> None:
+    newer = Wire(AGENT)
+    service.hub.add(newer.channel)
+
+    assert service.hub.remove(service.wire.channel) is False
+    assert {hello.agent_id for hello in service.hub.agents()} == {AGENT, "agent-2"}
+    assert service.hub.remove(newer.channel) is True
+    assert {hello.agent_id for hello in service.hub.agents()} == {"agent-2"}
+
+
+def test_closing_all_channels_makes_every_agent_say_hello_again(service: Service) -> None:
+    service.hub.close_all()
+
+    assert (service.wire.closed, service.other.closed) == (1, 1)
+    assert list(service.hub.agents()) == []

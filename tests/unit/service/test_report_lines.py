@@ -1,0 +1,101 @@
+"""Spool lines from a training script that may write anything."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trials.protocol import CheckpointRecord, CooperationRecord, MetricRecord
+from tuner_service.dispatcher.commands import RejectedRecord
+from tuner_service.service.reports import ERROR_LIMIT, METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_BOUND, parse_lines
+
+
+def a_metric_line(**overrides: Any) -> str:
+    return json.dumps({"kind": "metric", "step": 3, "values": {"loss": 0.5}, "at": 1.0, "final": False} | overrides)
+
+
+def a_checkpoint_line(**overrides: Any) -> str:
+    fields = {"kind": "checkpoint", "step": 3, "name": "step-3", "digest": "ab" * 32, "size": 5, "at": 1.0}
+    return json.dumps(fields | overrides)
+
+
+def only(line: str) -> Any:
+    (record,) = parse_lines([line])
+    return record
+
+
+def test_every_line_becomes_one_record_in_order() -> None:
+    records = parse_lines(
+        [a_metric_line(), "no json", a_checkpoint_line(), json.dumps({"kind": "cooperates", "at": 1.0}), "{}"]
+    )
+
+    kinds = [MetricRecord, RejectedRecord, CheckpointRecord, CooperationRecord, RejectedRecord]
+    assert [type(record) for record in records] == kinds
+
+
+def test_an_intermediate_metric_has_its_step_and_a_final_one_has_none() -> None:
+    assert only(a_metric_line()) == MetricRecord(step=3, values={"loss": 0.5}, at=1.0)
+    assert only(a_metric_line(step=None, final=True)) == MetricRecord(
+        step=None, values={"loss": 0.5}, at=1.0, final=True
+    )
+
+
+def test_integers_are_numbers_and_infinities_are_kept() -> None:
+    record = only(a_metric_line(values={"a": 1, "b": math.inf, "c": -math.inf}, at=2))
+
+    assert record == MetricRecord(step=3, values={"a": 1.0, "b": math.inf, "c": -math.inf}, at=2.0)
+    assert type(record.values["a"]) is float
+
+
+def test_nan_is_kept() -> None:
+    assert math.isnan(only(a_metric_line(values={"a": math.nan})).values["a"])
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (a_metric_line(values={}), "an object with 1 to 1000 metrics"),
+        (a_metric_line(values=[1]), "an object with 1 to 1000 metrics"),
+        (a_metric_line(values={f"m{n}": 0.5 for n in range(METRICS_LIMIT + 1)}), "an object with 1 to 1000 metrics"),
+        (a_metric_line(values={"loss": "low"}), "metric.values.loss: a number is needed, not str"),
+        (a_metric_line(values={"loss": True}), "metric.values.loss: a number is needed, not bool"),
+        (a_metric_line(values={"loss": None}), "metric.values.loss: a number is needed, not NoneType"),
+        (a_metric_line(values={"loss": 10**400}), "metric.values.loss: too large for a float"),
+        (a_metric_line(values={"n" * (METRIC_NAME_LIMIT + 1): 0.5}), "has more than 200 characters"),
+        (a_metric_line(step=None), "either a step, or final"),
+        (a_metric_line(final=True), "either a step, or final"),
+        (a_metric_line(final=1), "either a step, or final"),
+        (a_metric_line(step=1.5), "an integer below 2**62"),
+        (a_metric_line(step=True), "an integer below 2**62"),
+        (a_metric_line(step=STEP_BOUND), "an integer below 2**62"),
+        (a_metric_line(at="now"), "seconds since the epoch"),
+        (a_metric_line(at=10**400), "too large"),
+        (a_checkpoint_line(step=STEP_BOUND), "integers below 2**62"),
+        (a_checkpoint_line(size=-1), "not negative"),
+        (a_checkpoint_line(digest="ab"), "64 hex digits"),
+        (a_checkpoint_line(name="../weights"), "no plain file name"),
+        (a_checkpoint_line(name=".."), "no plain file name"),
+        (a_checkpoint_line(name=""), "no plain file name"),
+        ("[" * 100_000, ""),
+        ("7", ""),
+        (json.dumps({"kind": "unheard of"}), ""),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_rejected_and_says_why(line: str, complaint: str) -> None:
+    record = only(line)
+
+    assert isinstance(record, RejectedRecord)
+    assert complaint in record.error
+    assert 0 < len(record.error) <= ERROR_LIMIT
+
+
+@given(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists))
+def test_nothing_that_a_script_writes_can_stop_the_service(text: str, value: Any) -> None:
+    lines = [text, json.dumps(value), a_metric_line(values={"loss": value}), a_metric_line(step=value, at=value)]
+
+    assert len(parse_lines(lines)) == len(lines)

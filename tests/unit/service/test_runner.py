@@ -1,0 +1,319 @@
+"""The runner: save, then answer, then act; and what happens when saving fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, START, a_spec
+from tests.memory_store import MemoryStore
+from tests.waiting import wait_until
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
+from tuner_service.service.runner import INBOX_LIMIT, Runner
+
+TIMEOUT_S = 10
+
+
+class HandClock:
+    """Moves only when a test moves it."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> float:
+        return self.at
+
+
+class WatchedStore(MemoryStore):
+    """Tells of its commits, and holds them up while ``gate`` is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.log: list[str] = []
+
+    def commit(self, changes: Changes) -> None:
+        self.entered.set()
+        assert self.gate.wait(TIMEOUT_S)
+        super().commit(changes)
+        self.log.append("commit")
+
+
+class World:
+    def __init__(self) -> None:
+        self.store, self.clock = WatchedStore(), HandClock()
+        self.performed: list[e.Effect] = []
+        self.forgotten = 0
+        self.fails: list[Exception] = []
+        self.runner = Runner(
+            store=self.store,
+            clock=self.clock,
+            incarnation="life",
+            perform=self._perform,
+            forget_agents=self._forget_agents,
+        )
+
+    def _perform(self, effect: e.Effect) -> None:
+        self.store.log.append(type(effect).__name__)
+        self.performed.append(effect)
+        if self.fails:
+            raise self.fails.pop(0)
+
+    def _forget_agents(self) -> None:
+        self.forgotten += 1
+
+    def submit(self, command: c.Command) -> Future[None]:
+        return self.runner.submit(command)
+
+    def do(self, command: c.Command) -> None:
+        self.submit(command).result(TIMEOUT_S)
+
+    def orders(self, kind: type[Any]) -> list[Any]:
+        return [effect for effect in list(self.performed) if isinstance(effect, kind)]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    world.runner.start()
+    yield world
+    world.store.gate.set()
+    world.runner.close()
+
+
+def created(experiment_id: str = EXPERIMENT_ID) -> c.ExperimentCreated:
+    return c.ExperimentCreated(at=START, experiment_id=experiment_id, spec=a_spec())
+
+
+def paused(experiment_id: str = EXPERIMENT_ID) -> c.ExperimentPaused:
+    return c.ExperimentPaused(at=START, experiment_id=experiment_id)
+
+
+# ── save, then act ──────────────────────────────────────────────────────────────────────────────
+def test_an_answer_means_that_the_rows_are_saved(world: World) -> None:
+    world.do(created())
+
+    assert world.store.queries.experiment(EXPERIMENT_ID) is not None
+
+
+def test_effects_are_performed_after_their_transaction_and_in_order(world: World) -> None:
+    world.do(created())
+    wait_until(lambda: "Deliver" in world.store.log)
+
+    assert world.store.log[-3:] == ["commit", "StartWorker", "Deliver"]
+
+
+def test_nothing_is_answered_or_performed_before_the_commit(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    future = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+
+    assert not future.done()
+    assert world.performed == []
+    world.store.gate.set()
+    future.result(TIMEOUT_S)
+
+
+def test_commands_that_wait_together_share_one_transaction(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    first = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    others = [world.submit(created(f"other{n}")) for n in range(20)]
+    before = world.store.log.count("commit")
+    world.store.gate.set()
+    for future in (first, *others):
+        future.result(TIMEOUT_S)
+
+    assert world.store.log.count("commit") == before + 2
+
+
+def test_an_effect_that_fails_stops_neither_the_others_nor_the_service(world: World) -> None:
+    world.fails.append(RuntimeError("no such agent"))
+    world.do(created())
+    wait_until(lambda: world.orders(e.Deliver))
+    world.do(paused())
+
+    assert world.runner.readiness() == {"dispatcher": "ok", "database": "ok"}
+
+
+def test_time_passes_by_itself_while_an_experiment_has_not_ended(world: World) -> None:
+    world.do(created())
+    wait_until(lambda: world.orders(e.StartWorker))
+    (start,) = world.orders(e.StartWorker)
+    world.do(c.WorkerDied(at=START, experiment_id=EXPERIMENT_ID, generation=start.generation, detail=""))
+    world.clock.at += 60
+
+    wait_until(lambda: len(world.orders(e.StartWorker)) == 2)
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────
+def test_a_conflict_hits_only_its_sender(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    first = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    again, unknown, other = world.submit(created()), world.submit(paused("nobody")), world.submit(created("other"))
+    world.store.gate.set()
+
+    first.result(TIMEOUT_S)
+    with pytest.raises(ConflictError):
+        again.result(TIMEOUT_S)
+    with pytest.raises(NotFoundError):
+        unknown.result(TIMEOUT_S)
+    other.result(TIMEOUT_S)
+    assert world.store.queries.experiment("other") is not None
+
+
+def test_a_full_inbox_is_said_to_the_sender_at_once() -> None:
+    world = World()  # not started: nothing is taken out
+    for _ in range(INBOX_LIMIT):
+        world.submit(paused())
+
+    with pytest.raises(UnavailableError, match="10000 commands are waiting already"):
+        world.submit(paused()).result(0)
+    world.runner.close()
+
+
+# ── when saving fails ───────────────────────────────────────────────────────────────────────────
+def test_a_step_that_cannot_be_saved_refuses_its_senders_and_is_not_performed(world: World) -> None:
+    world.store.refusals.append(StorageError("a key was violated"))
+
+    with pytest.raises(UnavailableError, match="could not do this: a key was violated; see its log"):
+        world.do(created())
+
+    assert world.performed == []
+    assert world.store.queries.experiment(EXPERIMENT_ID) is None
+
+
+def test_after_a_step_that_could_not_be_saved_memory_is_built_from_the_rows_again(world: World) -> None:
+    world.do(created())
+    world.store.refusals.append(StorageError("a key was violated"))
+    with pytest.raises(UnavailableError):
+        world.do(paused())
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+
+    world.do(paused())  # as if it had never been asked for
+    assert world.forgotten == 2
+    starts = world.orders(e.StartWorker)
+    assert len(starts) == 2
+    assert starts[1].generation > starts[0].generation
+
+
+def test_a_bug_in_a_step_is_handled_like_a_failed_transaction(world: World) -> None:
+    world.do(created())
+
+    class Unheard:
+        at = START
+
+    with pytest.raises(UnavailableError, match="could not do this"):
+        world.submit(Unheard()).result(TIMEOUT_S)  # type: ignore[arg-type]  # that is the point
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    world.do(paused())
+
+
+def test_a_full_disk_makes_the_service_read_only_until_there_is_room(world: World) -> None:
+    world.do(created())
+    saved = world.store.queries.experiment(EXPERIMENT_ID)
+    full = UnavailableError("the disk is full")
+    world.store.refusals += [full] * 10_000
+
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        world.do(paused())
+    wait_until(lambda: world.runner.readiness()["database"] == "the disk is full")
+    with pytest.raises(UnavailableError, match="the database takes no writes: the disk is full"):
+        world.do(paused())
+    assert world.store.queries.experiment(EXPERIMENT_ID) == saved
+
+    world.store.refusals.clear()
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    world.do(paused())
+    experiment = world.store.queries.experiment(EXPERIMENT_ID)
+    assert experiment is not None
+    assert experiment.status.value == "paused"
+
+
+def test_that_the_database_cannot_be_used_is_said_to_the_caller_of_start() -> None:
+    world = World()
+    world.store.refusals.append(StorageError("the file is corrupt"))
+
+    with pytest.raises(StorageError, match="corrupt"):
+        world.runner.start()
+    world.runner.close()
+
+
+# ── the start and the end ───────────────────────────────────────────────────────────────────────
+def test_what_is_owed_from_the_life_before_is_performed_at_the_start(world: World) -> None:
+    world.do(created())
+    later = World()
+    later.store = world.store
+    later.runner = Runner(
+        store=world.store,
+        clock=later.clock,
+        incarnation="later",
+        perform=later._perform,
+        forget_agents=later._forget_agents,
+    )
+    later.runner.start()
+
+    assert len(later.orders(e.StartWorker)) == 1
+    later.runner.close()
+
+
+def test_readiness_says_what_runs() -> None:
+    world = World()
+    assert world.runner.readiness() == {"dispatcher": "not running", "database": "ok"}
+    world.runner.start()
+    assert world.runner.readiness()["dispatcher"] == "ok"
+    world.runner.close()
+    assert world.runner.readiness()["dispatcher"] == "not running"
+
+
+def test_closing_finishes_the_step_at_hand_and_refuses_what_waits(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    at_hand = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    waiting = world.submit(paused())
+    closing = threading.Thread(target=world.runner.close)
+    closing.start()
+    wait_until(lambda: world.submit(paused()).done())  # from here on everything is refused
+    world.store.gate.set()
+    closing.join(TIMEOUT_S)
+
+    at_hand.result(0)
+    with pytest.raises(UnavailableError, match="shutting down"):
+        waiting.result(TIMEOUT_S)
+
+
+def test_closing_with_a_full_inbox_ends_and_answers_everybody(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    waiting = [world.submit(paused()) for _ in range(INBOX_LIMIT)]
+    closing = threading.Thread(target=world.runner.close)
+    closing.start()
+    wait_until(lambda: "shutting down" in str(world.submit(paused()).exception(TIMEOUT_S)))
+    world.store.gate.set()
+    closing.join(TIMEOUT_S)
+
+    assert not closing.is_alive()
+    assert all(isinstance(future.exception(0), UnavailableError) for future in waiting)
+
+
+def test_after_the_close_nothing_is_taken(world: World) -> None:
+    world.runner.close()
+
+    with pytest.raises(UnavailableError, match="shutting down"):
+        world.submit(paused()).result(0)
