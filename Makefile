@@ -16,7 +16,7 @@ types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases examples/demo
 layers: setup ; .venv/bin/lint-imports
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 bench: setup ; $(RUN) benchmarks.startup
-clean: ; rm -rf build dist demo-output .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 120.0
+PATIENCE_S = 30.0
 POLL_S = 0.01
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -33,7 +33,7 @@ class _Rows:
     spaces: dict[int, SearchSpaceRevision] = field(default_factory=dict)
     code: set[str] = field(default_factory=set)
     trials: dict[int, Trial] = field(default_factory=dict)
-    decided: dict[int, int] = field(default_factory=dict)  # line → the trial it asked for
+    decided: dict[int, tuple[int, int]] = field(default_factory=dict)  # line → number and index of what it asked for
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
     journal: dict[int, JournalLine] = field(default_factory=dict)
     routed: dict[Queue, list[int]] = field(default_factory=lambda: {q: [] for q in Queue})
@@ -131,7 +131,9 @@ class MemoryStore:
         for (experiment_id, number), trial in changes.trials.items():
             if experiment_id not in gone:
                 self._rows[experiment_id].trials[number] = trial
-                self._rows[experiment_id].decided[trial.decided_line] = number
+                self._rows[experiment_id].decided[trial.decided_line] = (number, 0)
+                for index, line in enumerate(trial.further_lines, start=1):
+                    self._rows[experiment_id].decided[line] = (number, index)
         for key, attempt in changes.attempts.items():
             if key.experiment_id not in gone:
                 self._rows[key.experiment_id].attempts[key.number, key.attempt] = attempt
@@ -223,16 +225,15 @@ class MemoryQueries:
         found = [] if rows is None else [a for _, a in sorted(rows.attempts.items())]
         return [a for a in found if number is None or a.key.number == number]
 
+    def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
+        return [a for a in self.attempts(experiment_id) if not a.status.is_final]
+
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:
         rows = self._rows.get(experiment_id)
         found = [] if rows is None else sorted(rows.metrics.get(number, {}).items())
-        return [
-            TrialMetric(attempt=m.attempt, sequence=m.sequence, step=m.step, values=m.values, first=m.first, at=m.at)
-            for place, m in found
-            if place > after
-        ][:limit]
+        return [_trial_metric(metric) for place, metric in found if place > after][:limit]
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         rows = self._rows.get(experiment_id)
@@ -254,6 +255,25 @@ class MemoryQueries:
         if rows is None:
             return None
         return rows.spaces[max(rows.spaces)].search_space if rows.spaces else rows.experiment.spec.search_space
+
+    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
+        rows = self._rows.get(experiment_id)
+        return [] if rows is None else [revision for _, revision in sorted(rows.spaces.items())]
+
+    def all_metrics(
+        self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000
+    ) -> Sequence[tuple[int, TrialMetric]]:
+        rows = self._rows.get(experiment_id)
+        found = sorted(
+            ((number, *place), metric)
+            for number, metrics in (rows.metrics.items() if rows is not None else ())
+            for place, metric in metrics.items()
+        )
+        return [(place[0], _trial_metric(metric)) for place, metric in found if place > after][:limit]
+
+
+def _trial_metric(m: MetricRow) -> TrialMetric:
+    return TrialMetric(attempt=m.attempt, sequence=m.sequence, step=m.step, values=m.values, first=m.first, at=m.at)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -302,8 +322,8 @@ def _history(rows: _Rows, queue: Queue, *, after: int, upto: int) -> Iterator[Qu
 
 
 def _item(rows: _Rows, line: JournalLine, *, with_values: bool) -> QueueItem:
-    number = rows.decided.get(line.line)
-    recorded = None if number is None else rows.trials[number].parameters
+    decided = rows.decided.get(line.line)
+    recorded = None if decided is None else rows.trials[decided[0]].parameters_of(decided[1])
     seen = _seen(rows, line, with_values=with_values) if line.kind == "reports" else ()
     return item_of(line, recorded=recorded, seen=seen)
 

@@ -1,29 +1,33 @@
 """Saving and restoring what a trial needs to continue.
 
-A checkpoint file is a line ``trials-checkpoint 1``, a line of JSON (encoding, step, states of the random generators),
-and the state: as JSON, as bytes, or as torch writes it. Nothing in it can execute code when it is read.
+A checkpoint file is a line ``trials-checkpoint 1``, a line of JSON (encoding, step, index of the parameters where it
+is not 0, states of the random generators), and the state: as JSON, as bytes, or as torch writes it. Nothing in it can
+execute code when it is read.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from trials import generators, torch_states
 from trials.protocol import FILE_RESTORE, FOLDER_CHECKPOINTS, FOLDER_RESTORE, CheckpointRecord
+from trials.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 
 MAGIC = b"trials-checkpoint 1\n"
 HEADER_LIMIT_BYTES = 16 << 20
 ALONE_KEPT = 3  # checkpoints a script that runs alone keeps
 _HASH_BYTES = 1 << 20
+Done = TypeVar("Done")
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
@@ -31,12 +35,13 @@ _JSON_SCALARS = (str, int, float, bool, type(None))
 class Restored:
     step: int
     state: Any
+    index: int = 0  # of the parameters it was saved under
 
 
 class CheckpointStore(Protocol):
     """Where checkpoints of this trial are kept."""
 
-    def save(self, state: Any, step: int) -> CheckpointRecord:
+    def save(self, state: Any, step: int, *, index: int = 0) -> CheckpointRecord:
         """The file is complete and on the disk when this returns."""
         ...
 
@@ -52,9 +57,9 @@ class AttemptCheckpoints:
         self._folder = attempt / FOLDER_CHECKPOINTS
         self._restore = attempt / FOLDER_RESTORE
 
-    def save(self, state: Any, step: int) -> CheckpointRecord:
-        self._folder.mkdir(exist_ok=True)
-        return write_checkpoint(self._folder, state, step)
+    def save(self, state: Any, step: int, *, index: int = 0) -> CheckpointRecord:
+        _when_there_is_room(lambda: self._folder.mkdir(exist_ok=True))
+        return _when_there_is_room(lambda: write_checkpoint(self._folder, state, step, index=index))
 
     def restore(self) -> Restored | None:
         return _first_that_verifies(self._restore, _listed(self._restore))
@@ -67,9 +72,9 @@ class AloneCheckpoints:
         self._folder = folder
         self._parameters = json.loads(json.dumps(dict(parameters), default=repr))
 
-    def save(self, state: Any, step: int) -> CheckpointRecord:
+    def save(self, state: Any, step: int, *, index: int = 0) -> CheckpointRecord:
         self._folder.mkdir(exist_ok=True)
-        record = write_checkpoint(self._folder, state, step)
+        record = write_checkpoint(self._folder, state, step, index=index)
         entry = {"file": record.name, "digest": record.digest, "step": step, "parameters": self._parameters}
         entries = [entry, *(e for e in _listed(self._folder) if e["file"] != record.name)]
         _replace(self._folder / FILE_RESTORE, json.dumps({"checkpoints": entries[:ALONE_KEPT]}).encode())
@@ -88,13 +93,13 @@ class AloneCheckpoints:
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
-def write_checkpoint(folder: Path, state: Any, step: int) -> CheckpointRecord:
+def write_checkpoint(folder: Path, state: Any, step: int, *, index: int = 0) -> CheckpointRecord:
     """Temporary file, fsync, rename, fsync of the folder. The name holds the digest, so no file is ever replaced."""
     temporary = folder / f".{os.getpid()}.tmp"
     try:
         with temporary.open("wb") as file:
             hashing = _HashingFile(file)
-            _serialise(hashing, state, step)
+            _serialise(hashing, state, {"step": step} | ({"index": index} if index else {}))
             file.flush()
             _require_loadable(temporary)
             os.fsync(file.fileno())
@@ -107,9 +112,26 @@ def write_checkpoint(folder: Path, state: Any, step: int) -> CheckpointRecord:
     return CheckpointRecord(step=step, name=name, digest=digest, size=hashing.size, at=time.time())
 
 
-def _serialise(file: _HashingFile, state: Any, step: int) -> None:
+def _when_there_is_room(work: Callable[[], Done], *, pause: Callable[[float], None] = time.sleep) -> Done:
+    """A full disk is waited for, as report() waits; the disk's OSError after FULL_DISK_TIMEOUT_S."""
+    deadline = 0.0
+    while True:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            if not deadline:
+                deadline = time.monotonic() + FULL_DISK_TIMEOUT_S
+                sys.stderr.write("save_checkpoint() waits: the disk is full\n")
+            if time.monotonic() > deadline:
+                raise
+        pause(FULL_DISK_PAUSE_S)
+
+
+def _serialise(file: _HashingFile, state: Any, place: dict[str, int]) -> None:
     encoding = encoding_of(state)
-    header = {"encoding": encoding, "step": step, "generators": generators.capture()}
+    header = {"encoding": encoding, **place, "generators": generators.capture()}
     file.write(MAGIC)
     file.write(json.dumps(header, separators=(",", ":")).encode() + b"\n")
     if encoding == "torch":
@@ -217,7 +239,7 @@ def read_checkpoint(path: Path) -> Restored:
         else:
             state = json.loads(file.read())
     generators.put_back(header["generators"])
-    return Restored(step=header["step"], state=state)
+    return Restored(step=header["step"], state=state, index=header.get("index", 0))
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:

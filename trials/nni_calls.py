@@ -9,9 +9,10 @@ from typing import Any
 from trials.session import Trial, init
 
 
-def get_next_parameter() -> dict[str, Any]:
-    """The parameters of this trial."""
-    return dict(init().parameters)
+def get_next_parameter() -> dict[str, Any] | None:
+    """The parameters of this trial; called again, further ones for the same trial, or None when there are none."""
+    parameters = init().first_or_next_parameters()
+    return None if parameters is None else dict(parameters)
 
 
 def get_current_parameter(tag: str | None = None) -> Any:

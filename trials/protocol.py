@@ -55,6 +55,7 @@ FILE_ATTEMPT = "attempt.json"  # the Launch message, written by the agent before
 FILE_CLAIM = "claim.json"  # ProcessRecord of the supervisor, created exclusively: the nonce is spent
 FILE_PROCESS = "process.json"  # ProcessRecord of the trial, once it runs
 FILE_PARAMETERS = "parameters.json"
+FILE_FURTHER_PARAMETERS = "parameters-{index}.json"  # {"parameters": …}, null when there are none; from index 1
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
 FILE_STOP = "stop.json"  # exists once the trial is asked to stop
@@ -156,8 +157,17 @@ class CooperationRecord:
     at: float
 
 
-SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord
-_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in (MetricRecord, CheckpointRecord, CooperationRecord)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersWantedRecord:
+    """The script waits for the parameters of ``index``, from 1. A later attempt that asks for it gets the same."""
+
+    kind: ClassVar[str] = "parameters_wanted"
+    index: int
+    at: float
+
+
+SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord
+_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}
 
 
 # ── what a launch needs ─────────────────────────────────────────────────────────────────────────
@@ -188,6 +198,7 @@ class LaunchSpec:
     stop_grace_s: float = 30.0
     compat: str | None = None  # "nni" puts a module of that name on the path
     checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
+    further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -332,6 +343,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherParameters:
+    """What the script asked for; ``parameters`` None: there are none. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "further_parameters"
+    key: AttemptKey
+    nonce: str
+    index: int
+    parameters: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledge:
     """Every line of the attempt up to ``sequence`` is on the service's disk."""
 
@@ -412,8 +434,8 @@ class Ping:
 
 FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong
 ToAgent = (
-    Welcome | Refused | Launch | Stop | Acknowledge | Busy | Forget | RemoveExperiment | DeleteCheckpoint
-    | BlobSent | BlobStored | ReadLog | Ping
+    Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
+    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping
 )  # fmt: skip
 Message = FromAgent | ToAgent
 _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}

@@ -17,6 +17,7 @@ from trials.protocol import (
     FILE_STOP,
     CheckpointRecord,
     CooperationRecord,
+    ParametersWantedRecord,
     encode_record,
 )
 from trials.spool_writer import SpoolWriter, metric_line
@@ -100,6 +101,10 @@ class SpoolSink:
     def cooperates(self) -> None:
         (self._folder / FILE_COOPERATES).touch()
         self._writer.append(encode_record(CooperationRecord(at=time.time())).encode())
+        self._waker.wake()
+
+    def wants_parameters(self, index: int) -> None:
+        self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())).encode())
         self._waker.wake()
 
     def sync(self) -> None:

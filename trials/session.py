@@ -14,6 +14,7 @@ from typing import Any, Self, SupportsIndex
 
 from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore
 from trials.parameters import from_arguments
+from trials.phases import AlonePhases, AttemptPhases, Phases
 from trials.protocol import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_DIR,
@@ -37,8 +38,10 @@ class TrialParts:
     """What a Trial is made of."""
 
     parameters: Mapping[str, Any]
+    defaults: Mapping[str, Any]  # part of ``parameters`` already, and of further ones
     sink: Sink
     checkpoints: CheckpointStore
+    phases: Phases
     stop_file: Path | None
 
 
@@ -52,6 +55,10 @@ class Trial:
         self.attempt = int(environ.get(ENV_ATTEMPT, "1"))
         self.experiment_id = environ.get(ENV_EXPERIMENT_ID, "alone")
         self.objective = environ.get(ENV_OBJECTIVE, "default")
+        self._defaults = parts.defaults
+        self._phases = parts.phases
+        self._index = 0  # of ``parameters``
+        self._given_first = False
         self._sink = parts.sink
         self._checkpoints = parts.checkpoints
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
@@ -88,15 +95,41 @@ class Trial:
         step = self._step(step, default=max(0, self._next_step - 1))
         # First the reports: a checkpoint must not know more than they do, also after a power loss.
         self._sink.sync()
-        self._sink.checkpoint(self._checkpoints.save(state, step))
+        self._sink.checkpoint(self._checkpoints.save(state, step, index=self._index))
 
     def restore(self, default: Any = None) -> Any:
-        """The newest checkpoint whose digest verifies, or ``default``; sets the random generators back to it."""
+        """The newest checkpoint whose digest verifies, or ``default``.
+
+        Sets the random generators back to it, and ``parameters`` to those it was saved under.
+        """
         found = self._checkpoints.restore()
         if found is None:
             return default
         self._next_step = found.step + 1
+        further = self._phases.known(found.index) if found.index else None
+        if further is not None:
+            self._go_on_with(found.index, further)
         return found.state
+
+    def next_parameters(self) -> Mapping[str, Any] | None:
+        """Further parameters for this trial, from the tuner, which ``parameters`` are from then on.
+
+        Waits until they are chosen. None when there are none, or the trial is asked to stop; alone there are none.
+        An attempt that begins anew is given the same ones in the same order.
+        """
+        self._require_open()
+        further = self._phases.wait_for(self._index + 1, is_stopping=self._stop.was_told)
+        if further is None:
+            return None
+        self._go_on_with(self._index + 1, further)
+        return self.parameters
+
+    def first_or_next_parameters(self) -> Mapping[str, Any] | None:
+        """NNI's order: ``parameters`` at the first call, ``next_parameters()`` at each further one."""
+        if not self._given_first:
+            self._given_first = True
+            return self.parameters
+        return self.next_parameters()
 
     def should_stop(self) -> bool:
         """Whether to save and leave now. Cheap enough for every step.
@@ -118,6 +151,10 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.close()
+
+    def _go_on_with(self, index: int, further: Mapping[str, Any]) -> None:
+        self._index = index
+        self.parameters = MappingProxyType({**self._defaults, **further})
 
     def _announce_cooperation(self) -> None:
         if not self._closed:
@@ -154,10 +191,13 @@ def open_trial(
 
 def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, Any]) -> TrialParts:
     given = json.loads((folder / FILE_PARAMETERS).read_bytes())
+    sink = SpoolSink(folder, environ.get(ENV_WAKE_SOCKET))
     return TrialParts(
         parameters={**defaults, **given},
-        sink=SpoolSink(folder, environ.get(ENV_WAKE_SOCKET)),
+        defaults=defaults,
+        sink=sink,
         checkpoints=AttemptCheckpoints(folder),
+        phases=AttemptPhases(folder, sink),
         stop_file=folder / FILE_STOP,
     )
 
@@ -166,8 +206,10 @@ def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:
     parameters = from_arguments(arguments, defaults)
     return TrialParts(
         parameters=parameters,
+        defaults=defaults,
         sink=TerminalSink(),
         checkpoints=AloneCheckpoints(Path(ALONE_CHECKPOINTS), parameters),
+        phases=AlonePhases(),
         stop_file=None,
     )
 

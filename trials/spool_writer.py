@@ -43,6 +43,15 @@ def record_line(record: Mapping[str, Any]) -> bytes:
     return _encode(record).encode()
 
 
+def _say(text: str) -> None:
+    import sys
+
+    try:
+        sys.stderr.write(text)
+    except OSError:
+        return  # it is on the same disk
+
+
 class SpoolWriter:
     """Writes to one spool. Several processes may write to the same one: each line is one append."""
 
@@ -91,7 +100,9 @@ class SpoolWriter:
 
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
-                deadline = deadline or time.monotonic() + FULL_DISK_TIMEOUT_S
+                if not deadline:
+                    deadline = time.monotonic() + FULL_DISK_TIMEOUT_S
+                    _say("report() waits: the disk is full\n")
                 if time.monotonic() > deadline:
                     raise
             time.sleep(FULL_DISK_PAUSE_S)

@@ -29,6 +29,10 @@ class StopSignal:
             self._stopping = os.access(self._stop_file, os.F_OK)
         return self._stopping
 
+    def was_told(self) -> bool:
+        """Like ``is_set``, without the promise that the script will go on asking."""
+        return self._stopping or (self._stop_file is not None and os.access(self._stop_file, os.F_OK))
+
     def _catch(self) -> None:
         """From the first question on, SIGTERM is an answer to it; a script that never asks is ended by it."""
         if threading.current_thread() is not threading.main_thread():

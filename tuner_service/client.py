@@ -24,6 +24,7 @@ REQUEST_TIMEOUT_S = 60.0
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 LOG_TAIL_BYTES = 2_000
 PAGE_SIZE = 1_000
+STREAM_BYTES = 1 << 16
 
 
 class ClientError(Exception):
@@ -83,23 +84,65 @@ class Client:
 
     def experiment(self, experiment_id: str, *, wait_s: float | None = None) -> dict[str, Any]:
         """With ``wait_s``: once it has ended, or after so many seconds."""
-        return self._read(f"/api/v1/experiments/{quote(experiment_id, safe='')}", wait_s)
+        return self._read(_experiment_path(experiment_id), wait_s)
 
     def pause(self, experiment_id: str) -> dict[str, Any]:
-        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/pause", {})
+        return self._verb(_experiment_path(experiment_id) + "/pause", {})
 
     def resume(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/resume", body)
+        return self._verb(_experiment_path(experiment_id) + "/resume", body)
 
     def stop(self, experiment_id: str) -> dict[str, Any]:
-        return self._verb(f"/api/v1/experiments/{quote(experiment_id, safe='')}/stop", {})
+        return self._verb(_experiment_path(experiment_id) + "/stop", {})
 
     def delete(self, experiment_id: str) -> None:
-        self.call("DELETE", f"/api/v1/experiments/{quote(experiment_id, safe='')}")
+        self.call("DELETE", _experiment_path(experiment_id))
+
+    def change(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Limits and labels, live."""
+        answer: dict[str, Any] = self.call("PATCH", _experiment_path(experiment_id), body=body).json()
+        return answer
+
+    def search_space(self, experiment_id: str) -> dict[str, Any]:
+        """The newest revision."""
+        answer: dict[str, Any] = self.call("GET", _experiment_path(experiment_id) + "/search-space").json()
+        return answer
+
+    def search_space_revisions(self, experiment_id: str) -> list[dict[str, Any]]:
+        """Oldest first."""
+        return list(self._pages(_experiment_path(experiment_id) + "/search-space/revisions", {}))
+
+    def change_search_space(self, experiment_id: str, search_space: Mapping[str, Any]) -> dict[str, Any]:
+        body = {"search_space": search_space}
+        answer: dict[str, Any] = self.call("PUT", _experiment_path(experiment_id) + "/search-space", body=body).json()
+        return answer
+
+    def import_results(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._verb(_experiment_path(experiment_id) + "/import", body)
+
+    def clone(self, experiment_id: str, body: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+        """Repeating the call with the same ``key`` cannot create a second one."""
+        path, headers = _experiment_path(experiment_id) + "/clone", {"Idempotency-Key": key}
+        answer: dict[str, Any] = self.call("POST", path, body=body, headers=headers).json()
+        return answer
+
+    def export(self, experiment_id: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+        """The pieces of the file as they come."""
+        return self._stream(_experiment_path(experiment_id) + "/export", query)
+
+    def add_trial(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._verb(_experiment_path(experiment_id) + "/trials", body)
+
+    def retry_failed(self, experiment_id: str) -> list[dict[str, Any]]:
+        """The new trials, one for each failed one that was not tried again yet."""
+        return list(self._verb(_experiment_path(experiment_id) + "/trials/retry", {})["items"])
+
+    def retry_trial(self, experiment_id: str, number: int) -> dict[str, Any]:
+        return self._verb(self._trial_path(experiment_id, number) + "/retry", {})
 
     def trials(self, experiment_id: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """By number."""
-        return list(self._pages(f"/api/v1/experiments/{quote(experiment_id, safe='')}/trials", query or {}))
+        return list(self._pages(_experiment_path(experiment_id) + "/trials", query or {}))
 
     def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
         return self._read(self._trial_path(experiment_id, number), wait_s)
@@ -180,6 +223,24 @@ class Client:
             raise ProblemError(answer.status, _problem(answer))
         return answer
 
+    def _stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+        self.close()  # an answer that was not read to its end must leave nothing on a connection that is kept
+        try:
+            connection = self._connect(REQUEST_TIMEOUT_S)
+            target = path + "?" + urlencode(query)
+            connection.request("GET", target, headers={"Authorization": f"Bearer {self._token}"})
+            response = connection.getresponse()
+            if response.status >= 400:
+                headers = dict(response.headers.items())
+                answer = Answer(status=response.status, headers=headers, data=response.read())
+                raise ProblemError(answer.status, _problem(answer))
+            while data := response.read(STREAM_BYTES):
+                yield data
+        except (OSError, http.client.HTTPException) as exc:
+            raise UnreachableError(f"{self.url} broke off its answer: {exc!r}") from exc
+        finally:
+            self.close()
+
     def _exchange(
         self, method: str, target: str, *, data: bytes | None, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
@@ -212,6 +273,10 @@ class Client:
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
         return self._connection
+
+
+def _experiment_path(experiment_id: str) -> str:
+    return f"/api/v1/experiments/{quote(experiment_id, safe='')}"
 
 
 def _problem(answer: Answer) -> Mapping[str, Any]:
@@ -373,4 +438,13 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _waits_to_be_reaped(pid)
+
+
+def _waits_to_be_reaped(pid: int) -> bool:
+    """It has ended, though its number is taken: in a container nobody may ever reap it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in {"Z", "X"}

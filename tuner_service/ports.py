@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner_service.dispatcher.changes import Changes, JournalLine, StoredIdempotencyKey, StoredSnapshot
+from tuner_service.dispatcher.changes import (
+    Changes,
+    JournalLine,
+    SearchSpaceRevision,
+    StoredIdempotencyKey,
+    StoredSnapshot,
+)
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.dispatcher.loaded import LoadedExperiment as LoadedExperiment  # noqa: PLC0414  # part of the port Store
@@ -95,6 +101,9 @@ class Queries(Protocol):
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         """By (number, attempt)."""
 
+    def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
+        """Those that have not ended, by (number, attempt)."""
+
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:
@@ -111,3 +120,11 @@ class Queries(Protocol):
 
     def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
         """The newest revision."""
+
+    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
+        """Oldest first, the one it began with included."""
+
+    def all_metrics(
+        self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000
+    ) -> Sequence[tuple[int, TrialMetric]]:
+        """Of all trials, each with its trial's number, by (number, attempt, sequence), those after the given three."""

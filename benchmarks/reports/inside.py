@@ -105,9 +105,7 @@ class Bench:
             if answers:
                 at, generation = self.clock.now(), self.generation
                 self.step(
-                    QueueAnswered(
-                        at=at, experiment_id="bench", generation=generation, queue=queue, answers=answers
-                    )
+                    QueueAnswered(at=at, experiment_id="bench", generation=generation, queue=queue, answers=answers)
                 )
 
     def round(self, lines: int) -> None:

@@ -26,7 +26,8 @@ RUNNING_AT_KILL = 2
 MIDDLE_OF_TRAINING = range(2, 16)  # epochs
 DEAD_S = 2.0
 LOOK_S = 0.2
-PATIENCE_S = 600.0  # for a machine that is busy with other things
+PATIENCE_S = 300.0  # for a machine that is busy with other things
+WHERE_TO_LOOK = "the logs are service.log and agent/agent.log in demo-output/home"
 
 Row = dict[str, Any]
 
@@ -209,7 +210,7 @@ class Watch:
                 self.story.live("")
                 return
             time.sleep(LOOK_S)
-        raise TimeoutError(f"{RUNNING_AT_KILL} trials did not run at a time within {PATIENCE_S:g} s")
+        raise TimeoutError(f"{RUNNING_AT_KILL} trials did not run at a time within {PATIENCE_S:g} s; {WHERE_TO_LOOK}")
 
     def until_ended(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -219,7 +220,7 @@ class Watch:
             self.story.live(running_line(view["running"]))
             if view["status"] not in {"running", "stopping"}:
                 return
-        raise TimeoutError(f"the experiment has not ended within {PATIENCE_S:g} s")
+        raise TimeoutError(f"the experiment has not ended within {PATIENCE_S:g} s; {WHERE_TO_LOOK}")
 
     def _look(self) -> list[Row]:
         trials = self.client.trials(self.experiment_id)

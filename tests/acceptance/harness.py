@@ -73,7 +73,9 @@ class Home(Search):
     def tuner(self, *arguments: str, check: bool = True) -> str:
         done = self.ended(*arguments)
         if check and done.returncode != 0:
-            raise AssertionError(f"tuner {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}")
+            raise AssertionError(
+                f"tuner {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}"
+            )
         return done.stdout
 
     def read(self, *arguments: str) -> Any:

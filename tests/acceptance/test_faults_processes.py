@@ -9,9 +9,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from websockets.sync.client import connect
 
 from tests.acceptance.harness import HELD, Home, is_running
 from tests.waiting import wait_until
+from trials.protocol import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.slow
 
@@ -44,19 +46,17 @@ def test_a_service_that_is_killed_while_it_recovers_recovers_the_next_time(home:
 
 
 def test_an_agent_killed_right_after_it_wrote_a_launch_leaves_no_second_start(home: Home) -> None:
-    home.begin(budget={"trials": 6, "parallel": 3})
-    killed = 0
-    while len(home.attempts()) < 3:
-        before = len(home.attempts())
-        wait_until(lambda before=before: len(home.attempts()) > before, timeout_s=30)
-        home.kill_all("agent")
-        killed += 1
     home.open_gate()
+    home.begin(budget={"trials": 5, "parallel": 1})
+    killed = 0
+    while (before := len(home.attempts())) < 5:
+        wait_until(lambda before=before: len(home.attempts()) > before, timeout_s=30)
+        killed += len(home.kill_all("agent"))
     home.completed()
 
     assert killed
-    assert home.attempts() == [(number, 1) for number in range(1, 7)]
-    assert [home.steps(number) for number in range(1, 7)] == [list(range(10))] * 6
+    assert home.attempts() == [(number, 1) for number in range(1, 6)]
+    assert [home.steps(number) for number in range(1, 6)] == [list(range(10))] * 5
 
 
 def test_trials_run_on_without_agent_and_service_and_are_adopted(home: Home) -> None:
@@ -207,3 +207,29 @@ def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> 
 
     assert not home.all_pids()
     assert not (home.home / "service.json").exists()
+
+
+def test_an_agent_of_another_version_is_refused_with_both_versions_named(home: Home) -> None:
+    home.open_gate()
+    home.begin(budget={"trials": 1, "parallel": 1})
+    token = (home.home / "agent" / "token").read_text().strip()
+    hello = {
+        "kind": "hello",
+        "version": PROTOCOL_VERSION + 98,
+        "agent_id": "of-the-future",
+        "boot_id": "b",
+        "host": "h",
+        "pid": 1,
+        "resources": {"cpus": 1, "memory_bytes": 1},
+        "attempts": [],
+    }
+    with home.service() as service:
+        address = service.url.replace("http", "ws", 1) + "/api/v1/agents/of-the-future/channel"
+        with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
+            channel.send(json.dumps(hello))
+            refused = json.loads(channel.recv(timeout=10))
+        assert [agent["id"] for agent in service.agents()] == ["local"]
+    assert refused["kind"] == "refused"
+    assert f"version {PROTOCOL_VERSION + 98}" in refused["reason"]
+    assert f"the service {PROTOCOL_VERSION}" in refused["reason"]
+    home.completed()

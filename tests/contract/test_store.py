@@ -247,6 +247,27 @@ def test_history_leaves_out_requests_that_were_answered_with_nothing(store: Any)
     assert [item.line for item in items(store, Queue.TUNER)] == [2]
 
 
+def test_history_has_what_further_requests_were_answered_with(store: Any) -> None:
+    further = [{"number": 1, "index": 1}, {"number": 1, "index": 1}, {"number": 1, "index": 2}]
+    store.commit(
+        changes_for(
+            a_trial(further_parameters=({"lr": 0.2}, {"lr": NAN}), further_lines=(4, 5)),
+            a_trial(number=2, decided_line=2),
+            lines=(
+                a_line(line=1),
+                a_line(line=2, payload={"number": 2}),
+                *(a_line(line=line, payload=payload) for line, payload in enumerate(further, start=3)),
+            ),
+        )
+    )
+
+    told = [(item.line, item.number, item.index, item.recorded) for item in items(store, Queue.TUNER)]
+
+    first = {"lr": 0.01, "batch": 32}  # line 3 was answered with nothing
+    expected = [(1, 1, 0, first), (2, 2, 0, first), (4, 1, 1, {"lr": 0.2}), (5, 1, 2, {"lr": NAN})]
+    assert key_of(told) == key_of(expected)
+
+
 def test_the_assessor_is_told_of_a_decision_also_while_the_tuner_has_not_made_it(store: Any) -> None:
     store.commit(changes_for(lines=(a_line(line=1, queues=tuple(Queue)),)))
 

@@ -12,9 +12,9 @@ from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
 from tuner_service.domain.experiment import ExperimentSpec
-from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import Parameters, TrialOutcome
-from tuner_service.tuners.base import NotYet, Suggestion, Tuner
+from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
 from tuner_service.tuners.registry import create_tuner
 from tuner_service.workers.folding import AssessorFold, TunerFold
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "sim"
 REMEMBERING = "remembering"
 NOT_YET_CHANCE = 0.1
+EXHAUSTED_CHANCE = 0.01
 
 
 class RememberingTuner(Tuner):
@@ -32,30 +33,36 @@ class RememberingTuner(Tuner):
     def __init__(self, space: Any, objective: Any) -> None:
         super().__init__(space, objective)
         self._told = ""
-        self._outstanding = 0
+        self._outstanding: set[int] = set()
 
     def suggest(self, number: int, rng: random.Random) -> Suggestion:
         generator = random.Random(f"{self._told}{rng.random()}")
         if self._outstanding and generator.random() < NOT_YET_CHANCE:
             return NotYet()
+        if generator.random() < EXHAUSTED_CHANCE:
+            return Exhausted()
         return self.space.sample(generator)
 
     def pending(self, number: int, parameters: Parameters) -> None:
-        self._outstanding += 1
+        self._outstanding.add(number)
         self._tell("pending", number, sorted(parameters.items()))
 
     def observe(self, outcome: TrialOutcome) -> None:
-        self._outstanding -= 1
-        self._tell("ended", outcome.number, outcome.status.value, outcome.value, outcome.step)
+        self._outstanding.discard(outcome.number)
+        self._tell("ended", outcome.number, outcome.status.value, outcome.value, outcome.step, outcome.parameters)
+
+    def update_search_space(self, space: SearchSpace) -> None:
+        super().update_search_space(space)
+        self._tell("space", space.raw)
 
     def _tell(self, *what: object) -> None:
         self._told = hashlib.sha256(f"{self._told}{what!r}".encode()).hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"told": self._told, "outstanding": self._outstanding}
+        return {"told": self._told, "outstanding": sorted(self._outstanding)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._told, self._outstanding = state["told"], state["outstanding"]
+        self._told, self._outstanding = state["told"], set(state["outstanding"])
 
 
 def a_tuner(spec: ExperimentSpec) -> Tuner:
@@ -66,6 +73,13 @@ def a_tuner(spec: ExperimentSpec) -> Tuner:
     return create_tuner(spec.tuner.name, spec.tuner.args, space=space, objective=spec.objective)
 
 
+def an_assessor(spec: ExperimentSpec) -> AssessorFold:
+    assert spec.assessor is not None
+    assert spec.assessor.name is not None
+    assessor = create_assessor(spec.assessor.name, spec.assessor.args, objective=spec.objective)
+    return AssessorFold(assessor, deterministic=spec.deterministic)
+
+
 class Worker:
     """The folds of the real worker, in memory: killed, everything is gone."""
 
@@ -73,10 +87,7 @@ class Worker:
         self.world, self.order = world, order
         spec = order.spec
         self.tuner = TunerFold(a_tuner(spec), seed=spec.seed)
-        self.assessor: AssessorFold | None = None
-        if spec.assessor is not None and spec.assessor.name is not None:
-            assessor = create_assessor(spec.assessor.name, spec.assessor.args, objective=spec.objective)
-            self.assessor = AssessorFold(assessor, deterministic=spec.deterministic)
+        self.assessor = None if spec.assessor is None else an_assessor(spec)
         self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
         self.halted: set[Queue] = set()
         self.answered: dict[Queue, int] = {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}

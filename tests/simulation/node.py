@@ -13,6 +13,7 @@ from trials.protocol import (
     LaunchSpec,
     MetricRecord,
     ObservedAttempt,
+    ParametersWantedRecord,
     ProcessRecord,
 )
 from tuner_service.dispatcher import commands as c
@@ -25,6 +26,9 @@ AGENT = "agent-1"
 STEP_S = 1.0  # between two reports of a trial
 CHECKPOINT_EVERY = 3  # steps
 RESEND_S = 3.0
+PHASE_STEPS = 3  # of a trial with several sets of parameters: after so many it asks for the next one
+ANSWER_POLL_S = 0.4
+ASK_AGAIN_S = 10.0
 NO_LAUNCH = LaunchSpec(command=(), parameters={}, seed=0, objective="loss")  # of an attempt that never started
 
 
@@ -47,6 +51,16 @@ class SimAttempt:
     in_flight_since: float | None = None
     exit_sent_at: float | None = None
     stopping: bool = False
+    answers: dict[int, dict[str, Any] | None] = field(default_factory=dict)  # the files with further parameters
+    index: int = 0  # of the parameters it runs with
+    asked: int = 0
+    asked_at: float = 0.0
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        further = self.answers.get(self.index) if self.index else self.spec.parameters
+        assert further is not None, "it runs with parameters that it was not given"
+        return further
 
 
 class Agent:
@@ -113,6 +127,10 @@ class Agent:
                 self._launch(effect)
             case e.StopAttempt():
                 self._stop(effect)
+            case e.SendParameters() if effect.nonce in self.held:
+                attempt = self.held[effect.nonce]
+                known = attempt.answers.setdefault(effect.index, effect.parameters)
+                assert known == effect.parameters, "one index, two answers"
             case e.AcknowledgeReports() if effect.nonce in self.held:
                 attempt = self.held[effect.nonce]
                 attempt.acknowledged = effect.sequence
@@ -142,6 +160,10 @@ class Agent:
         attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
         self.held[effect.nonce] = attempt
         first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
+        attempt.answers = dict(enumerate(effect.spec.further_parameters, start=1))
+        if self._is_phased(attempt):
+            # As a checkpoint says; fewer where the tuner had no more.
+            attempt.index = min(max(0, first - 1) // PHASE_STEPS, len(attempt.answers))
         self._say_started(attempt)
         self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
 
@@ -186,7 +208,10 @@ class Agent:
             for other in list(self.held.values()):
                 self._exit(other, ExitRecord(cause="host_rebooted"))
             return
-        key = str(sorted(attempt.spec.parameters.items()))
+        if self._waits_for_parameters(attempt, step):
+            world.later(ANSWER_POLL_S, lambda: self._run(attempt, step))
+            return
+        key = str(sorted(attempt.parameters.items()))
         fails_at = int(unit(key, "fails") * self.world.steps) if unit(key) < 0.1 else None
         if step == fails_at:
             self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
@@ -205,6 +230,26 @@ class Agent:
         self.send(attempt)
         pace = STEP_S * (0.5 + unit(key, "pace")) * (0.5 + world.rng.random())
         world.later(pace, lambda: self._run(attempt, step + 1))
+
+    def _is_phased(self, attempt: SimAttempt) -> bool:
+        return self.world.phased and unit(attempt.spec.seed, "phased") < 0.6
+
+    def _waits_for_parameters(self, attempt: SimAttempt, step: int) -> bool:
+        """At the beginning of a phase: ask, and wait for the answer; without one it goes on as it is."""
+        wanted = step // PHASE_STEPS
+        ends = step >= self.world.steps or step % PHASE_STEPS or not wanted
+        if ends or not self._is_phased(attempt) or attempt.index >= wanted:
+            return False
+        index = attempt.index + 1
+        if attempt.asked < index or self.world.now - attempt.asked_at > ASK_AGAIN_S:
+            attempt.asked, attempt.asked_at = index, self.world.now
+            attempt.spool.append(ParametersWantedRecord(index=index, at=self.world.now))
+            self.send(attempt)
+        if index not in attempt.answers:
+            return True
+        if attempt.answers[index] is not None:
+            attempt.index = index
+        return False
 
     def _exit(self, attempt: SimAttempt, record: ExitRecord) -> None:
         if attempt.exit is None:

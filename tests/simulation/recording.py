@@ -21,6 +21,7 @@ from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.domain import experiment as experiment_module
+from tuner_service.domain import trial as trial_module
 from tuner_service.domain.errors import ConflictError, NotFoundError
 
 TYPE, VALUE = "_type", "_value"
@@ -47,7 +48,7 @@ def _types(modules: Iterable[ModuleType]) -> dict[str, type[Any]]:
     }
 
 
-TYPES = _types((trials.protocol, experiment_module, items, c)) | {"Restart": Restart}
+TYPES = _types((trials.protocol, experiment_module, trial_module, items, c)) | {"Restart": Restart}
 
 
 def encode(value: Any) -> Any:

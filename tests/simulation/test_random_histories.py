@@ -53,14 +53,24 @@ class AnyCommands(RuleBasedStateMachine):
         parallel=st.integers(1, 3),
         max_attempts=st.integers(1, 2),
         failures=st.integers(1, 4),
+        workers=st.integers(1, 2),
     )
-    def create(
-        self, *, deterministic: bool, assessed: bool, trials: int, parallel: int, max_attempts: int, failures: int
+    def create(  # what an experiment is made of
+        self,
+        *,
+        deterministic: bool,
+        assessed: bool,
+        trials: int,
+        parallel: int,
+        max_attempts: int,
+        failures: int,
+        workers: int,
     ) -> None:
         self.h = Harness()
         self.past: list[Attempt] = []
         self.h.create(
             deterministic=deterministic,
+            workers=1 if deterministic else workers,
             assessor=AlgorithmSpec(name="median_stop") if assessed else None,
             budget={"trials": trials, "parallel": parallel, "failures": failures},
             trial={"max_attempts": max_attempts, "heartbeat_s": None if deterministic else 40.0},
@@ -89,6 +99,20 @@ class AnyCommands(RuleBasedStateMachine):
     def a_person_wants_another_budget(self, trials: int) -> None:
         self._may_be_refused(lambda h: h.resume(trials=trials))
 
+    @rule(pick=st.integers(0, 9))
+    def a_person_adds_a_trial(self, pick: int) -> None:
+        """Or tries one that ended once more."""
+        self._may_be_refused(lambda h: h.add_trial(0.03, retry_of=pick or None))
+
+    @rule(trials=st.none() | st.integers(1, 8), parallel=st.none() | st.integers(1, 3), priority=st.integers(-1, 1))
+    def a_person_changes_limits(self, trials: int | None, parallel: int | None, priority: int) -> None:
+        budget = {"trials": trials, "parallel": parallel}
+        self._may_be_refused(lambda h: h.change(budget=budget, priority=priority, note=f"priority {priority}"))
+
+    @rule(imports=st.booleans())
+    def the_tuner_learns_more(self, imports: bool) -> None:
+        self._may_be_refused(lambda h: h.import_outcomes(0.4) if imports else h.change_space(lr={"type": "float"}))
+
     def _may_be_refused(self, request_: Any) -> None:
         before = copy.deepcopy(self.h.dispatcher.state)
         try:
@@ -104,7 +128,7 @@ class AnyCommands(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["suggest", "suggest", "suggest", "suggest_nothing_yet", "suggest_no_more"]))
     def the_tuner_answers(self, kind: str) -> None:
-        if self.h.asked_for():
+        if self.h.xs.requests:
             getattr(self.h, kind)()
         else:
             self.h.take(Queue.TUNER)
@@ -153,13 +177,18 @@ class AnyCommands(RuleBasedStateMachine):
         self.h.report(self.live(pick), an_intermediate(step, loss), a_checkpoint_record(step))
 
     @precondition(has_attempt)
+    @rule(pick=st.integers(0, 9), index=st.integers(1, 3))
+    def a_script_wants_further_parameters(self, pick: int, index: int) -> None:
+        self.h.want(self.live(pick), index)
+
+    @precondition(has_attempt)
     @rule(pick=st.integers(0, 9), first=st.integers(1, 6))
     def reports_come_doubled_or_with_a_gap(self, pick: int, first: int) -> None:
         number = self.live(pick)
-        sent = dict(self.h.sent)
+        sent = dict(self.h.sent_reports)
         self.h.report(number, an_intermediate(9, 0.3), a_final(0.3), first=first)
         known = self.h.xs.attempts.get(number)
-        self.h.sent = sent if known is None else {**sent, known.nonce: known.acknowledged}
+        self.h.sent_reports = sent if known is None else {**sent, known.nonce: known.acknowledged}
 
     @precondition(has_attempt)
     @rule(pick=st.integers(0, 9), record=st.sampled_from(EXITS), final=st.booleans())
@@ -208,7 +237,8 @@ class AnyCommands(RuleBasedStateMachine):
         trials = self.h.store.queries.trials(self.h.experiment.id)
         assert {t.number for t in trials} == set(told)
         if not self.h.experiment.exhausted:
-            assert sum(t.status.eats_budget for t in trials) == self.h.experiment.spec.budget.trials
+            kept = sum(t.status.eats_budget and not t.is_added for t in trials)
+            assert kept >= (self.h.experiment.spec.budget.trials or 0), "budget is left"
 
     def _go_well(self) -> None:
         h = self.h
@@ -218,7 +248,7 @@ class AnyCommands(RuleBasedStateMachine):
         h.ready()
         h.connect(*(h.observed(number) for number in h.xs.attempts))
         h.take(Queue.ASSESSOR)
-        if h.asked_for():
+        while h.xs.requests:
             h.suggest()
         h.take(Queue.TUNER)
         for number in list(h.xs.attempts):

@@ -23,11 +23,14 @@ from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
+from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.domain.errors import ConflictError
-from tuner_service.domain.experiment import ExperimentSpec, ExperimentStatus
+from tuner_service.domain.experiment import Experiment, ExperimentSpec, ExperimentStatus
+from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.ports import LoadedExperiment
 
 RESTART_S = 2.0
+CHANGES_LIMIT = 12  # by a person, so that every history ends
 EVENT_LIMIT = 60_000  # a history longer than this has not come to an end
 
 
@@ -48,19 +51,23 @@ class Faults:
     lose: float = 0.0
     double: float = 0.0
     person: float = 0.0  # pauses or stops the experiment, and resumes it a while later
+    live: float = 0.0  # a person changes limits, adds trials, imports results, changes the search space
     algorithm: float = 0.0  # raises, or says that it is temporarily unable
     most_kills: int = 40  # then the world is left in peace, so that every history ends
 
 
 class World:
-    def __init__(self, *, seed: int, spec: ExperimentSpec, steps: int, faults: Faults) -> None:
+    def __init__(self, *, seed: int, spec: ExperimentSpec, steps: int, faults: Faults, phased: bool = False) -> None:
+        """``phased``: some trials ask for further parameters while they run."""
         self.rng = random.Random(seed)
+        self.phased = phased
         self.spec, self.steps, self.faults = spec, steps, faults
         self.now = 1_000.0
         self.store = MemoryStore()
         self.kills = 0
         self.events = 0
-        self.max_live = 0
+        self.changes = 0  # by the person
+        self.most_trials = spec.budget.trials or 0  # that were ever allowed
         self.launched: dict[str, int] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -140,6 +147,9 @@ class World:
         elif experiment.status is ExperimentStatus.RUNNING and self.may_kill(self.faults.person):
             asked = self.rng.choice((c.ExperimentPaused, c.ExperimentStopped))
             self.tell(asked(at=self.now, experiment_id=EXPERIMENT))
+        if self.changes < CHANGES_LIMIT and self.chance(self.faults.live):
+            self.changes += 1
+            self.tell(a_live_change(self, experiment))
 
     def tell(self, command: c.Command) -> None:
         """One command to the service, if it is alive."""
@@ -190,6 +200,7 @@ class Service:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._live: set[str] = set()
         self.start = Restart(at=world.now, incarnation=f"life{world.lives}", first_generation=world.lives * 1000)
         self.dispatcher = Dispatcher(
             lineage=world.store.lineage,
@@ -201,6 +212,7 @@ class Service:
         for loaded in self.world.store.load():
             self._check_loaded(loaded)
             self.dispatcher.restore(loaded)
+            self._live = {attempt.nonce for attempt in loaded.attempts}
         self._die_here()
         effects = self.dispatcher.recover(self.world.now)
         self._finish(self.start, effects)
@@ -219,7 +231,9 @@ class Service:
         broken = violations(self.dispatcher.state)
         assert not broken, broken
         xs = self.dispatcher.state.experiments.get(EXPERIMENT)
-        self.world.max_live = max(self.world.max_live, len(xs.attempts) if xs else 0)
+        if xs is not None:
+            self._check_launches(xs)
+            self.world.most_trials = max(self.world.most_trials, xs.experiment.spec.budget.trials or 0)
         changes = self.dispatcher.take_changes()
         self._die_here()
         if changes:
@@ -229,6 +243,13 @@ class Service:
         for effect in effects:
             self.perform(effect)
             self._die_here()
+
+    def _check_launches(self, xs: ExperimentState) -> None:
+        """Nothing is launched beyond the parallelism, whatever runs still from before it was lowered."""
+        live = {attempt.nonce for attempt in xs.attempts.values()}
+        parallel = xs.experiment.spec.budget.parallel
+        assert live <= self._live or len(live) <= parallel, "more attempts at a time than allowed"
+        self._live = live
 
     def _die_here(self) -> None:
         if self.world.may_kill(self.world.faults.kill_service):
@@ -258,6 +279,35 @@ class Service:
                 world.to_agent(lambda: world.agent.take(effect))
 
 
+# ── what people change ──────────────────────────────────────────────────────────────────────────
+def a_live_change(world: World, experiment: Experiment) -> c.LiveChange:
+    """Any of them, at any time; some are refused."""
+    rng = world.rng
+    names: dict[str, Any] = {"at": world.now, "experiment_id": EXPERIMENT}
+    parameters = {"lr": round(rng.uniform(0.0001, 0.1), 6)}
+    match rng.randrange(6):
+        case 0:
+            return c.TrialAdded(parameters=parameters, **names)
+        case 1:
+            trials = world.store.queries.trials(EXPERIMENT, statuses=[TrialStatus.FAILED.value])
+            retried = rng.choice(trials) if trials else None
+            given = retried.parameters if retried else parameters
+            return c.TrialAdded(parameters=given, retry_of=retried.number if retried else None, **names)
+        case 2:
+            outcome = TrialOutcome(
+                number=0, status=TrialStatus.SUCCEEDED, parameters=parameters, value=rng.random(), source="imported"
+            )
+            return c.OutcomesImported(outcomes=(outcome,) * rng.randint(1, 3), **names)
+        case 3:
+            space = {"lr": {"_type": "loguniform", "_value": [0.0001, rng.choice((0.01, 0.1, 1.0))]}}
+            return c.SearchSpaceChanged(search_space=space, **names)
+        case 4:
+            return c.ExperimentChanged(budget=c.BudgetRaise(trials=rng.randint(2, 14)), **names)
+        case _:
+            parallel = None if experiment.spec.deterministic else rng.randint(1, 5)
+            return c.ExperimentChanged(budget=c.BudgetRaise(parallel=parallel), priority=rng.randint(-1, 1), **names)
+
+
 # ── what is compared ────────────────────────────────────────────────────────────────────────────
 def final_rows(world: World) -> list[dict[str, Any]]:
     """What must not depend on what was killed: trials, parameters, stops, metrics that algorithms saw, finals."""
@@ -269,6 +319,8 @@ def final_rows(world: World) -> list[dict[str, Any]]:
             {
                 "number": trial.number,
                 "parameters": trial.parameters,
+                "further": (trial.further_parameters, trial.further_ended, trial.reported_index),
+                "source": (trial.source, trial.retry_of),
                 "status": trial.status.value,
                 "reason": trial.reason.value,
                 "value": trial.value,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import gc
 import logging
 import logging.handlers
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from trials.agent.agent import LOOK_S, Agent
@@ -42,7 +44,7 @@ def main() -> int:
     _leave_session()
     _log_to(home.agent / "agent.log")
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
-    asyncio.run(_serve(home, agent_id))
+    asyncio.run(_serve(home, agent_id, lock))
     return 0
 
 
@@ -59,15 +61,16 @@ def _log_to(path: Path) -> None:
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
-async def _serve(home: Home, agent_id: str) -> None:
+async def _serve(home: Home, agent_id: str, lock: int) -> None:
     agent = Agent(home)
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", IDLE_EXIT_S))
     channel = Channel(agent, agent_id=agent_id, idle_exit_s=idle_exit_s)
     wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.look, on_connect=channel.connect_now)
+    gc.freeze()  # what was imported stays: reading reports need not look through it
     logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
     agent.adopt()
     serving = asyncio.ensure_future(channel.run())
-    looking = asyncio.ensure_future(_look_now_and_then(agent))
+    looking = asyncio.ensure_future(_look_now_and_then(agent, lock, leave=serving.cancel))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     try:
         await serving
@@ -80,10 +83,23 @@ async def _serve(home: Home, agent_id: str) -> None:
         logger.info("event=agent_ended")
 
 
-async def _look_now_and_then(agent: Agent) -> None:
+async def _look_now_and_then(agent: Agent, lock: int, *, leave: Callable[[], object]) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
+        if not _is_in_place(lock, agent.home.agent / "lock"):
+            # Its lock would keep another agent from serving the home where it is now.
+            logger.error("event=home_moved home=%s", agent.home.path)
+            leave()
+            return
         agent.look_thoroughly()
+
+
+def _is_in_place(lock: int, path: Path) -> bool:
+    """Whether the home is still where this agent found it."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Knows nothing of the channel; ``conversation.py`` tells the service what changes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -18,14 +19,22 @@ from typing import Any
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.home import Home
-from trials.agent.launching import SUPERVISOR_LOG, CannotLaunchError, prepare, spawn_supervisor
-from trials.agent.processes import send_verified
+from trials.agent.launching import (
+    SUPERVISOR_LOG,
+    CannotLaunchError,
+    NoRoomError,
+    give_parameters,
+    prepare,
+    spawn_supervisor,
+)
+from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
     FILE_ATTEMPT,
     FILE_SPOOL,
     FOLDER_RESTORE,
     OUTPUT_TAIL_BYTES,
     DeleteCheckpoint,
+    FurtherParameters,
     Launch,
     RemoveExperiment,
     Stop,
@@ -34,6 +43,7 @@ from trials.protocol import (
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
+NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
 NEVER_STARTED = "it was stopped before it started"
 logger = logging.getLogger(__name__)
 
@@ -50,6 +60,7 @@ class Agent:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._pidfds: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._without_room: set[str] = set()
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
@@ -66,7 +77,7 @@ class Agent:
         """As look(), and notice supervisors whose end nothing announced."""
         self.look()
         for held in list(self.held.values()):
-            if held.exit is None and held.nonce not in self._pidfds:
+            if held.exit is None and held.nonce not in self._pidfds and held.nonce not in self._without_room:
                 self._follow(held)
 
     # ── adopting ──────────────────────────────────────────────────────────────────────────────
@@ -110,12 +121,20 @@ class Agent:
             folder = await prepare(self.home, launch, blobs)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
+        except NoRoomError as error:
+            logger.error("event=no_room nonce=%s error=%s", launch.nonce, error)
+            return  # the service repeats the launch while nobody says that it started
         except CannotLaunchError as error:
             logger.warning("event=launch_failed nonce=%s error=%s", launch.nonce, error)
             self._spend(launch, "launch_failed", tail=str(error))
             return
         except asyncio.CancelledError:
             self._spend(launch, "stopped", tail=NEVER_STARTED, reason="stopped")
+            return
+        except (OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
+            # Not foreseen. Left alone, the launch would be ordered again for ever, and nobody would know why.
+            logger.exception("event=launch_failed nonce=%s", launch.nonce)
+            self._spend(launch, "launch_failed", tail=f"the agent could not prepare the attempt: {error!r}")
             return
         held = load_attempt(folder)
         if held is None:
@@ -167,8 +186,19 @@ class Agent:
             return
         if held.is_supervised():  # ours came second; another one has claimed the nonce
             self._follow(held)
+        elif child is not None and child.returncode == EXIT_NO_ROOM and held.supervisor is None:
+            self._run(self._spawn_again(held))
         else:
             self._run(self._record_loss(held))
+
+    async def _spawn_again(self, held: HeldAttempt) -> None:
+        """The disk had no room for the claim; nothing was started, and a full disk is no failure of the trial."""
+        logger.error("event=no_room nonce=%s attempt=%s", held.nonce, held.key)
+        self._without_room.add(held.nonce)
+        await asyncio.sleep(NO_ROOM_PAUSE_S)
+        self._without_room.discard(held.nonce)
+        self._children[held.nonce] = spawn_supervisor(held.folder)
+        self._follow(held)
 
     async def _record_loss(self, held: HeldAttempt) -> None:
         if held.supervisor is None:
@@ -195,7 +225,6 @@ class Agent:
             return
         logger.info("event=stopping nonce=%s attempt=%s reason=%s", held.nonce, held.key, order.reason)
         held.order_stop(grace_s=order.grace_s, reason=order.reason)
-        _signal_supervisor(held, signal.SIGUSR1)
         asyncio.get_running_loop().call_later(
             max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._kill_hanging_supervisor, held
         )
@@ -204,7 +233,7 @@ class Agent:
         held.look()
         if held.exit is None and held.is_supervised():
             logger.error("event=supervisor_hangs nonce=%s attempt=%s", held.nonce, held.key)
-            _signal_supervisor(held, signal.SIGKILL)
+            held.signal_supervisor(signal.SIGKILL)
 
     def forget(self, nonce: str) -> None:
         """The service has everything: the spool goes, the logs and checkpoints stay."""
@@ -216,6 +245,12 @@ class Agent:
         self.home.put_ended(nonce)
         (held.folder / FILE_SPOOL).unlink(missing_ok=True)
         shutil.rmtree(held.folder / FOLDER_RESTORE, ignore_errors=True)
+
+    def give_parameters(self, order: FurtherParameters) -> None:
+        """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
+        folder = self.home.attempt_folder(order.key, order.nonce)
+        if folder.is_dir():
+            give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
         folder = self.home.folder_of(order.nonce)
@@ -230,7 +265,6 @@ class Agent:
         for held in of_it:
             if held.exit is None:
                 held.order_stop(grace_s=0.0, reason="removed")
-                _signal_supervisor(held, signal.SIGUSR1)
         deadline = asyncio.get_running_loop().time() + REMOVE_TIMEOUT_S
         while any(held.exit is None for held in of_it) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
@@ -258,14 +292,9 @@ class Agent:
             os.close(descriptor)
         self._pidfds.clear()
         for held in self.held.values():
-            held.spool.save()
+            with contextlib.suppress(OSError):  # a full disk, or a home that was moved: it is read again instead
+                held.spool.save()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _signal_supervisor(held: HeldAttempt, number: int) -> None:
-    claim = held.supervisor
-    if claim is not None:
-        send_verified(number, pid=claim.pid, start_time=claim.start_time)
 
 
 def _end_of(path: Path) -> str:

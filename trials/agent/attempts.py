@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
-from trials.agent.exits import exit_record, write_exit
-from trials.agent.files import create_durably, read_json, to_json, write_atomically
+from trials.agent.exits import exit_record, write_durably
+from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.logs import read_log
-from trials.agent.processes import boot_id, identity, is_alive, kill_tree
+from trials.agent.processes import boot_id, identity, is_alive, kill_tree, send_verified
 from trials.agent.spool import SpoolReader
 from trials.protocol import (
     FILE_ACKNOWLEDGED,
@@ -34,7 +35,7 @@ from trials.protocol import (
 
 
 class HeldAttempt:
-    """``changed`` is set whenever there may be something new to tell the service."""
+    """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit."""
 
     def __init__(self, folder: Path, *, key: AttemptKey, nonce: str, lineage: str) -> None:
         self.folder = folder
@@ -46,6 +47,7 @@ class HeldAttempt:
         self.exit: ExitRecord | None = None
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
+        self.ended = asyncio.Event()
         self._seen_bytes = -1
 
     def look(self) -> None:
@@ -58,6 +60,8 @@ class HeldAttempt:
         self._seen_bytes = self.spool.size()
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes):
             self.changed.set()
+        if self.exit is not None:
+            self.ended.set()
 
     def observed(self) -> ObservedAttempt:
         return ObservedAttempt(
@@ -75,8 +79,22 @@ class HeldAttempt:
         return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
 
     def order_stop(self, *, grace_s: float, reason: str) -> None:
-        """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier."""
-        write_atomically(str(self.folder / FILE_STOP), to_json({"grace_s": grace_s, "reason": reason}), durable=True)
+        """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier.
+
+        On a full disk the signal alone says it, which gives the trial the grace of its experiment.
+        """
+        number, order = signal.SIGUSR1, to_json({"grace_s": grace_s, "reason": reason})
+        try:
+            write_atomically(str(self.folder / FILE_STOP), order, durable=True)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            number = signal.SIGTERM
+        self.signal_supervisor(number)
+
+    def signal_supervisor(self, number: int) -> None:
+        if self.supervisor is not None:
+            send_verified(number, pid=self.supervisor.pid, start_time=self.supervisor.start_time)
 
     def record_loss(self) -> None:
         """Its supervisor is gone without an exit record: kill what is left and write the record in its place."""
@@ -96,7 +114,7 @@ class HeldAttempt:
         path = self.folder / FILE_EXIT
         if not path.exists():
             reason = None if stop is None else str(stop.get("reason", "stopped"))
-            write_exit(str(path), exit_record(cause, stop_reason=reason, tail=tail))
+            write_durably(str(path), exit_record(cause, stop_reason=reason, tail=tail))
 
     def _tail(self) -> str:
         for name in (FILE_STDERR, FILE_STDOUT):

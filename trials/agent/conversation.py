@@ -23,6 +23,7 @@ from trials.protocol import (
     FILE_STDOUT,
     LOG_CHUNK_BYTES,
     PROTOCOL_VERSION,
+    REPORT_BATCH_LINES,
     Acknowledge,
     BlobSent,
     BlobStored,
@@ -31,6 +32,7 @@ from trials.protocol import (
     DeleteCheckpoint,
     Exited,
     Forget,
+    FurtherParameters,
     Hello,
     Launch,
     LogChunk,
@@ -53,6 +55,7 @@ from trials.protocol import (
 WELCOME_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
 BUSY_PAUSE_MAX_S = 60.0
+GATHER_S = 0.02  # after reports were taken, before what came meanwhile is sent
 SAVE_ACKNOWLEDGED_S = 0.5
 READ_ERROR_PAUSE_S = 1.0
 logger = logging.getLogger(__name__)
@@ -76,6 +79,7 @@ class Conversation:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
+        self._delivered_at: dict[str, float] = {}
 
     async def run(self) -> None:
         """Until the connection is lost. RefusedError when the service says no."""
@@ -155,6 +159,18 @@ class Conversation:
                 await asyncio.sleep(READ_ERROR_PAUSE_S)
                 held.changed.set()
             await held.changed.wait()
+            await self._gather(held)
+
+    async def _gather(self, held: HeldAttempt) -> None:
+        """Let reports that follow others closely come together: a message costs as much as fifty reports."""
+        rest = self._delivered_at.get(held.nonce, 0.0) + GATHER_S - asyncio.get_running_loop().time()
+        if rest <= 0:
+            return
+        try:
+            async with asyncio.timeout(rest):
+                await held.ended.wait()
+        except TimeoutError:
+            return
 
     async def _tell(self, held: HeldAttempt) -> None:
         if held.process is not None and self._is_news("started", held):
@@ -162,10 +178,17 @@ class Conversation:
         exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
         while (batch := held.spool.next_batch()).lines:
             await self._deliver(held, batch)
+            if exit_record is None and self._is_all_for_now(held, batch):
+                held.changed.set()
+                return
+        if exit_record is not None:
+            held.spool.save()  # fails on a full disk: then all of this is tried again
         if exit_record is not None and self._is_news("exited", held):
-            held.spool.save()
             last = held.spool.sequence
             await self._send(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=last))
+
+    def _is_all_for_now(self, held: HeldAttempt, batch: Batch) -> bool:
+        return len(batch.lines) < REPORT_BATCH_LINES and held.spool.sequence >= batch.last_sequence
 
     def _is_news(self, what: str, held: HeldAttempt) -> bool:
         if (what, held.nonce) in self._told:
@@ -190,6 +213,7 @@ class Conversation:
             await asyncio.sleep(min(max(0.0, answered.retry_after_s), BUSY_PAUSE_MAX_S))
         else:
             held.spool.acknowledge(batch, answered.sequence)
+            self._delivered_at[held.nonce] = asyncio.get_running_loop().time()
 
     def _answered(self, answer: Acknowledge | Busy) -> None:
         waiting = self._answers.get(answer.nonce)
@@ -242,6 +266,8 @@ class Conversation:
                 self._agent.launch(message, self._blobs)
             case Stop():
                 self._agent.stop(message)
+            case FurtherParameters():
+                self._agent.give_parameters(message)
             case Forget():
                 self._forget(message)
             case DeleteCheckpoint():
@@ -264,6 +290,7 @@ class Conversation:
     def _forget(self, order: Forget) -> None:
         self._agent.forget(order.nonce)
         if order.nonce not in self._agent.held:
+            self._delivered_at.pop(order.nonce, None)
             pump = self._pumps.pop(order.nonce, None)
             if pump is not None:
                 pump.cancel()

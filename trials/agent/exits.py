@@ -49,7 +49,7 @@ def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
     return record | fields
 
 
-def write_exit(path: str, record: dict[str, Any], *, timeout_s: float = EXIT_WRITE_TIMEOUT_S) -> None:
+def write_durably(path: str, record: dict[str, Any], *, timeout_s: float = EXIT_WRITE_TIMEOUT_S) -> None:
     """The record is on the disk when this returns. A full disk is waited for; OSError after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     pause = 0.05

@@ -7,9 +7,17 @@ Imported by the supervisor, so it stays as small as its start is quick.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import Any
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether room may mend it. Errors that hold others, as of a copied tree, are known by their text only."""
+    return error.errno in _NO_ROOM or any(f"[Errno {number}]" in str(error) for number in _NO_ROOM)
 
 
 def write_atomically(path: str, data: bytes, *, durable: bool = False) -> None:

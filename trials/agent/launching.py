@@ -15,11 +15,12 @@ from typing import Any
 import trials
 from trials.agent import supervisor
 from trials.agent.blobs import BlobMissingError, BlobReceiver, unpack_code
-from trials.agent.files import to_json, write_atomically
+from trials.agent.files import is_full_disk, to_json, write_atomically
 from trials.agent.home import Home
 from trials.checkpoints import digest_of
 from trials.protocol import (
     FILE_ATTEMPT,
+    FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
     FILE_RESTORE,
     FOLDER_CHECKPOINTS,
@@ -36,6 +37,10 @@ _NNI_FOLDER = Path(trials.__file__).parent / "compat" / "nni"
 logger = logging.getLogger(__name__)
 
 
+class NoRoomError(Exception):
+    """The disk is full: the service repeats the launch, and then there may be room."""
+
+
 class CannotLaunchError(Exception):
     """The attempt cannot be prepared, now or later; the text says why."""
 
@@ -43,7 +48,7 @@ class CannotLaunchError(Exception):
 async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
     """The attempt's folder, complete. Repeating it is harmless; a folder that is complete is left as it is.
 
-    CannotLaunchError when it never can be; ConnectionLostError when the service is to ask again.
+    CannotLaunchError when it never can be; ConnectionLostError and NoRoomError when the service is to ask again.
     """
     folder = home.attempt_folder(launch.key, launch.nonce)
     if not (folder / FILE_ATTEMPT).exists():
@@ -57,6 +62,8 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
         except ConnectionError:
             raise
         except OSError as error:
+            if is_full_disk(error):
+                raise NoRoomError(str(error)) from error
             raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     home.put_live(launch.nonce, folder)
     return folder
@@ -65,12 +72,19 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
 # Not in a thread: launches at the same time would make the same link.
 def _write_attempt(home: Home, launch: Launch, folder: Path) -> None:
     write_atomically(str(folder / FILE_PARAMETERS), to_json(launch.spec.parameters))
+    for index, parameters in enumerate(launch.spec.further_parameters, start=1):
+        give_parameters(folder, index, parameters)
     paths = [str(_sdk_folder(home))]
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
     local = {"python": sys.executable, "wake": str(wake_socket_path(home.path)), "paths": paths}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
     write_atomically(str(folder / FILE_ATTEMPT), to_json(attempt), durable=True)
+
+
+def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None) -> None:
+    """Further parameters, for the script that waits for them or will ask."""
+    write_atomically(str(folder / FILE_FURTHER_PARAMETERS.format(index=index)), to_json({"parameters": parameters}))
 
 
 def _sdk_folder(home: Home) -> Path:

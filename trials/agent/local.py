@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.home import Home
-from trials.agent.processes import send_verified
 from trials.protocol import AttemptKey
 
 STOP_MARGIN_S = 15.0  # beyond the grace, for the supervisor to record the end
@@ -42,9 +40,7 @@ def stop_local(home: Path, key: AttemptKey | None = None, *, grace_s: float = 30
     """
     running = [held for held in _claimed(Home(home)) if held.is_supervised() and key in {None, held.key}]
     for held in running:
-        assert held.supervisor is not None
         held.order_stop(grace_s=grace_s, reason="stopped on the machine")
-        send_verified(signal.SIGUSR1, pid=held.supervisor.pid, start_time=held.supervisor.start_time)
     deadline = time.monotonic() + grace_s + STOP_MARGIN_S
     while any(held.is_supervised() for held in running) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

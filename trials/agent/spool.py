@@ -20,6 +20,7 @@ _FLOAT = frozenset({float})
 _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "checkpoint": {"step": (int,), "name": (str,), "digest": (str,), "size": (int,), "at": (float, int)},
     "cooperates": {"at": (float, int)},
+    "parameters_wanted": {"index": (int,), "at": (float, int)},
 }
 
 
@@ -129,8 +130,8 @@ class SpoolReader:
     def save(self) -> None:
         """Write down what was acknowledged: the trial looks at it when its spool is long."""
         if self._written != (self.sequence, self.offset):
-            self._written = (self.sequence, self.offset)
             write_atomically(str(self._acknowledged_path), to_json({"sequence": self.sequence, "offset": self.offset}))
+            self._written = (self.sequence, self.offset)
 
     def _read_from(self, sequence: int, offset: int) -> Batch:
         lines: list[str] = []

@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 from trials.agent.command import command_line, environment
-from trials.agent.exits import cause_of, count_memory_kills, exit_record, peak_memory_of_ended, write_exit
-from trials.agent.files import create_durably, read_json, to_json, write_atomically
+from trials.agent.exits import cause_of, count_memory_kills, exit_record, peak_memory_of_ended, write_durably
+from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.output import MetricsPattern, Stream
 from trials.agent.processes import become_subreaper, identity, kill_tree, send, set_death_signal, tree
 
@@ -38,6 +38,7 @@ DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone 
 COOPERATIVE_SHARE = 0.8  # of the grace, before a script that asks should_stop gets SIGTERM
 KILL_REPEAT_S = 0.2
 HOST_SHUTDOWN = "host_shutdown"
+EXIT_NO_ROOM = 75  # of a supervisor that could not claim the nonce: nothing was started, and it may be tried again
 
 
 def supervise(folder: str) -> int:
@@ -47,8 +48,13 @@ def supervise(folder: str) -> int:
         sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
         return 1
     waker = _catch_signals()  # before the claim: from then on the agent may signal this process
-    if not create_durably(f"{folder}/{FILE_CLAIM}", to_json(dict(identity(os.getpid())))):
-        return 0
+    try:
+        if not create_durably(f"{folder}/{FILE_CLAIM}", to_json(dict(identity(os.getpid())))):
+            return 0
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        return EXIT_NO_ROOM
     become_subreaper()
     Supervisor(folder, attempt, waker).run()
     return 0
@@ -99,8 +105,7 @@ class Supervisor:
             self._drain()
             self._finish(exit_record("launch_failed", tail=str(error), stop_reason=None))
             return
-        process = to_json(dict(identity(self._trial)))
-        write_atomically(f"{self._folder}/{FILE_PROCESS}", process, durable=True)
+        write_durably(f"{self._folder}/{FILE_PROCESS}", dict(identity(self._trial)))
         self._wake_agent()
         self._watch()
         ended_at = time.time()
@@ -201,18 +206,27 @@ class Supervisor:
 
     def _look_for_stop(self) -> None:
         path = f"{self._folder}/{FILE_STOP}"
+        ordered: dict[str, Any] = {}
         if self._shutting_down and self._stop is None:
-            stop = {"grace_s": self._spec.get("stop_grace_s", 30.0), "reason": HOST_SHUTDOWN}
-            if not os.path.exists(path):
-                write_atomically(path, to_json(stop))
+            ordered = {"grace_s": self._spec.get("stop_grace_s", 30.0), "reason": HOST_SHUTDOWN}
+            self._write_stop(path, ordered)
         elif not os.path.exists(path):
             return
-        ordered = read_json(path) or {}
+        ordered = read_json(path) or ordered
         grace = max(0.0, float(ordered.get("grace_s", 0.0)))
         if self._stop is None:
             self._stop, self._stop_begun, self._grace = ordered, time.monotonic(), grace
         # An order repeated with a shorter grace moves the end; the same order read again does not.
         self._grace = min(self._grace, time.monotonic() - self._stop_begun + grace)
+
+    def _write_stop(self, path: str, stop: dict[str, Any]) -> None:
+        try:
+            if not os.path.exists(path):
+                write_atomically(path, to_json(stop))
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            # It stops all the same: a script that asks is told by SIGTERM then.
 
     def _escalate(self) -> float:
         """Take the step of the stop that is due; returns the seconds until the next one, POLL_S at most."""
@@ -276,7 +290,7 @@ class Supervisor:
         )
 
     def _finish(self, record: dict[str, Any]) -> None:
-        write_exit(f"{self._folder}/{FILE_EXIT}", record)
+        write_durably(f"{self._folder}/{FILE_EXIT}", record)
         self._wake_agent()
 
     def _wake_agent(self) -> None:

@@ -21,9 +21,13 @@ def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] |
 
 def tagged_response(request: Request, view: Mapping[str, Any]) -> Response:
     """304 when the client has it already."""
-    kept = {name: value for name, value in view.items() if name not in CHANGES_BY_ITSELF}
-    tag = f'W/"{hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]}"'
+    tag = entity_tag(view)
     known = [entry.strip() for entry in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known:
         return Response(status_code=304, headers={"ETag": tag})
     return json_response(view, headers={"ETag": tag})
+
+
+def entity_tag(view: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in view.items() if name not in CHANGES_BY_ITSELF}
+    return f'W/"{hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]}"'

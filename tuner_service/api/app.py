@@ -7,8 +7,16 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
-from tuner_service.api import agents, experiments, system, trials
+from tuner_service.api import agents, experiments, export, live_changes, system, trials
 from tuner_service.api.auth import authorize
+from tuner_service.api.change_bodies import (
+    AddTrialBody,
+    ChangeBody,
+    CloneBody,
+    ImportBody,
+    RetryBody,
+    SearchSpaceBody,
+)
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard
 from tuner_service.api.schemas import ExperimentBody, ResumeBody
@@ -16,9 +24,16 @@ from tuner_service.service.experiments import Services
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
 # Handlers read these bodies themselves, to tell every mistake at once; the schema is made when it is asked for.
-BODIES: dict[str, type[BaseModel]] = {
-    "/api/v1/experiments": ExperimentBody,
-    "/api/v1/experiments/{experiment_id}/resume": ResumeBody,
+_EXPERIMENT = "/api/v1/experiments/{experiment_id}"
+BODIES: dict[tuple[str, str], type[BaseModel]] = {
+    ("/api/v1/experiments", "post"): ExperimentBody,
+    (_EXPERIMENT, "patch"): ChangeBody,
+    (f"{_EXPERIMENT}/resume", "post"): ResumeBody,
+    (f"{_EXPERIMENT}/clone", "post"): CloneBody,
+    (f"{_EXPERIMENT}/import", "post"): ImportBody,
+    (f"{_EXPERIMENT}/search-space", "put"): SearchSpaceBody,
+    (f"{_EXPERIMENT}/trials", "post"): AddTrialBody,
+    (f"{_EXPERIMENT}/trials/retry", "post"): RetryBody,
 }
 PROBLEM_SCHEMA = {
     "type": "object",
@@ -54,8 +69,9 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     install_error_handlers(app)
     app.add_middleware(Guard, settings=services.config)
-    for router in (experiments.router, trials.router, agents.router, system.router):
-        app.include_router(router)
+    for module in (experiments, live_changes, export, trials, agents, system):
+        app.include_router(module.router)
+    app.include_router(live_changes.trial_router)
     _describe(app)
     return app
 
@@ -69,10 +85,10 @@ def _describe(app: FastAPI) -> None:
             schema = generate()
             components = schema.setdefault("components", {})
             schemas = components.setdefault("schemas", {})
-            for path, model in BODIES.items():
+            for (path, method), model in BODIES.items():
                 body = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas.update(body.pop("$defs", {}))
-                schema["paths"][path]["post"]["requestBody"] = {"content": {"application/json": {"schema": body}}}
+                schema["paths"][path][method]["requestBody"] = {"content": {"application/json": {"schema": body}}}
             schemas["Problem"] = PROBLEM_SCHEMA
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]

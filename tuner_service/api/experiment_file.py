@@ -45,7 +45,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "resources", "gpus"): (None, 0),
     ("trial", "resources", "memory"): (None,),
     ("quota_group",): (None, "default"),
-    ("workers",): (None, 1),
     ("executor",): (None, "local", {"name": "local"}),
     ("warm_start",): (None, []),
 }
@@ -94,7 +93,7 @@ def resolve_resume(raw: Any) -> ResolvedResume:
         code = _collect(faults, "/code", lambda: _archive(archive))
     if faults or body is None:
         raise InputError(faults)
-    return ResolvedResume(budget=_raise(body.budget), code=code, code_digest=_digest(body.code, code))
+    return ResolvedResume(budget=budget_raise(body.budget), code=code, code_digest=_digest(body.code, code))
 
 
 def dry_run_view(resolved: ResolvedExperiment) -> View:
@@ -114,6 +113,13 @@ def _collect(faults: list[Fault], pointer: str, make: Callable[[], T]) -> T | No
     except InputError as exc:
         faults += [Fault(pointer=pointer + fault.pointer, message=fault.message) for fault in exc.faults]
         return None
+
+
+def collect_faults(make: Callable[[], object], pointer: str) -> list[Fault]:
+    """The faults of the input that ``make`` refuses, with pointers below ``pointer``."""
+    faults: list[Fault] = []
+    _collect(faults, pointer, make)
+    return faults
 
 
 def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[Fault]:
@@ -160,11 +166,15 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
 
 def _deterministic_faults(raw: dict[str, Any]) -> list[Fault]:
     """What depends on how fast things happen cannot be part of a search that repeats exactly."""
-    return [
-        Fault(pointer=pointer_of(path), message="cannot be used with deterministic: true, as it depends on time")
+    message = "cannot be used with deterministic: true, as it depends on time"
+    faults = [
+        Fault(pointer=pointer_of(path), message=message)
         for path in (("budget", "duration"), ("trial", "heartbeat"))
         if _at(raw, *path) is not None
     ]
+    if raw.get("workers", 1) != 1:
+        faults.append(Fault(pointer="/workers", message=message))
+    return faults
 
 
 def _at(raw: Any, *path: str) -> Any:
@@ -220,6 +230,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         trial=_template(body, code),
         deterministic=body.deterministic,
         algorithm_timeout_s=body.algorithm_timeout or 60.0,
+        workers=body.workers,
     )
 
 
@@ -257,5 +268,5 @@ def _entry_command(entry_point: str) -> list[str]:
     return ["python", "-c", f"import {module} as entry; entry.{function}()"]
 
 
-def _raise(body: BudgetRaiseBody) -> BudgetRaise:
+def budget_raise(body: BudgetRaiseBody) -> BudgetRaise:
     return BudgetRaise(trials=body.trials, duration_s=body.duration, parallel=body.parallel, failures=body.failures)

@@ -16,6 +16,7 @@ MAX_NAME = 200
 MAX_TRIALS = 10_000_000
 MAX_PARALLEL = 10_000
 MAX_ATTEMPTS = 1_000
+MAX_WORKERS = 1_000
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -30,7 +31,9 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def _name(value: str) -> str:
+def checked_name(value: str | None) -> str | None:
+    if value is None:
+        return None
     if not value.strip() or not value.isprintable() or "/" in value or value.startswith("@"):
         raise ValueError("should be printable text without a slash that does not begin with @")
     return value
@@ -216,7 +219,7 @@ class TrialBody(Body):
 class ExperimentBody(Body):
     """The experiment file."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(default="experiment", max_length=MAX_NAME)
+    name: Annotated[str, AfterValidator(checked_name)] = Field(default="experiment", max_length=MAX_NAME)
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     objective: Annotated[ObjectiveBody, BeforeValidator(_one)]
     search_space: dict[str, Any]
@@ -227,7 +230,7 @@ class ExperimentBody(Body):
     deterministic: bool = False
     algorithm_timeout: Period = 60.0
     quota_group: Any = None
-    workers: Any = None
+    workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     executor: Any = None
     warm_start: Any = None
 

@@ -35,8 +35,13 @@ class Finding:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """1 when there is a fault; warnings are no reason to fail."""
-    findings = list(examine(settings_of(arguments)))
+    """1 when there is a fault; warnings are no reason to fail. With --replay: 1 when something differs."""
+    settings = settings_of(arguments)
+    if arguments.replay is not None:
+        from tuner_service.cli.replay import replay
+
+        return replay(settings, arguments.replay, output=arguments.output)
+    findings = list(examine(settings))
     rows = [{"id": f.check, "state": f.state, "detail": f.detail} for f in findings]
     print_rows(rows, output=arguments.output, columns=COLUMNS)
     return ExitCode.FAILURE if any(f.state == "FAULT" for f in findings) else ExitCode.OK

@@ -24,12 +24,12 @@ def check_readable(file: str) -> None:
     """Before anything is started for it."""
     if file != "-" and not os.access(file, os.R_OK):
         why = "may not be read" if Path(file).exists() else "does not exist"
-        raise CommandError(f"the experiment file {file} {why}", ExitCode.USAGE)
+        raise CommandError(f"the file {file} {why}", ExitCode.USAGE)
 
 
 def read_body(file: str, *, name: str | None = None) -> dict[str, Any]:
     """The body that creates the experiment of ``file``; the code lies relative to the file."""
-    body = _parse(file)
+    body = parse_file(file)
     folder = Path.cwd() if file == "-" else Path(file).resolve().parent
     if name is not None:
         body["name"] = name
@@ -41,8 +41,9 @@ def read_body(file: str, *, name: str | None = None) -> dict[str, Any]:
     return body
 
 
-def _parse(file: str) -> dict[str, Any]:
-    text = sys.stdin.read() if file == "-" else _read(Path(file))
+def parse_file(file: str, *, what: str = "an experiment: it should be a mapping of fields") -> dict[str, Any]:
+    """The mapping in a YAML or JSON file, or of standard input for "-"; ``what`` it should hold is said otherwise."""
+    text = sys.stdin.read() if file == "-" else read_text(Path(file))
     if file.endswith(".json"):
         try:
             body = json.loads(text)
@@ -56,11 +57,11 @@ def _parse(file: str) -> dict[str, Any]:
         except YamlError as exc:
             raise CommandError(f"{file} is not YAML: {exc}", ExitCode.USAGE) from exc
     if not isinstance(body, dict):
-        raise CommandError(f"{file} does not hold an experiment: it should be a mapping of fields", ExitCode.USAGE)
+        raise CommandError(f"{file} does not hold {what}", ExitCode.USAGE)
     return body
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as exc:

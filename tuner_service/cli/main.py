@@ -10,6 +10,7 @@ from importlib import import_module
 from tuner_service.cli.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
+EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet")
 EPILOG = """\
 An experiment is named by its id, a prefix of it, its name, or @last; a trial by EXPERIMENT/NUMBER.
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreachable, 6 experiment failed,
@@ -18,7 +19,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreach
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit code."""
-    parsed = build_parser().parse_args(arguments)
+    parsed = _parse(arguments)
     module, _, name = parsed.handler.partition(":")
     try:
         code: int = getattr(import_module(f"tuner_service.cli.{module}"), name)(parsed)
@@ -26,6 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # the one table from errors to exit codes; bugs go on
         return exit_code_of(exc)
     return code
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """argparse takes an optional FILE only before options: one that stands after them is put in its place here."""
+    parser = build_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")) and getattr(parsed, "file", "") is None:
+        parsed.file = rest[0]
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return parsed
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -38,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_service(commands)
     _add_verbs(commands)
+    _add_changes(commands)
     _add_reads(commands)
     _add_care(commands)
     return parser
@@ -117,6 +130,48 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_experiment(remove)
 
 
+def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
+    change = _command(commands, "set", handler="change:change", help="change an experiment while it runs", output=True)
+    _add_experiment(change)
+    _add_budget(change)
+    change.add_argument("--priority", type=int, metavar="N", help="the higher goes first where several wait")
+    change.add_argument("--name", help="another name")
+    change.add_argument("--note", help="a note; an empty text removes it")
+    change.add_argument("--tag", action="append", metavar="TAG", help="the new tags, each with its own; '' for none")
+    space = _command(commands, "space", handler="change:space", help="show or change the search space", output=True)
+    _add_experiment(space)
+    space.add_argument(
+        "action", choices=("show", "set", "revisions"), nargs="?", default="show", help="what to do (default: show)"
+    )
+    space.add_argument("file", metavar="FILE", nargs="?", help="of set: the new space (YAML or JSON)")
+    trial = _command(commands, "trial", handler="change:trial", help="add, retry or stop a trial", output=True)
+    trial.add_argument("action", choices=("add", "retry", "stop"), help="what to do")
+    trial.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="of retry and stop: with the trial's number")
+    trial.add_argument("file", metavar="FILE", nargs="?", help="of add: the parameters (YAML or JSON)")
+    trial.add_argument("--set", action="append", metavar="NAME=VALUE", help="of add: one parameter; may be repeated")
+    trial.add_argument("--outside-space", action="store_true", help="of add: parameters may lie outside the space")
+    trial.add_argument("--failed", action="store_true", help="of retry: all failed trials not tried again yet")
+    found = _command(commands, "import", handler="change:import_results", help="tell the tuner results from elsewhere")
+    _add_experiment(found)
+    found.add_argument("file", metavar="FILE", nargs="?", help="results (csv, json or jsonl), or - for standard input")
+    found.add_argument("--experiment", metavar="OTHER", help="the results of an earlier experiment instead")
+    found.add_argument("--outside-space", action="store_true", help="results may lie outside the space")
+    clone = _command(
+        commands, "clone", handler="change:clone", help="start an experiment like another, with a new seed", output=True
+    )
+    _add_experiment(clone)
+    _add_budget(clone)
+    clone.add_argument("--name", help="another name")
+    clone.add_argument("--seed", type=int, metavar="N", help="this seed instead of a new one")
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trials", type=_count, metavar="N", help="another total of trials")
+    parser.add_argument("--duration", help="another total of running time, such as 2h")
+    parser.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time")
+    parser.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail")
+
+
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     ps = _command(commands, "ps", handler="read:ps", help="list experiments, newest first", output=True)
     ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
@@ -135,15 +190,27 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
     logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
+    export = _command(commands, "export", handler="export:export", help="write trials or metrics to a file")
+    _add_experiment(export)
+    export.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output)")
+    export.add_argument(
+        "-o", "--output", choices=EXPORT_FORMATS, help="the format (default: what the file's name says, else csv)"
+    )
+    export.add_argument("--metrics", action="store_true", help="a row for each metric of each report, not for trials")
     watch = _command(commands, "watch", handler="read:watch", help="follow an experiment to its end; Ctrl-C detaches")
     _add_experiment(watch)
     _add_timeout(watch)
 
 
 def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
-    _command(
+    doctor = _command(
         commands, "doctor", handler="doctor:doctor", help="check home folder, database, service and agent", output=True
     )
+    doctor.add_argument("--replay", metavar="EXPERIMENT", help="ask its algorithms everything again, and compare")
+    doctor.add_argument("--db", metavar="FILE|URL", help="the database")
+    collect = _command(commands, "gc", handler="garbage:collect", help="remove what nothing needs", output=True)
+    collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")
+    collect.add_argument("--db", metavar="FILE|URL", help="the database")
     database = _command(commands, "db", handler="database:database", help="look after the database")
     database.add_argument("action", choices=("path", "revision", "upgrade", "check"), help="what to do")
     database.add_argument("--db", metavar="FILE|URL", help="the database")

@@ -95,7 +95,7 @@ def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
 # ── pieces of text ──────────────────────────────────────────────────────────────────────────────
 def clip(text: str, width: int = MAX_CELL) -> str:
     """On one line, and safe for a terminal: a trial's message may hold anything."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 

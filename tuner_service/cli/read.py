@@ -179,6 +179,10 @@ def experiment_text(view: Row) -> str:
         "tuner": _algorithm_text(view["tuner"]),
         "assessor": _algorithm_text(view["assessor"]),
         "seed": view["seed"],
+        "workers": view["workers"] if view["workers"] > 1 else None,
+        "priority": view["priority"] or None,
+        "tags": ", ".join(view["tags"]),
+        "note": view["note"],
         "best": found
         and f"{number_text(found['value'])} by trial {found['number']}: {parameters_text(found['parameters'])}",
         "created": moment_text(view["created_at"]),
@@ -205,6 +209,7 @@ def trial_text(view: Row) -> str:
             "id": view["id"],
             "status": f"{view['status']} ({view['reason']})",
             "message": clip(view["message"], 1_000),
+            "source": view["source"] if view["retry_of"] is None else f"{view['source']} of trial {view['retry_of']}",
             "value": number_text(view["value"]),
             "final": parameters_text(view["final"]) or "-",
             "last": "-" if not view["last"] else f"step {last['step']}: {parameters_text(last['metrics'])}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, ExitRecord, MetricRecord
-from tuner_service.dispatcher import endings, launching
+from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord
+from tuner_service.dispatcher import endings, launching, phases
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -100,6 +100,7 @@ def _adopt(step: Step, xs: ExperimentState, attempt: Attempt, finding: Adopt) ->
     trial = xs.trials[number]
     if trial.status is TrialStatus.STOPPING:
         launching.order_stop(step, xs, attempt, trial.reason.value)
+    phases.send_wanted(step, xs, attempt)
 
 
 def disconnected(step: Step, command: AgentDisconnected) -> None:
@@ -134,6 +135,7 @@ def started(step: Step, command: AttemptStarted) -> ExperimentState | None:
         return None
     xs, attempt = found
     _running(step, xs, attempt.key.number, process=command.process)
+    phases.send_wanted(step, xs, attempt)  # it may have been chosen while the attempt's folder was being made
     return xs
 
 
@@ -214,6 +216,9 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
             case CheckpointRecord():
                 progress.save(step)  # it is kept or dropped by the value reported last before it
                 _checkpoint(step, xs, attempt, record, sequence)
+            case ParametersWantedRecord():
+                progress.save(step)  # what was reported before belongs to the parameters before
+                phases.wanted(step, xs, attempt, record)
             case RejectedRecord():
                 _rejected(step, xs, attempt, record, sequence)
             case _:
@@ -296,6 +301,10 @@ class _Progress:
         if self._last is not None:
             record, value = self._last
             self._fields |= {"last_step": record.step, "last_value": value, "last_metrics": record.values}
+        trial = self._xs.trials[self._number]
+        phase = min(trial.wanted_index, len(trial.further_parameters))
+        if phase != trial.reported_index and (self._last is not None or "final" in self._fields):
+            self._fields["reported_index"] = phase
         if self._fields:
             step.put_trial(self._xs, self._number, **self._fields)
         self._last, self._fields = None, {}
@@ -364,8 +373,10 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
         number = attempt.key.number
         if attempt.agent_id not in step.state.agents:
             continue
-        if attempt.status is AttemptStatus.STARTING:
-            if step.at - xs.launched_at.get(number, step.at) > LAUNCH_REPEAT_S:
+        starting = attempt.status is AttemptStatus.STARTING
+        if starting or xs.trials[number].status is TrialStatus.STOPPING:
+            grace = 0.0 if starting else xs.experiment.spec.trial.stop_grace_s
+            if step.at - xs.ordered_at.get(number, step.at) > grace + LAUNCH_REPEAT_S:
                 launching.order_again(step, xs, attempt)
         elif heartbeat is not None and step.at - attempt.last_heard_at > heartbeat:
             _silent(step, xs, attempt, heartbeat)
@@ -373,7 +384,8 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
 
 def _silent(step: Step, xs: ExperimentState, attempt: Attempt, heartbeat: float) -> None:
     number = attempt.key.number
-    if xs.trials[number].status is TrialStatus.RUNNING:
+    trial = xs.trials[number]
+    if trial.status is TrialStatus.RUNNING and not trial.waits_for_parameters:
         why = Why(reason=TrialReason.HEARTBEAT_MISSED, message=f"no report for {heartbeat:g} s")
         step.move_trial(xs, number, TrialStatus.STOPPING, why)
         launching.order_stop(step, xs, attempt, why.reason.value)

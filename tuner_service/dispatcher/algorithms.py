@@ -6,7 +6,7 @@ everything past them is delivered again.
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import endings, launching
+from tuner_service.dispatcher import endings, launching, phases
 from tuner_service.dispatcher.changes import StoredSnapshot
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
@@ -26,6 +26,7 @@ from tuner_service.dispatcher.items import (
     NoSuggestionYet,
     Queue,
     QueueItem,
+    SearchSpaceUpdated,
     StopAdvised,
     Suggested,
     SuggestionRequested,
@@ -35,9 +36,11 @@ from tuner_service.dispatcher.limits import (
     ALGORITHM_RETRIES,
     PING_EVERY_S,
     PING_TIMEOUT_S,
+    QUEUE_WARNING_LENGTH,
     WORKER_BACKOFF_LIMIT_S,
     WORKER_BACKOFF_S,
     WORKER_DEATHS_LIMIT,
+    WORKER_START_LIMIT_S,
     WORKER_STEADY_S,
 )
 from tuner_service.dispatcher.routing import LineKind
@@ -199,6 +202,10 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
         return
     if worker.phase is WorkerPhase.READY and step.at - worker.ready_at > WORKER_STEADY_S:
         worker.deaths = 0
+    if worker.phase is WorkerPhase.STARTING and step.at - worker.ready_at > WORKER_START_LIMIT_S:
+        message = f"the algorithms were not built and told their history within {WORKER_START_LIMIT_S:g} s"
+        _try_again(step, xs, Queue.TUNER, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
+        return
     hanging = _hanging_queue(step, xs)
     if hanging is None:
         _ping(step, xs)
@@ -241,6 +248,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
         item = waiting.pending.popleft()
         waiting.head_since = step.at if waiting.pending else None
         waiting.retries = waiting.deaths = 0
+        waiting.warned = waiting.warned and len(waiting.pending) >= QUEUE_WARNING_LENGTH // 2
         _move_cursor(step, xs, event.queue, answer.line)
         _apply(step, xs, item, answer)
     return xs
@@ -248,7 +256,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
 
 def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> None:
     match item, answer:
-        case SuggestionRequested(), Suggested():
+        case SuggestionRequested(index=0), Suggested():
             step.add_trial(
                 xs,
                 Trial(
@@ -261,14 +269,24 @@ def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> 
                     created_at=step.at,
                 ),
             )
-        case SuggestionRequested(), NoMoreSuggestions():
-            step.put_experiment(xs, exhausted=True)
-        case SuggestionRequested(), NoSuggestionYet():
-            xs.tuner_waits = True
+        case SuggestionRequested(index=0), NoMoreSuggestions() | NoSuggestionYet():
+            step.give_back_number(xs, item.number)
+            _mind_nothing(step, xs, answer)
+        case SuggestionRequested(), Suggested() | NoMoreSuggestions() | NoSuggestionYet():
+            phases.answered(step, xs, item, answer)
         case MetricsReported(), _:
             _apply_judgement(step, xs, item, answer)
         case _:
             assert isinstance(answer, Taken)  # noqa: S101  # the worker's frames allow nothing else
+
+
+def _mind_nothing(step: Step, xs: ExperimentState, answer: Answer) -> None:
+    """No parameters: for ever, or until the tuner learns more; unless what changes that is in its queue already."""
+    pending = xs.queues[Queue.TUNER].pending
+    if not isinstance(answer, NoMoreSuggestions):
+        step.put_experiment(xs, tuner_waits=not xs.tells_more)
+    elif not any(isinstance(item, SearchSpaceUpdated) for item in pending):
+        step.put_experiment(xs, exhausted=True)
 
 
 def _apply_judgement(step: Step, xs: ExperimentState, item: MetricsReported, answer: Answer) -> None:

@@ -12,6 +12,7 @@ from trials.protocol import (
     ExitRecord,
     MetricRecord,
     ObservedAttempt,
+    ParametersWantedRecord,
     ProcessRecord,
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
@@ -156,7 +157,7 @@ class RejectedRecord:
     error: str
 
 
-Record = MetricRecord | CheckpointRecord | CooperationRecord | RejectedRecord
+Record = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord | RejectedRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import assert_never
 
-from tuner_service.dispatcher import agents, algorithms, experiments, schedule
+from tuner_service.dispatcher import agents, algorithms, experiments, live_changes, schedule
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
@@ -72,7 +72,8 @@ class Dispatcher:
     def handle(self, command: c.Command) -> list[Effect]:
         """Take one fact in; the orders that follow from it, in the order to perform them."""
         step = self._step(command.at)
-        for xs in self._apply(step, command):
+        # The higher priority first, so that what room there is goes to it.
+        for xs in sorted(self._apply(step, command), key=_rank):
             schedule.advance(step, xs)
         return step.effects
 
@@ -101,6 +102,8 @@ class Dispatcher:
                 | c.TrialStopped()
             ):
                 return self._apply_request(step, command)
+            case c.ExperimentChanged() | c.TrialAdded() | c.OutcomesImported() | c.SearchSpaceChanged():
+                return [live_changes.apply(step, command)]
             case c.AgentConnected():
                 return agents.connected(step, command)
             case c.AgentDisconnected():
@@ -169,6 +172,10 @@ class Dispatcher:
             algorithms.time_passed(step, xs)
             agents.time_passed(step, xs)
         return busy
+
+
+def _rank(xs: ExperimentState) -> tuple[int, float, str]:
+    return -xs.experiment.priority, xs.experiment.created_at, xs.id
 
 
 def _one(xs: ExperimentState | None) -> list[ExperimentState]:

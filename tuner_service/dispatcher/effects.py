@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from trials.protocol import AttemptKey, LaunchSpec
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.trial import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,17 @@ class StopAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SendParameters:
+    """Further parameters for a running script; None: there are none."""
+
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    index: int
+    parameters: Parameters | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeReports:
     agent_id: str
     nonce: str
@@ -107,8 +119,17 @@ class DeleteCheckpointFile:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarnQueueLength:
+    """The algorithm does not keep up: ``depth`` lines wait for it."""
+
+    experiment_id: ExperimentId
+    queue: Queue
+    depth: int
+
+
 Effect = (
     StartWorker | StopWorker | PingWorker | Deliver
-    | WelcomeAgent | LaunchAttempt | StopAttempt | AcknowledgeReports | RefuseReports | ForgetAttempt
-    | RemoveExperimentFolders | DeleteCheckpointFile
+    | WelcomeAgent | LaunchAttempt | StopAttempt | SendParameters | AcknowledgeReports | RefuseReports | ForgetAttempt
+    | RemoveExperimentFolders | DeleteCheckpointFile | WarnQueueLength
 )  # fmt: skip

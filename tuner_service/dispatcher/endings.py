@@ -155,7 +155,7 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
     step.move_trial(xs, number, status, why, **fields)
     if status is TrialStatus.SUCCEEDED and value is not None:
         _mind_best(step, xs, number, value)
-    if not spec.deterministic:
+    if not spec.deterministic and not xs.is_choosing_for(number):
         tell(step, xs, number)
 
 
@@ -170,10 +170,12 @@ def _mind_best(step: Step, xs: ExperimentState, number: int, value: float) -> No
 def tell(step: Step, xs: ExperimentState, number: int) -> None:
     """Put the end of the trial into the queues: exactly once in its life."""
     trial = xs.trials[number]
+    # A value belongs to the parameters it was reported with; a failure to the newest the script was given.
+    given = min(trial.wanted_index, len(trial.further_parameters))
     outcome = TrialOutcome(
         number=number,
         status=trial.status,
-        parameters=trial.parameters,
+        parameters=trial.parameters_of(given if trial.value is None else trial.reported_index),
         value=trial.value,
         step=trial.last_step,
         source=trial.source,
@@ -183,13 +185,13 @@ def tell(step: Step, xs: ExperimentState, number: int) -> None:
     experiment = xs.experiment
     step.put_experiment(
         xs,
-        told_number=max(experiment.told_number, number),
+        tuner_waits=False,
         failures=experiment.failures + (trial.status is TrialStatus.FAILED),
-        spared=experiment.spared + (not trial.status.eats_budget),
+        # One that was added was spared from the start.
+        spared=experiment.spared + (not trial.status.eats_budget and not trial.is_added),
     )
     _count_alike(step, xs, trial)
     step.enqueue(xs, LineKind.TRIAL_ENDED, TrialEnded(line=line, outcome=outcome))
-    xs.tuner_waits = False
     step.let_go(xs, number)
 
 

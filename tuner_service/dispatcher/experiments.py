@@ -83,17 +83,25 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         return
     _change_spec(step, xs, budget, command)
     if before.status is ExperimentStatus.RUNNING:
+        if command.code_digest is not None:
+            _start_worker_anew(step, xs)  # the algorithms may be classes of the new code
         return
     step.put_experiment(xs, failures=0, first_error="", same_errors=0, stop_to=None)
     step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED, message="resumed"))
-    xs.tuner_waits = False
+    if not xs.trials:
+        step.put_experiment(xs, tuner_waits=False)  # no trial could give the outcome it waits for
     for trial in xs.trials_with(TrialStatus.PAUSED):
         step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
-    if not xs.worker.takes_items:
-        xs.worker.deaths = xs.worker.unready_deaths = 0
-        for waiting in xs.queues.values():
-            waiting.deaths = waiting.retries = 0
-        algorithms.start_worker(step, xs)
+    if not xs.worker.takes_items or command.code_digest is not None:
+        _start_worker_anew(step, xs)
+
+
+def _start_worker_anew(step: Step, xs: ExperimentState) -> None:
+    """With a clean record: a person has looked at what went wrong before."""
+    xs.worker.deaths = xs.worker.unready_deaths = 0
+    for waiting in xs.queues.values():
+        waiting.deaths = waiting.retries = 0
+    algorithms.start_worker(step, xs)
 
 
 def stop(step: Step, command: ExperimentStopped) -> None:
@@ -134,8 +142,10 @@ def settle(step: Step, xs: ExperimentState) -> None:
     """Bring a stopping experiment to its end once nothing of it runs, and let an idle worker go."""
     if xs.experiment.status is ExperimentStatus.STOPPING:
         judging = xs.worker.takes_items or xs.worker.respawn_at is not None
-        unjudged = any(t.pending_end for t in xs.trials.values())
-        if not xs.attempts and not (unjudged and judging):
+        deterministic = xs.experiment.spec.deterministic
+        # An end waits for its judgement, or for parameters that are being chosen for the trial.
+        open_ends = any(t.pending_end or (t.status.is_final and not deterministic) for t in xs.trials.values())
+        if not xs.attempts and not (open_ends and judging):
             target = xs.experiment.stop_to
             assert target is not None  # noqa: S101  # set by the only move that leads here
             experiment = xs.experiment
@@ -152,14 +162,17 @@ def complete(step: Step, xs: ExperimentState, why: Why) -> None:
 def has_budget(experiment: Experiment, budget: Budget | None = None) -> bool:
     """Whether one more trial may be asked for: told failures and canceled trials used none."""
     allowed = (budget or experiment.spec.budget).trials
-    used = experiment.next_number - 1 - experiment.spared
-    return allowed is None or used < allowed
+    return allowed is None or used_trials(experiment) < allowed
 
 
-# ── helpers ─────────────────────────────────────────────────────────────────────────────────────
-def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
-    """The budget with what is wanted. Fewer trials than it has already are refused."""
-    experiment, budget = xs.experiment, xs.experiment.spec.budget
+def used_trials(experiment: Experiment) -> int:
+    """How many trials of the budget are used or asked for."""
+    return experiment.next_number - 1 - len(experiment.free_numbers) - experiment.spared
+
+
+def changed_budget(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
+    """The budget with what is wanted. ConflictError for what a deterministic experiment cannot change."""
+    experiment = xs.experiment
     fields: dict[str, Any] = {
         name: value
         for name in ("trials", "duration_s", "parallel", "failures")
@@ -168,24 +181,31 @@ def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     if experiment.spec.deterministic and ("parallel" in fields or "duration_s" in fields):
         raise ConflictError(
             f"experiment {experiment.id} is deterministic: its parallelism and duration are part of the result and "
-            "cannot change; raise only its trials, or start a new experiment"
+            "cannot change; change only its trials, or start a new experiment"
         )
-    asked_for = experiment.next_number - 1 - experiment.spared + xs.suggestion_is_outstanding
-    if wanted.trials is not None and wanted.trials < asked_for:
+    return replace(experiment.spec.budget, **fields)
+
+
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────
+def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
+    """The budget with what is wanted. Fewer trials than it has already are refused."""
+    experiment, budget = xs.experiment, changed_budget(xs, wanted)
+    used = used_trials(experiment)
+    if wanted.trials is not None and wanted.trials < used:
         raise ConflictError(
-            f"experiment {experiment.id} has {asked_for} trials of its budget already, so {wanted.trials} are too few; "
+            f"experiment {experiment.id} has {used} trials of its budget already, so {wanted.trials} are too few; "
             f"to end it now, use `tuner stop {experiment.id}`"
         )
-    return replace(budget, **fields)
+    return budget
 
 
 def _require_room(xs: ExperimentState, budget: Budget) -> None:
     experiment = xs.experiment
-    interrupted = any(not trial.status.is_final for trial in xs.trials.values())
+    interrupted = bool(xs.requests) or any(not trial.status.is_final for trial in xs.trials.values())
     if experiment.exhausted and not interrupted:
         raise ConflictError(
-            f"experiment {experiment.id} has tried every point of its search space; start a new experiment "
-            "with a larger one"
+            f"experiment {experiment.id} has tried every point of its search space; change that to a "
+            "larger one first, or start a new experiment"
         )
     out_of_time = budget.duration_s is not None and experiment.running_s >= budget.duration_s
     if out_of_time or not (interrupted or has_budget(experiment, budget)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.dispatcher.experiments import used_trials
+from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
@@ -35,14 +36,19 @@ def _of_experiment(xs: ExperimentState) -> Iterator[str]:
 
 def _of_counts(xs: ExperimentState) -> Iterator[str]:
     experiment = xs.experiment
-    if sum(experiment.counts.values()) != experiment.next_number - 1:
-        yield f"counts {experiment.counts} do not add up to the {experiment.next_number - 1} trials there are"
+    numbers = [*xs.requested_numbers, *experiment.free_numbers]
+    if sum(experiment.counts.values()) + len(numbers) != experiment.next_number - 1:
+        yield (
+            f"counts {experiment.counts}, and the numbers {numbers} asked for or free, do not add up to the "
+            f"{experiment.next_number - 1} numbers given out"
+        )
+    if list(experiment.free_numbers) != sorted(set(numbers) - set(xs.requested_numbers) - xs.trials.keys()):
+        yield f"the free numbers {experiment.free_numbers} are in use, doubled or out of order"
     for status in TrialStatus:
         if not status.is_final and experiment.counts.get(status.value, 0) != len(xs.trials_with(status)):
             yield f"{experiment.counts.get(status.value, 0)} trials are counted as {status.value}"
-    budget = experiment.spec.budget.trials
-    if budget is not None and experiment.next_number - 1 - experiment.spared > budget:
-        yield f"{experiment.next_number - 1} trials, {experiment.spared} spared, and a budget of {budget}"
+    if not 0 <= used_trials(experiment) <= experiment.next_number - 1:
+        yield f"{experiment.spared} trials are spared, of {experiment.next_number - 1} numbers"
     if experiment.status is ExperimentStatus.COMPLETED and xs.attempts:
         yield "completed, and attempts are alive"
 
@@ -66,16 +72,21 @@ def _of_queues(xs: ExperimentState) -> Iterator[str]:
             yield f"the {queue.value} queue is out of order: {lines}"
         if lines[-1] >= xs.experiment.next_line:
             yield f"the {queue.value} queue holds line {lines[-1]}, which is not written"
-    outstanding = [i for i in xs.queues[Queue.TUNER].pending if isinstance(i, SuggestionRequested)]
-    if len(outstanding) > 1:
-        yield f"{len(outstanding)} suggestions are asked for at a time"
+    if len(xs.requested_numbers) > xs.experiment.spec.workers:
+        yield f"{len(xs.requested_numbers)} suggestions are asked for at a time"
+    asked = [(item.number, item.index) for item in xs.requests]
+    if len(set(asked)) != len(asked):
+        yield f"the same parameters are asked for twice: {asked}"
+    if any(index and number not in xs.trials for number, index in asked):
+        yield f"further parameters are asked for, of trials that are gone: {asked}"
 
 
 def _of_telling(xs: ExperimentState) -> Iterator[str]:
     for trial in xs.trials.values():
         if trial.told_line is not None:
             yield f"trial {trial.number} was told and is still held"
-        if trial.status.is_final and not xs.experiment.spec.deterministic:
+        waits_to_be_told = xs.experiment.spec.deterministic or xs.is_choosing_for(trial.number)
+        if trial.status.is_final and not waits_to_be_told:
             yield f"trial {trial.number} has ended and was not told"
         if trial.pending_end is not None and trial.status.is_final:
             yield f"trial {trial.number} has ended and its end is still pending"

@@ -23,12 +23,14 @@ class Queue(StrEnum):
 class SuggestionRequested:
     """Tuner: propose parameters for trial ``number``. Assessor (deterministic only): the trial is decided here.
 
-    ``recorded`` is set when a rebuilt worker is told what was answered: the tuner is not asked again.
+    ``index`` above 0: further parameters, for a trial that runs. ``recorded`` is set when a rebuilt worker is told what
+    was answered: the tuner is not asked again.
     """
 
     line: int
     number: int
     recorded: Parameters | None = None
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class ResultsImported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomTrialAdded:
-    """Tuner: trial ``number`` runs with parameters a person chose."""
+    """Tuner: trial ``number`` runs with parameters a person chose. The assessor, deterministic: it is decided."""
 
     line: int
     number: int
@@ -80,7 +82,7 @@ class SearchSpaceUpdated:
 
 
 TunerItem = SuggestionRequested | TrialEnded | ResultsImported | CustomTrialAdded | SearchSpaceUpdated
-AssessorItem = SuggestionRequested | MetricsReported | TrialEnded
+AssessorItem = SuggestionRequested | CustomTrialAdded | MetricsReported | TrialEnded
 QueueItem = TunerItem | MetricsReported
 
 

@@ -14,14 +14,17 @@ from tuner_service.domain.trial import Attempt, AttemptStatus, Trial, TrialReaso
 
 
 def launch_waiting(step: Step, xs: ExperimentState) -> None:
-    """Start waiting trials, lowest number first, while the experiment and some agent have room."""
+    """Start waiting trials, lowest number first, while the experiment and some agent have room.
+
+    Trials that need cores leave them to experiments of a higher priority.
+    """
     if xs.experiment.status is not ExperimentStatus.RUNNING:
         return
     for trial in xs.trials_with(TrialStatus.WAITING):
         if len(xs.attempts) >= xs.experiment.spec.budget.parallel:
             return
         agent = _agent_with_room(step, xs.experiment.spec.trial.cpus)
-        if agent is None:
+        if agent is None or _is_outranked(step, xs):
             return
         _launch(step, xs, trial, agent)
 
@@ -35,6 +38,21 @@ def _agent_with_room(step: Step, cpus: float) -> AgentState | None:
                 used[attempt.agent_id] += xs.experiment.spec.trial.cpus
     agents = sorted(step.state.agents.values(), key=lambda a: (used[a.agent_id] - a.cpus, a.agent_id))
     return next((a for a in agents if cpus == 0 or used[a.agent_id] + cpus <= a.cpus), None)
+
+
+def _is_outranked(step: Step, xs: ExperimentState) -> bool:
+    """Whether cores are kept for a trial of a higher priority that waits for them and that some agent could run."""
+    if not xs.experiment.spec.trial.cpus:
+        return False
+    most = max(agent.cpus for agent in step.state.agents.values())
+    return any(
+        other.experiment.priority > xs.experiment.priority
+        and other.experiment.status is ExperimentStatus.RUNNING
+        and 0 < other.experiment.spec.trial.cpus <= most
+        and len(other.attempts) < other.experiment.spec.budget.parallel
+        and any(trial.status is TrialStatus.WAITING for trial in other.trials.values())
+        for other in step.all()
+    )
 
 
 def _launch(step: Step, xs: ExperimentState, trial: Trial, agent: AgentState) -> None:
@@ -68,7 +86,7 @@ def _launch(step: Step, xs: ExperimentState, trial: Trial, agent: AgentState) ->
 def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
     """Owe the launch of a starting attempt. Ordering it again is harmless: the nonce is spent once."""
     number = attempt.key.number
-    xs.launched_at[number] = step.at
+    xs.ordered_at[number] = step.at
     spec, template = xs.experiment.spec, xs.experiment.spec.trial
     checkpoints = [CheckpointRef(digest=c.digest, step=c.step, size=c.size) for c in xs.checkpoints.get(number, [])]
     launch = LaunchSpec(
@@ -85,6 +103,7 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         stop_grace_s=template.stop_grace_s,
         compat=template.compat,
         checkpoints=tuple(reversed(checkpoints)),
+        further_parameters=xs.trials[number].further_parameters,
     )
     step.do(
         LaunchAttempt(
@@ -94,16 +113,16 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
 
 
 def order_again(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
-    """Repeat what a starting attempt was told last. An agent told to stop what it never started spends the nonce."""
+    """Repeat what was not confirmed. An agent told to stop what it never started spends the nonce."""
     trial = xs.trials[attempt.key.number]
     if trial.status is TrialStatus.STOPPING:
-        xs.launched_at[trial.number] = step.at
         order_stop(step, xs, attempt, trial.reason.value)
     else:
         order_launch(step, xs, attempt)
 
 
 def order_stop(step: Step, xs: ExperimentState, attempt: Attempt, reason: str) -> None:
+    xs.ordered_at[attempt.key.number] = step.at
     step.do(
         StopAttempt(
             agent_id=attempt.agent_id,

@@ -1,6 +1,10 @@
 """The dispatcher's bounds, and what happens at each."""
 
-QUEUE_WARNING_LENGTH = 20  # a longer queue is reported with its depth
+QUEUE_WARNING_LENGTH = 20  # a longer queue is reported with its depth, once until it is below half of this
+TUNER_QUEUE_LIMIT = 1_000  # lines; beyond it people's trials, results and spaces are refused
+ADDED_TRIALS_LIMIT = 1_000  # waiting trials of an experiment; beyond it no more are added
+IMPORTED_OUTCOMES_LIMIT = 10_000  # in one request; more are refused
+FURTHER_PARAMETERS_LIMIT = 1_000  # of one trial; then its script is told that there are no more
 ASSESSOR_QUEUE_LIMIT = 1_000  # lines; beyond it reports are not taken and wait in their spools
 REFUSED_REPORTS_RETRY_S = 0.2
 DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two new reports has failed
@@ -11,7 +15,7 @@ WORKER_BACKOFF_LIMIT_S = 5.0
 ALGORITHM_RETRIES = 3  # of one line that hangs or is temporarily unable: then the experiment is paused
 PING_EVERY_S = 10.0  # of silence
 PING_TIMEOUT_S = 10.0  # without an answer the worker is replaced
-LAUNCH_REPEAT_S = 10.0  # a launch that was not confirmed is ordered again
+LAUNCH_REPEAT_S = 10.0  # a launch that was not confirmed is ordered again; a stop, so long after its grace
 RUNNING_TIME_SAVED_S = 10.0  # of an experiment with a duration; at most this much is lost with the service
 IDENTICAL_FAILURES_LEAST = 2  # the first max(parallel, this) trials failing alike pause the experiment
 MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
@@ -19,3 +23,4 @@ DETAIL_LIMIT = 16_000  # characters of a traceback
 REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
 FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go
+WORKER_START_LIMIT_S = 600.0  # to build the algorithms and fold their history; then the worker is replaced

@@ -1,8 +1,9 @@
 """Which journal lines stand in which queue.
 
-Suggestions and outcomes go to the tuner; intermediate metrics to the assessor; the end of a trial to both. In a
-deterministic experiment the assessor is also told when a trial is decided, because a trial is judged by what had
-been shown at that line. Every other line is a record for people and stands in no queue.
+Suggestions, outcomes, imported results, added trials and changes of the search space go to the tuner; intermediate
+metrics to the assessor; the end of a trial to both. In a deterministic experiment the assessor is also told when a
+trial is decided (suggested or added), because a trial is judged by what had been shown at that line. Every other line
+is a record for people and stands in no queue.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ class LineKind(StrEnum):
     SUGGESTION_REQUESTED = "suggestion_requested"
     REPORTS = "reports"
     TRIAL_ENDED = "trial_ended"
+    TRIAL_ADDED = "trial_added"
+    OUTCOMES_IMPORTED = "outcomes_imported"
+    SEARCH_SPACE_CHANGED = "search_space_changed"
     EXPERIMENT_MOVED = "experiment_moved"
     EXPERIMENT_CHANGED = "experiment_changed"
     STOP_ADVISED = "stop_advised"
@@ -32,11 +36,13 @@ def queues_for(kind: LineKind, spec: ExperimentSpec, *, judged: bool = True) -> 
     """The queues of a line; ``judged`` False for reports that hold nothing an algorithm has not seen."""
     assessor = (Queue.ASSESSOR,) if spec.assessor is not None else ()
     match kind:
-        case LineKind.SUGGESTION_REQUESTED:
+        case LineKind.SUGGESTION_REQUESTED | LineKind.TRIAL_ADDED:
             return (Queue.TUNER, *(assessor if spec.deterministic else ()))
         case LineKind.REPORTS:
             return assessor if judged else ()
         case LineKind.TRIAL_ENDED:
             return (Queue.TUNER, *assessor)
+        case LineKind.OUTCOMES_IMPORTED | LineKind.SEARCH_SPACE_CHANGED:
+            return (Queue.TUNER,)
         case _:
             return ()

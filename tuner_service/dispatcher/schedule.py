@@ -1,12 +1,13 @@
 """What an experiment does next: ask, tell, launch, or end. Called after every command; doing nothing is normal.
 
 A deterministic experiment walks one fixed line of decisions: request 1 … request P, outcome 1, request P+1, outcome 2,
-request P+2, …, where P is its parallelism. So request *n* knows the outcomes up to *n* − P, whatever ended when.
+request P+2, …, where P is its parallelism. So request *n* knows the outcomes up to *n* − P, whatever ended when. A
+trial that a person adds takes its place in that line from where it was added.
 """
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import endings, experiments, launching
+from tuner_service.dispatcher import endings, experiments, launching, phases
 from tuner_service.dispatcher.items import SuggestionRequested
 from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S
 from tuner_service.dispatcher.routing import LineKind
@@ -22,23 +23,31 @@ def advance(step: Step, xs: ExperimentState) -> None:
     _mind_duration(step, xs)
     if xs.experiment.spec.deterministic:
         _walk(step, xs)
-    elif _room_for_request(xs):
-        _request(step, xs)
+    else:
+        phases.request_all(step, xs)
+        while _room_for_request(xs):
+            _request(step, xs)
     launching.launch_waiting(step, xs)
+    if not xs.experiment.spec.deterministic:
+        phases.release(step, xs)
     _mind_end(step, xs)
     experiments.settle(step, xs)
 
 
 # ── asking and telling ──────────────────────────────────────────────────────────────────────────
 def _walk(step: Step, xs: ExperimentState) -> None:
-    while not xs.suggestion_is_outstanding:
+    """``xs.trials`` holds exactly the trials whose end was not told; the lowest number is told next."""
+    while not xs.requests:
         if _request_is_due(xs):
             if xs.experiment.status is not ExperimentStatus.RUNNING:
                 return  # the line of decisions waits: telling more first would change what the request knows
             _request(step, xs)
             return
-        next_told = xs.trials.get(xs.experiment.told_number + 1)
-        if next_told is None or not next_told.status.is_final:
+        if not xs.trials:
+            return
+        next_told = xs.trials[min(xs.trials)]
+        if not next_told.status.is_final:
+            phases.request_in_turn(step, xs, next_told)
             return
         endings.tell(step, xs, next_told.number)
         _mind_failures(step, xs)
@@ -48,24 +57,25 @@ def _request_is_due(xs: ExperimentState) -> bool:
     experiment = xs.experiment
     return (
         not experiment.exhausted
-        and not xs.tuner_waits
-        and experiment.next_number <= experiment.told_number + experiment.spec.budget.parallel
+        and not experiment.tuner_waits
+        and len(xs.trials) < experiment.spec.budget.parallel
         and experiments.has_budget(experiment)
     )
 
 
 def _room_for_request(xs: ExperimentState) -> bool:
     experiment = xs.experiment
-    if experiment.status is not ExperimentStatus.RUNNING or experiment.exhausted or xs.tuner_waits:
+    if experiment.status is not ExperimentStatus.RUNNING or experiment.exhausted or experiment.tuner_waits:
         return False
-    if xs.suggestion_is_outstanding or not experiments.has_budget(experiment):
+    outstanding = len(xs.requested_numbers)
+    if outstanding >= experiment.spec.workers or not experiments.has_budget(experiment):
         return False
     live = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
-    return len(live) < experiment.spec.budget.parallel
+    return len(live) + outstanding < experiment.spec.budget.parallel
 
 
 def _request(step: Step, xs: ExperimentState) -> None:
-    number = xs.experiment.next_number
+    number = step.take_number(xs)
     line = step.journal(xs, LineKind.SUGGESTION_REQUESTED, {"number": number})
     step.enqueue(xs, LineKind.SUGGESTION_REQUESTED, SuggestionRequested(line=line, number=number))
 
@@ -102,7 +112,7 @@ def _mind_duration(step: Step, xs: ExperimentState) -> None:
 
 def _mind_end(step: Step, xs: ExperimentState) -> None:
     experiment = xs.experiment
-    if experiment.status is not ExperimentStatus.RUNNING or xs.trials or xs.suggestion_is_outstanding:
+    if experiment.status is not ExperimentStatus.RUNNING or xs.trials or xs.requests:
         return
     if experiment.exhausted:
         message = "every point of the search space was tried"

@@ -50,6 +50,7 @@ class QueueState:
     head_since: float | None = None  # since when the first of them waits for a worker that is up
     retries: int = 0  # of the first of them
     deaths: int = 0  # of workers that had the first of them to answer
+    warned: bool = False  # that it is long; again once it was short in between
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,21 +58,35 @@ class ExperimentState:
     experiment: Experiment
     trials: dict[int, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)  # the live one of a trial
-    launched_at: dict[int, float] = field(default_factory=dict)  # when a starting attempt was last told what to do
+    ordered_at: dict[int, float] = field(default_factory=dict)  # when its agent was last told to start or stop it
     checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
     seen_steps: dict[int, set[int]] = field(default_factory=dict)
     rejected_records: dict[int, int] = field(default_factory=dict)
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
-    tuner_waits: bool = False  # it had no suggestion; asked again after the next outcome
 
     @property
     def id(self) -> ExperimentId:
         return self.experiment.id
 
     @property
-    def suggestion_is_outstanding(self) -> bool:
-        return any(isinstance(item, SuggestionRequested) for item in self.queues[Queue.TUNER].pending)
+    def requests(self) -> list[SuggestionRequested]:
+        """Asked for and not answered, further parameters of running trials included; in line order."""
+        return [item for item in self.queues[Queue.TUNER].pending if isinstance(item, SuggestionRequested)]
+
+    @property
+    def requested_numbers(self) -> list[int]:
+        """Of the trials that are asked for."""
+        return [item.number for item in self.requests if item.index == 0]
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether the tuner is about to learn something that it was not asked about yet."""
+        return any(not isinstance(item, SuggestionRequested) for item in self.queues[Queue.TUNER].pending)
+
+    def is_choosing_for(self, number: int) -> bool:
+        """Whether further parameters of this trial are asked for."""
+        return any(item.number == number and item.index > 0 for item in self.requests)
 
     def trials_with(self, *statuses: TrialStatus) -> list[Trial]:
         """Those in memory, by number."""

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
-from tuner_service.dispatcher.effects import Deliver, Effect
+from tuner_service.dispatcher.effects import Deliver, Effect, WarnQueueLength
 from tuner_service.dispatcher.items import Queue, QueueItem
-from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT
+from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_WARNING_LENGTH
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.errors import NotFoundError
@@ -107,7 +107,20 @@ class Step:
         self.changes.trials[xs.id, trial.number] = trial
         counts = dict(xs.experiment.counts)
         counts[trial.status.value] = counts.get(trial.status.value, 0) + 1
-        self.put_experiment(xs, counts=counts, next_number=trial.number + 1)
+        self.put_experiment(xs, counts=counts)
+
+    def take_number(self, xs: ExperimentState) -> int:
+        """The number of the next trial: one that was given back, or a new one."""
+        free, number = xs.experiment.free_numbers, xs.experiment.next_number
+        if free:
+            self.put_experiment(xs, free_numbers=free[1:])
+            return free[0]
+        self.put_experiment(xs, next_number=number + 1)
+        return number
+
+    def give_back_number(self, xs: ExperimentState, number: int) -> None:
+        """No trial came of it; the lowest such number is used first."""
+        self.put_experiment(xs, free_numbers=tuple(sorted((*xs.experiment.free_numbers, number))))
 
     def move_attempt(self, xs: ExperimentState, number: int, requested: AttemptStatus, **fields: Any) -> Attempt:
         """An attempt that reaches a final status is no longer the trial's live one."""
@@ -116,7 +129,7 @@ class Step:
         attempt = self.put_attempt(xs, number, status=requested, **fields)
         if requested.is_final:
             del xs.attempts[number]
-            xs.launched_at.pop(number, None)
+            xs.ordered_at.pop(number, None)
             xs.rejected_records.pop(number, None)
         return attempt
 
@@ -139,7 +152,11 @@ class Step:
     def enqueue(self, xs: ExperimentState, kind: LineKind, item: QueueItem) -> None:
         """Put ``item`` into the queues its line belongs to, and before the worker if one is up."""
         for queue in queues_for(kind, xs.experiment.spec):
-            xs.queues[queue].pending.append(item)
+            waiting = xs.queues[queue]
+            waiting.pending.append(item)
+            if len(waiting.pending) > QUEUE_WARNING_LENGTH and not waiting.warned:
+                waiting.warned = True
+                self.do(WarnQueueLength(experiment_id=xs.id, queue=queue, depth=len(waiting.pending)))
             if xs.worker.takes_items:
                 self.deliver(xs, queue, item)
 

@@ -149,12 +149,12 @@ class Experiment:
     next_number: int = 1
     tuner_cursor: int = 0  # journal line up to which the tuner has answered
     assessor_cursor: int = 0
-    told_number: int = 0  # deterministic: the outcomes of trials 1..told_number were told
     failures: int = 0  # told failed trials since it last started to run
-    spared: int = 0  # told trials that used none of the budget: failed and canceled ones
+    spared: int = 0  # trials that use none of the budget: added by people, or told to have failed or been canceled
     first_error: str = ""  # fingerprint of the first trial told since it last started to run
     same_errors: int = 0  # how many trials told since then failed with it; 0 once one did not
     exhausted: bool = False
+    tuner_waits: bool = False  # it had no suggestion; asked again when it has learned more
     best_number: int | None = None
     best_value: float | None = None
     counts: dict[str, int] = field(default_factory=dict)

@@ -19,6 +19,7 @@ def trial_seed(experiment_seed: int, number: int) -> int:
     return derive_seed(experiment_seed, "trial", number) & 0xFFFFFFFF
 
 
-def suggestion_generator(experiment_seed: int, number: int) -> random.Random:
-    """The generator handed to the tuner for trial ``number``."""
-    return random.Random(derive_seed(experiment_seed, "suggestion", number))  # noqa: S311  # a search, not a secret
+def suggestion_generator(experiment_seed: int, number: int, index: int = 0) -> random.Random:
+    """The generator handed to the tuner for parameters ``index`` of trial ``number``."""
+    purpose = f"suggestion {index}" if index else "suggestion"
+    return random.Random(derive_seed(experiment_seed, purpose, number))  # noqa: S311  # a search, not a secret

@@ -10,6 +10,12 @@ from trials.protocol import AttemptKey, ExitRecord, ProcessRecord
 
 Parameters = dict[str, Any]
 
+# Where parameters come from.
+SOURCE_TUNER = "tuner"
+SOURCE_CUSTOM = "custom"  # a person chose them
+SOURCE_RETRY = "retry"  # a person wants a trial that failed once more
+SOURCE_IMPORTED = "imported"  # a result from elsewhere
+
 
 class TrialStatus(StrEnum):
     WAITING = "waiting"
@@ -86,7 +92,7 @@ class Trial:
     parameters: Parameters
     reason: TrialReason = TrialReason.NONE
     message: str = ""
-    source: str = "tuner"  # or "custom"
+    source: str = SOURCE_TUNER
     retry_of: int | None = None
     decided_line: int = 0  # the journal line that asked for it
     told_line: int | None = None  # the journal line that told its end; set exactly once
@@ -96,6 +102,11 @@ class Trial:
     last_value: float | None = None
     last_metrics: dict[str, float] = field(default_factory=dict)
     best_value: float | None = None  # over its intermediate metrics
+    further_parameters: tuple[Parameters, ...] = ()  # of index 1, 2, …: what the script asked for beside ``parameters``
+    further_lines: tuple[int, ...] = ()  # the journal lines that asked for them
+    wanted_index: int = 0  # the highest index its script has asked for
+    reported_index: int = 0  # of the parameters that its newest metrics were reported with
+    further_ended: bool = False  # there are no further ones for it
     reports_line: int = 0  # the last journal line that holds reports for the assessor
     stopped_at_line: int | None = None  # the reports line in which the assessor stopped it
     stopped_at_sequence: int | None = None  # and the spool sequence of that report
@@ -109,6 +120,19 @@ class Trial:
     started_at: float | None = None
     ended_at: float | None = None
     running_s: float = 0.0
+
+    @property
+    def is_added(self) -> bool:
+        """Whether a person asked for it, so that it uses none of the budget."""
+        return self.source != SOURCE_TUNER
+
+    @property
+    def waits_for_parameters(self) -> bool:
+        """Whether its script has asked for parameters that nobody has chosen yet."""
+        return self.wanted_index > len(self.further_parameters) and not self.further_ended
+
+    def parameters_of(self, index: int) -> Parameters:
+        return self.further_parameters[index - 1] if index else self.parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,4 +190,4 @@ class TrialOutcome:
     parameters: Parameters
     value: float | None
     step: int | None = None
-    source: str = "tuner"
+    source: str = SOURCE_TUNER

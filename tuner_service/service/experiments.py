@@ -94,6 +94,7 @@ class Experiments:
     clock: Clock
     hub: Agents
     new_id: Callable[[], ExperimentId]  # not unique by itself
+    adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +120,7 @@ class Experiments:
         if digest is not None and creation.code is None:
             await self._require_code(digest)
         experiment_id = await asyncio.to_thread(self._unused_id)
-        await self._submit(
+        await self.submit(
             ExperimentCreated(
                 at=self.clock.now(),
                 experiment_id=experiment_id,
@@ -131,7 +132,7 @@ class Experiments:
         return experiment_id
 
     async def pause(self, experiment_id: ExperimentId) -> None:
-        await self._submit(ExperimentPaused(at=self.clock.now(), experiment_id=experiment_id))
+        await self.submit(ExperimentPaused(at=self.clock.now(), experiment_id=experiment_id))
 
     async def resume(
         self,
@@ -144,7 +145,7 @@ class Experiments:
         """``code_digest`` alone names code that the service has already."""
         if code_digest is not None and code is None:
             await self._require_code(code_digest)
-        await self._submit(
+        await self.submit(
             ExperimentResumed(
                 at=self.clock.now(),
                 experiment_id=experiment_id,
@@ -155,15 +156,16 @@ class Experiments:
         )
 
     async def stop(self, experiment_id: ExperimentId) -> None:
-        await self._submit(ExperimentStopped(at=self.clock.now(), experiment_id=experiment_id))
+        await self.submit(ExperimentStopped(at=self.clock.now(), experiment_id=experiment_id))
 
     async def delete(self, experiment_id: ExperimentId) -> None:
-        await self._submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
+        await self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
 
     async def stop_trial(self, experiment_id: ExperimentId, number: int) -> None:
-        await self._submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
+        await self.submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
 
-    async def _submit(self, command: Command) -> None:
+    async def submit(self, command: Command) -> None:
+        """Returns when it is on disk; raises the error that refused it."""
         # Shielded: a client that goes away does not take back what it asked for.
         await asyncio.shield(asyncio.wrap_future(self.runner.submit(command)))
 
@@ -186,7 +188,7 @@ class Experiments:
 
     def detail_view(self, experiment_id: ExperimentId) -> View:
         experiment = self.find(experiment_id)
-        live = [a for a in self.queries.attempts(experiment_id) if not a.status.is_final]
+        live = self.queries.live_attempts(experiment_id)
         return experiment_detail_view(
             experiment,
             now=self.clock.now(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -11,6 +12,7 @@ from trials.protocol import (
     Busy,
     DeleteCheckpoint,
     Forget,
+    FurtherParameters,
     Launch,
     RemoveExperiment,
     Stop,
@@ -19,6 +21,8 @@ from trials.protocol import (
 from tuner_service.dispatcher import effects as e
 from tuner_service.ports import Workers
 from tuner_service.service.cluster import AgentHub
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,9 @@ class Performer:
                 self.workers.stop(effect.experiment_id)
             case e.RemoveExperimentFolders():
                 self.hub.send_to_all(RemoveExperiment(experiment_id=effect.experiment_id))
+            case e.WarnQueueLength():
+                fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
+                logger.warning("a queue is long", extra=fields)
             case _:
                 self._tell_agent(effect)
 
@@ -48,6 +55,7 @@ class Performer:
         effect: e.WelcomeAgent
         | e.LaunchAttempt
         | e.StopAttempt
+        | e.SendParameters
         | e.AcknowledgeReports
         | e.RefuseReports
         | e.ForgetAttempt
@@ -63,6 +71,11 @@ class Performer:
             case e.StopAttempt():
                 stop = Stop(key=effect.key, nonce=effect.nonce, grace_s=effect.grace_s, reason=effect.reason)
                 self.hub.send(effect.agent_id, stop)
+            case e.SendParameters():
+                further = FurtherParameters(
+                    key=effect.key, nonce=effect.nonce, index=effect.index, parameters=effect.parameters
+                )
+                self.hub.send(effect.agent_id, further)
             case e.AcknowledgeReports():
                 self.hub.send(effect.agent_id, Acknowledge(nonce=effect.nonce, sequence=effect.sequence))
             case e.RefuseReports():

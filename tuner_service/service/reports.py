@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from trials.protocol import CheckpointRecord, MetricRecord, ProtocolError, decode_record, read_lines
+from trials.protocol import (
+    CheckpointRecord,
+    MetricRecord,
+    ParametersWantedRecord,
+    ProtocolError,
+    decode_record,
+    read_lines,
+)
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 STEP_BOUND = 2**62  # steps beyond are refused: the database's integers end at 2**63
@@ -40,6 +47,8 @@ def _record(data: Any, line: str) -> Record:
         if type(data) is dict and data.get("kind") == "metric":
             return _metric(data)  # by far the most frequent; the general decoder is five times slower
         record = decode_record(line)
+        if isinstance(record, ParametersWantedRecord) and not 0 < record.index < STEP_BOUND:
+            raise ProtocolError("parameters_wanted.index: an integer from 1 to 2**62 is needed")
         return _bounded(record) if isinstance(record, CheckpointRecord) else record
     except (ProtocolError, ValueError, OverflowError, RecursionError) as exc:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])

@@ -19,14 +19,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tuner_service.dispatcher.commands import Command, TimePassed
+from tuner_service.dispatcher.commands import Command, QueueAnswered, ReportsReceived, TimePassed
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
+from tuner_service.dispatcher.items import Taken
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.ports import Clock, Store
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
 BATCH_LIMIT = 2_000  # commands in one transaction
+GATHER_S = 0.01  # between two transactions of reports and of what the assessor says to them
 TICK_S = 0.25  # how often time passes for the dispatcher while some experiment has not ended
 RECOVERY_PAUSE_S = 1.0  # between two attempts to use a database that refuses writes
 GENERATIONS_PER_DISPATCHER = 1_000_000
@@ -48,6 +50,7 @@ class Runner:
     )
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
+    _stepped_at: float = 0.0
     _trouble: str = ""
     _thread: threading.Thread | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -100,23 +103,30 @@ class Runner:
                 self._step(self._dispatcher, [entry for entry in batch if entry is not None])
 
     def _drain(self) -> list[tuple[Command, Future[None]] | None]:
-        """Wait for a command, or for the next tick; then take what is there."""
+        """Wait for a command, or for the next tick; then take what is there.
+
+        Reports alone wait until GATHER_S after the step before: a transaction costs as much as hundreds of them.
+        """
         dispatcher = self._dispatcher
         busy = dispatcher is None or dispatcher.is_busy
         try:
             batch = [self._inbox.get(timeout=TICK_S if busy else None)]
         except queue.Empty:
             return []
+        patient = _can_wait(batch[0])
         while len(batch) < BATCH_LIMIT:
+            rest = self._stepped_at + GATHER_S - self.clock.now() if patient else 0.0
             try:
-                batch.append(self._inbox.get_nowait())
+                batch.append(self._inbox.get(timeout=rest) if rest > 0 else self._inbox.get_nowait())
             except queue.Empty:
                 break
+            patient = patient and _can_wait(batch[-1])
         return batch
 
     def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
         accepted: list[Future[None]] = []
         effects: list[Effect] = []
+        self._stepped_at = self.clock.now()
         try:
             for command, future in batch:
                 try:
@@ -184,3 +194,14 @@ class Runner:
         for entry in batch:
             if entry is not None:
                 entry[1].set_exception(error)
+
+
+def _can_wait(entry: tuple[Command, Future[None]] | None) -> bool:
+    """Whether nothing follows from it that somebody waits for: reports, and lines that were only taken."""
+    match entry:
+        case (ReportsReceived(), _):
+            return True
+        case (QueueAnswered(answers=answers), _):
+            return all(isinstance(answer, Taken) for answer in answers)
+        case _:
+            return False

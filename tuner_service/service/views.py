@@ -63,6 +63,9 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
         "started_at": moment(experiment.started_at),
         "ended_at": moment(experiment.ended_at),
         "running_s": round(running_s, 3),
+        "note": experiment.note,
+        "tags": list(experiment.tags),
+        "priority": experiment.priority,
     }
 
 
@@ -124,6 +127,7 @@ def spec_view(spec: ExperimentSpec) -> View:
         "trial": _template_view(spec),
         "deterministic": spec.deterministic,
         "algorithm_timeout": spec.algorithm_timeout_s,
+        "workers": spec.workers,
     }
 
 

@@ -30,8 +30,10 @@ def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[Se
     """
     payload = line.payload
     match line.kind:
-        case "suggestion_requested":  # {"number"}
-            return SuggestionRequested(line=line.line, number=payload["number"], recorded=recorded)
+        case "suggestion_requested":  # {"number"}, and {"index"} where it is not 0
+            return SuggestionRequested(
+                line=line.line, number=payload["number"], index=payload.get("index", 0), recorded=recorded
+            )
         case "reports":  # {"number", "attempt", "first", "last"}: the spool sequences it holds
             return MetricsReported(
                 line=line.line,
@@ -44,7 +46,7 @@ def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[Se
             return TrialEnded(line=line.line, outcome=_outcome(payload["outcome"]))
         case "outcomes_imported":  # {"outcomes"}
             return ResultsImported(line=line.line, outcomes=tuple(map(_outcome, payload["outcomes"])))
-        case "trial_added":  # {"number", "parameters"}
+        case "trial_added":  # {"number", "parameters", "retry_of"}
             return CustomTrialAdded(line=line.line, number=payload["number"], parameters=payload["parameters"])
         case "search_space_changed":  # {"search_space"}
             return SearchSpaceUpdated(line=line.line, search_space=payload["search_space"])

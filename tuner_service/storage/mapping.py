@@ -38,6 +38,8 @@ _QUEUES_OF_BITS = {
 }
 # SQLite turns a bound NaN into NULL; this text it keeps, and PostgreSQL reads it as the number.
 _NAN = "NaN"
+# Objects that JSON gives back as they were, without a look at every value: a list of trials holds thousands.
+_AS_JSON_GIVES_THEM = (dict[str, Any], dict[str, float])
 _ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
 
 to_json = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that no text is refused by a database
@@ -130,6 +132,8 @@ def _plain_json(value: Any) -> str:
 
 
 def _from_json(hint: Any, value: str) -> Any:
+    if hint in _AS_JSON_GIVES_THEM:
+        return json.loads(value)
     return from_plain(hint, json.loads(value), where="stored value")
 
 

@@ -47,7 +47,7 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
     """Every experiment, oldest first. The work grows with what is unfinished, not with what is stored."""
     e = tables.experiments
     trials = _loaded_trials(connection)
-    attempts = _live_attempts(connection)
+    attempts = live_attempts(connection)
     checkpoints = _checkpoints(connection)
     seen = _seen_steps(connection, [t for found in trials.values() for t in found])
     unanswered = {queue: _unanswered(connection, queue) for queue in Queue}
@@ -77,7 +77,7 @@ def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
     return grouped
 
 
-def _live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
+def live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
     a = tables.attempts
     query = select(a).where(a.c.status.in_(_LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
     grouped: dict[ExperimentId, list[Attempt]] = defaultdict(list)
@@ -184,11 +184,18 @@ def _recorded(connection: Connection, requests: Sequence[JournalLine]) -> dict[i
     if not requests:
         return {}
     t = tables.trials
+    of_experiment = t.c.experiment_id == requests[0].experiment_id
     query = select(t.c.decided_line, t.c.parameters).where(
-        t.c.experiment_id == requests[0].experiment_id,
-        t.c.decided_line.between(requests[0].line, requests[-1].line),
+        of_experiment, t.c.decided_line.between(requests[0].line, requests[-1].line)
     )
-    return {line: json.loads(parameters) for line, parameters in connection.execute(query)}
+    found = {line: json.loads(parameters) for line, parameters in connection.execute(query)}
+    further = {request.payload["number"] for request in requests if request.payload.get("index", 0) > 0}
+    for number in sorted(further):
+        row = connection.execute(
+            select(t.c.further_lines, t.c.further_parameters).where(of_experiment, t.c.number == number)
+        ).one()
+        found |= zip(json.loads(row.further_lines), json.loads(row.further_parameters), strict=True)
+    return found
 
 
 def _seen_reports(

@@ -9,7 +9,8 @@ from types import TracebackType
 
 from sqlalchemy import Connection, Engine, select, tuple_
 
-from tuner_service.dispatcher.changes import JournalLine, StoredIdempotencyKey
+from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
+from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
@@ -91,6 +92,10 @@ class SqlQueries:
             rows = connection.execute(query.order_by(a.c.number, a.c.attempt)).mappings().all()
         return [mapping.attempt_out(row) for row in rows]
 
+    def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
+        with self.reading() as connection:
+            return reading.live_attempts(connection).get(experiment_id, [])
+
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:
@@ -154,6 +159,39 @@ class SqlQueries:
             return mapping.REVISIONS.value(row).search_space
         experiment = self.experiment(experiment_id)
         return None if experiment is None else experiment.spec.search_space
+
+    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
+        r = tables.search_space_revisions
+        query = select(r).where(r.c.experiment_id == experiment_id).order_by(r.c.line)
+        with self.reading() as connection:
+            return [mapping.REVISIONS.value(row) for row in connection.execute(query).mappings()]
+
+    def all_metrics(
+        self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000
+    ) -> Sequence[tuple[int, TrialMetric]]:
+        m = tables.metrics
+        place = (m.c.number, m.c.attempt, m.c.sequence)
+        query = (
+            select(m)
+            .where(m.c.experiment_id == experiment_id, tuple_(*place) > tuple_(*after))
+            .order_by(*place)
+            .limit(limit)
+        )
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [(row["number"], mapping.metric_out(row)) for row in rows]
+
+    def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
+        """As ``ports.Store`` promises it. Read page by page: no transaction stays open between items."""
+        while after < upto:
+            with self.reading() as connection:
+                items, after = reading.history_page(connection, experiment_id, queue, after=after, upto=upto)
+            yield from items
+
+    def checkpoint_digests(self) -> frozenset[str]:
+        """Of every checkpoint of every experiment, wherever its bytes lie."""
+        with self.reading() as connection:
+            return frozenset(connection.scalars(select(tables.checkpoints.c.digest).distinct()))
 
     def tokens(self) -> Sequence[StoredToken]:
         """By name."""

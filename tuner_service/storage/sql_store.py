@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
-from tuner_service.domain.trial import Checkpoint
+from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
@@ -49,11 +49,7 @@ class SqlStore:
             return reading.load(connection)
 
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
-        """Read page by page: no transaction stays open between items."""
-        while after < upto:
-            with self.queries.reading() as connection:
-                items, after = reading.history_page(connection, experiment_id, queue, after=after, upto=upto)
-            yield from items
+        return self.queries.history(experiment_id, queue, after=after, upto=upto)
 
     def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
         s = tables.algorithm_snapshots
@@ -67,6 +63,20 @@ class SqlStore:
         token = StoredToken(name=name, role=role, sha256=sha256, created_at=self._clock.now())
         with translated(), self._writer.begin() as connection:
             connection.execute(upsert(tables.tokens, connection.dialect.name), TOKENS.row(token))
+
+    def unnamed_blobs(self) -> dict[str, int]:
+        """Digest → size of the blobs that nothing names, and that no running attempt can be about to name."""
+        a, b = tables.attempts, tables.blobs
+        live = [s.value for s in AttemptStatus if not s.is_final]
+        with self.queries.reading() as connection:
+            since = connection.scalar(select(func.min(a.c.created_at)).where(a.c.status.in_(live)))
+            found = connection.execute(select(b.c.digest, b.c.size, b.c.at).where(*_named_by_nobody()))
+            return {digest: size for digest, size, at in found if since is None or float(at) < float(since)}
+
+    def delete_unnamed_blobs(self, digests: Iterable[str]) -> None:
+        """Those among them that nothing names, in one transaction."""
+        with translated(), self._writer.begin() as connection:
+            _delete_blobs_nobody_names(connection, list(digests))
 
     def close(self) -> None:
         self.queries.close()
@@ -225,10 +235,13 @@ def _delete_experiment(connection: Connection, experiment_id: ExperimentId) -> s
 
 
 def _delete_blobs_nobody_names(connection: Connection, digests: Sequence[str]) -> None:
-    b = tables.blobs
     for digest in digests:
-        named = [
-            select(table.c.digest).where(table.c.digest == b.c.digest).exists()
-            for table in (tables.checkpoints, tables.code_revisions)
-        ]
-        connection.execute(delete(b).where(b.c.digest == digest, *(~n for n in named)))
+        connection.execute(delete(tables.blobs).where(tables.blobs.c.digest == digest, *_named_by_nobody()))
+
+
+def _named_by_nobody() -> list[ColumnElement[bool]]:
+    """What holds of a row of the blobs table that nothing names."""
+    return [
+        ~select(table.c.digest).where(table.c.digest == tables.blobs.c.digest).exists()
+        for table in (tables.checkpoints, tables.code_revisions)
+    ]

@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
@@ -38,20 +38,29 @@ class Tuner(ABC):
     values, a restart folds only what came after the newest snapshot; without, everything.
     """
 
+    # True: with ``workers: N`` several calls of ``suggest`` may run at a time, none of them told what the others give.
+    suggests_in_parallel: ClassVar[bool] = False
+
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         self.space = space
         self.objective = objective
 
     @abstractmethod
     def suggest(self, number: int, rng: random.Random) -> Suggestion:
-        """Parameters for trial ``number``. Must not change the tuner: ``pending`` tells it what was accepted."""
+        """Parameters for trial ``number``. Must not change the tuner: ``pending`` tells it what was accepted.
+
+        Called again for a trial that runs, where its script asks for further parameters.
+        """
 
     @abstractmethod
     def observe(self, outcome: TrialOutcome) -> None:
         """A trial ended; told once. ``value`` is None where it has none (a failure), and may be NaN or infinite."""
 
     def pending(self, number: int, parameters: Parameters) -> None:  # noqa: B027  # optional, does nothing
-        """Trial ``number`` runs with ``parameters``: suggested here, now or before a restart, or chosen by a person."""
+        """Trial ``number`` runs with ``parameters``: suggested here, now or before a restart, or chosen by a person.
+
+        Told again for a trial whose script asked for further parameters, which it goes on with.
+        """
 
     def import_results(self, outcomes: Sequence[TrialOutcome]) -> None:
         """Results from elsewhere; their number is 0."""

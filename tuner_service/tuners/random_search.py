@@ -16,6 +16,8 @@ REDRAWS = 20  # before the rest of a finite space is looked through
 
 
 class RandomTuner(Tuner):
+    suggests_in_parallel = True
+
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         super().__init__(space, objective)
         self._proposed = ProposedParameters(space)

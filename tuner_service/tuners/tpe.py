@@ -47,11 +47,15 @@ class TpeTuner(Tuner):
         return self._proposed.unproposed(rng) or first or parameters
 
     def pending(self, number: int, parameters: Parameters) -> None:
+        self._give_up(number)
         self._running[number] = len(self._notes)
         self._note(TrialNote(number=number, parameters=parameters))
 
     def observe(self, outcome: TrialOutcome) -> None:
         state, value = self._judged(outcome)
+        known = self._running.get(outcome.number)
+        if known is not None and self._notes[known].parameters != outcome.parameters:
+            self._give_up(outcome.number)
         index = self._running.pop(outcome.number, None)
         if index is None:
             self._note(
@@ -100,6 +104,14 @@ class TpeTuner(Tuner):
         self._modelled += self._is_modelled(note)
         if self._model is not None:
             self._model.add(note)
+
+    def _give_up(self, number: int) -> None:
+        """The trial goes on with other parameters: nothing will be known of those it ran with until now."""
+        index = self._running.pop(number, None)
+        if index is not None:
+            self._notes[index].state = FAILED
+            if self._model is not None:
+                self._model.finish(index, self._notes[index])
 
     def _is_modelled(self, note: TrialNote) -> bool:
         return note.state in {FINISHED, PRUNED} and self.space.contains(note.parameters)

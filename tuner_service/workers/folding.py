@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -31,7 +32,7 @@ from tuner_service.dispatcher.items import (
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Parameters, Report
-from tuner_service.tuners.base import Exhausted, NotYet, Tuner, snapshot_of
+from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner, snapshot_of
 from tuner_service.workers.faults import MESSAGE_LIMIT
 
 REPORTS_LIMIT = 1_000_000  # of one running trial; one more is the assessor's fault, with a message to report less often
@@ -46,6 +47,8 @@ class TunerFold:
     def __init__(self, tuner: Tuner, *, seed: int) -> None:
         self._tuner = tuner
         self._seed = seed
+        self._ahead: dict[int, Callable[[], Suggestion]] = {}  # suggestions being computed, by line
+        self._beside: list[Parameters] = []  # what was suggested for lines computed at the same time
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
 
     def take(self, item: TunerItem) -> Answer:
@@ -66,6 +69,15 @@ class TunerFold:
                 self._search_space = item.search_space
         return Taken(line=item.line)
 
+    def suggest_ahead(self, items: Sequence[SuggestionRequested], pool: Executor) -> None:
+        """Begin to compute, at the same time, what these lines ask for; the next to be taken are exactly they."""
+        self._beside = []
+        self._ahead = {item.line: pool.submit(self._ask, item).result for item in items}
+
+    @property
+    def suggests_in_parallel(self) -> bool:
+        return self._tuner.suggests_in_parallel
+
     def state_dict(self) -> State | None:
         """JSON values for ``load_state_dict``; None where the tuner keeps no snapshots."""
         state = snapshot_of(self._tuner)
@@ -79,7 +91,10 @@ class TunerFold:
         _load(self._tuner, state["tuner"])
 
     def _suggest(self, item: SuggestionRequested) -> Answer:
-        suggestion = self._tuner.suggest(item.number, suggestion_generator(self._seed, item.number))
+        ahead = self._ahead.pop(item.line, None)
+        suggestion = self._ask(item) if ahead is None else ahead()
+        if ahead is not None and suggestion in self._beside:
+            suggestion = self._ask(item)  # by now it knows of the others
         match suggestion:
             case NotYet():
                 return NoSuggestionYet(line=item.line)
@@ -88,7 +103,12 @@ class TunerFold:
             case _:
                 parameters = plain_parameters(suggestion)
                 self._tuner.pending(item.number, plain_parameters(parameters))
+                if ahead is not None:
+                    self._beside.append(parameters)
                 return Suggested(line=item.line, parameters=parameters)
+
+    def _ask(self, item: SuggestionRequested) -> Suggestion:
+        return self._tuner.suggest(item.number, suggestion_generator(self._seed, item.number, item.index))
 
 
 class ReportHistory(Sequence[Report]):
@@ -145,8 +165,9 @@ class AssessorFold:
     def take(self, item: AssessorItem) -> Answer:
         """Fold one line."""
         match item:
-            case SuggestionRequested():
-                if self._deterministic:
+            case SuggestionRequested() | CustomTrialAdded():
+                further = isinstance(item, SuggestionRequested) and item.index > 0
+                if self._deterministic and not further:
                     self._live[item.number] = self._new_trial()
                 return Taken(line=item.line)
             case MetricsReported():

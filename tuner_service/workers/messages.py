@@ -60,6 +60,7 @@ class Initialize:
     deterministic: bool = False
     code_folder: str | None = None
     snapshot_every: int = 256
+    workers: int = 1  # suggestions computed at a time, by a tuner that can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +176,9 @@ def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
     match item:
         case SuggestionRequested():
             recorded = None if item.recorded is None else pack(item.recorded)
-            return {"command": "RequestTrialJobs", "line": item.line, "number": item.number, "recorded": recorded}
+            request = {"command": "RequestTrialJobs", "line": item.line, "number": item.number, "recorded": recorded}
+            # NNI's multi-phase has no command of its own either: the trial's number and an index.
+            return request | ({"index": item.index} if item.index else {})
         case MetricsReported():
             return {
                 "command": "ReportMetricData",
@@ -215,6 +218,7 @@ def item_from_wire(wire: Wire) -> QueueItem:
                 line=line,
                 number=_get(wire, "number", int),
                 recorded=None if recorded is None else _get(wire, "recorded", dict),
+                index=_get(wire, "index", int) if "index" in wire else 0,
             )
         case "ReportMetricData", "PERIODICAL":
             return _metrics_from_wire(wire, line)
@@ -430,6 +434,7 @@ def _initialize_to_wire(command: Initialize) -> Wire:
         "deterministic": command.deterministic,
         "code_folder": command.code_folder,
         "snapshot_every": command.snapshot_every,
+        "workers": command.workers,
     }
 
 
@@ -450,4 +455,5 @@ def _initialize_from_wire(wire: Wire) -> Initialize:
         deterministic=_get(wire, "deterministic", bool),
         code_folder=wire.get("code_folder"),
         snapshot_every=_get(wire, "snapshot_every", int),
+        workers=_get(wire, "workers", int),
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import shutil
-import tarfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
+from tuner_service.service.code import unpack_code
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import Initialize
 from tuner_service.workers.spare import SpareWorker
@@ -88,6 +87,7 @@ class WorkerPool:
             assessor=spec.assessor,
             deterministic=spec.deterministic,
             code_folder=self._code_folder(order),
+            workers=spec.workers,
         )
         link.start(command, snapshots=snapshots, history=history)
 
@@ -131,7 +131,6 @@ class WorkerPool:
                 raise StorageError(f"the code sha256:{digest} of experiment {order.experiment_id} is not stored")
             draft = folder.with_name(f"{digest}.{os.getpid()}")
             shutil.rmtree(draft, ignore_errors=True)
-            with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-                archive.extractall(draft, filter="data")
+            unpack_code(data, draft)
             draft.rename(folder)
         return str(folder)

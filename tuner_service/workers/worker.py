@@ -17,11 +17,13 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
-from tuner_service.dispatcher.items import Answer, Queue
+from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested
 from tuner_service.workers.building import add_code_folder, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import Faulted, guarded
 from tuner_service.workers.folding import AssessorFold, TunerFold
@@ -73,13 +75,22 @@ class QueueThread(threading.Thread):
     """Folds one queue. ``on_ready`` is called once its history is folded and nothing was raised."""
 
     def __init__(
-        self, name: Queue, outbox: Outbox, *, build: Callable[[], Fold], on_ready: Callable[[], None], every: int
+        self,
+        name: Queue,
+        outbox: Outbox,
+        *,
+        build: Callable[[], Fold],
+        on_ready: Callable[[], None],
+        command: Initialize,
     ) -> None:
         super().__init__(name=f"{name.value} queue", daemon=True)
         self.commands: queue.SimpleQueue[QueueCommand] = queue.SimpleQueue()  # the service bounds what it sends
         self._queue, self._outbox, self._build, self._on_ready = name, outbox, build, on_ready
-        self._snapshot_every = self._next_snapshot = every
+        self._workers = command.workers
+        self._snapshot_every = self._next_snapshot = command.snapshot_every
         self._live = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._taken: deque[QueueCommand] = deque()  # from ``commands``, and not performed yet
         self._answers: list[Answer] = []
         self._answers_since = 0.0
         self._folded = 0  # items of history not yet counted to the service
@@ -90,7 +101,7 @@ class QueueThread(threading.Thread):
     def run(self) -> None:
         fold = guarded(self._build, line=0)
         while not isinstance(fold, Faulted):
-            command = self.commands.get()
+            command = self._next_command(fold)
             done = guarded(partial(self._perform, command, fold), line=_line_of(command))
             if isinstance(done, Faulted):
                 fold = done
@@ -99,6 +110,29 @@ class QueueThread(threading.Thread):
         self._outbox.send(QueueFaulted(queue=self._queue, faulted=fold))
         while True:  # what still comes is nobody's: this worker will be replaced
             self.commands.get()
+
+    def _next_command(self, fold: Fold) -> QueueCommand:
+        """Waits for it. Requests that are there together are begun together, where the tuner can."""
+        if self._taken:
+            return self._taken.popleft()
+        command = self.commands.get()
+        if self._workers > 1 and isinstance(fold, TunerFold) and fold.suggests_in_parallel and _request_in(command):
+            self._begin_requests(command, fold)
+            return self._taken.popleft()
+        return command
+
+    def _begin_requests(self, command: QueueCommand, fold: TunerFold) -> None:
+        self._taken.append(command)
+        requests = [request for request in [_request_in(command)] if request is not None]
+        while len(requests) < self._workers and not self.commands.empty():
+            self._taken.append(self.commands.get())
+            request = _request_in(self._taken[-1])
+            if request is None:
+                break
+            requests.append(request)
+        if len(requests) > 1:
+            self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="suggest")
+            fold.suggest_ahead(requests, self._pool)
 
     def _perform(self, command: QueueCommand, fold: Fold) -> None:
         match command:
@@ -130,7 +164,7 @@ class QueueThread(threading.Thread):
             _note(f"{self._queue.value} queue: {self._history} lines of history folded, up to line {self._line}")
 
     def _flush_when_due(self) -> None:
-        idle = self.commands.empty()
+        idle = self.commands.empty() and not self._taken
         if self._folded and (idle or self._folded >= BATCH_ITEMS):
             self._flush()
         if self._answers and (idle or time.monotonic() - self._answers_since >= ANSWER_DELAY_S):
@@ -196,7 +230,7 @@ class Worker:
             builds[Queue.ASSESSOR] = lambda: build_assessor_fold(command, assessor)
         for name, build in builds.items():
             self._threads[name] = QueueThread(
-                name, self._outbox, build=build, on_ready=self._count_ready, every=command.snapshot_every
+                name, self._outbox, build=build, on_ready=self._count_ready, command=command
             )
         for thread in self._threads.values():
             thread.start()
@@ -211,6 +245,12 @@ class Worker:
 
 def _line_of(command: QueueCommand) -> int:
     return command.item.line if isinstance(command, Told) else 0
+
+
+def _request_in(command: QueueCommand) -> SuggestionRequested | None:
+    """The request that has to be computed for it."""
+    item = command.item if isinstance(command, Told) else None
+    return item if isinstance(item, SuggestionRequested) and item.recorded is None else None
 
 
 def _snapshot_text(fold: Fold) -> str | None:

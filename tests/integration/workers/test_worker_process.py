@@ -43,7 +43,7 @@ from tuner_service.workers.messages import Initialize, Told, command_to_wire
 from tuner_service.workers.protocol import encode_frame
 
 CODE = """
-import json, os, sys, time
+import json, os, sys, threading, time
 from tuner_service.assessors.base import Assessor, Keep, Stop
 from tuner_service.tuners.base import NotYet, Tuner
 
@@ -77,6 +77,16 @@ class Spins(Echo):
     def suggest(self, number, rng):
         while True:
             pass
+
+
+class Meets(Echo):
+    # answers only while two are asked at a time
+    suggests_in_parallel = True
+    both = threading.Barrier(2, timeout=20)
+
+    def suggest(self, number, rng):
+        self.both.wait()
+        return super().suggest(number, rng)
 
 
 class Leaves(Echo):
@@ -202,6 +212,16 @@ def test_a_worker_answers_both_queues_line_by_line_after_it_is_ready(worker: Wor
 
 def metrics(line: int, number: int) -> MetricsReported:
     return MetricsReported(line=line, number=number, reports=(Report(step=1, value=0.5),), sequences=(50,))
+
+
+def test_with_workers_a_tuner_that_can_is_asked_several_things_at_a_time(worker: Worker) -> None:
+    for line in (1, 2, 3, 4):  # they wait in the link, and go together
+        worker.link.tell(Queue.TUNER, request(line))
+    worker.start("own_algorithms:Meets", workers=2)
+    answers = worker.wait_for_answers(4)
+    assert [(answer.line, answer.parameters["number"]) for answer in answers if isinstance(answer, Suggested)] == [
+        (1, 1), (2, 2), (3, 3), (4, 4)
+    ]  # fmt: skip
 
 
 def test_what_a_class_prints_goes_to_the_log_and_harms_no_frame(worker: Worker) -> None:

@@ -68,7 +68,7 @@ WRONG: dict[str, list[Any]] = {
     "/deterministic": ["yes", 1],
     "/algorithm_timeout": ["never", 0],
     "/quota_group": ["research"],
-    "/workers": [4],
+    "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
     "/warm_start": [["abc12"]],
 }

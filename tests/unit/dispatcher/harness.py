@@ -7,7 +7,15 @@ from typing import Any
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
 from tests.simulation.recording import Restart, Step
-from trials.protocol import AttemptKey, CheckpointRecord, ExitRecord, MetricRecord, ObservedAttempt, ProcessRecord
+from trials.protocol import (
+    AttemptKey,
+    CheckpointRecord,
+    ExitRecord,
+    MetricRecord,
+    ObservedAttempt,
+    ParametersWantedRecord,
+    ProcessRecord,
+)
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes
@@ -28,7 +36,7 @@ from tuner_service.dispatcher.items import (
 )
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.domain.experiment import Experiment
-from tuner_service.domain.trial import Attempt, Trial
+from tuner_service.domain.trial import SOURCE_IMPORTED, Attempt, Trial, TrialOutcome, TrialStatus
 
 AGENT = "agent-1"
 PROCESS = ProcessRecord(boot_id="boot-1", pid=100, start_time=7)
@@ -61,7 +69,7 @@ class Harness:
         self.effects: list[e.Effect] = []
         self.changes = Changes()
         self.lives = 0
-        self.sent: dict[str, int] = {}  # reports by nonce
+        self.sent_reports: dict[str, int] = {}  # by nonce
         self.dispatcher = self._new_dispatcher()
         self.story: list[Step] = [self.start]  # for a file in tests/simulation/histories
 
@@ -138,8 +146,16 @@ class Harness:
         return list(self.xs.queues[queue].pending)
 
     def asked_for(self) -> list[int]:
-        """The numbers of the suggestions that are outstanding."""
-        return [item.number for item in self.pending(Queue.TUNER) if isinstance(item, SuggestionRequested)]
+        """The numbers of the trials that are asked for."""
+        return self.xs.requested_numbers
+
+    def wanted(self) -> list[tuple[int, int]]:
+        """Number and index of the further parameters that are asked for."""
+        return [(item.number, item.index) for item in self.xs.requests if item.index]
+
+    def sent(self) -> list[tuple[int, dict[str, Any] | None]]:
+        """Index and content of the further parameters that the last step sent."""
+        return [(order.index, order.parameters) for order in self.orders(e.SendParameters)]
 
     def told(self) -> list[int]:
         """The trials whose ends were told, in that order."""
@@ -164,6 +180,27 @@ class Harness:
 
     def stop_trial(self, number: int) -> list[e.Effect]:
         return self.handle(c.TrialStopped(at=self.at, experiment_id=EXPERIMENT_ID, number=number))
+
+    def change(self, *, budget: dict[str, Any] | None = None, **fields: Any) -> list[e.Effect]:
+        raised = c.BudgetRaise(**(budget or {}))
+        return self.handle(c.ExperimentChanged(at=self.at, experiment_id=EXPERIMENT_ID, budget=raised, **fields))
+
+    def add_trial(self, lr: float = 0.02, *, retry_of: int | None = None) -> list[e.Effect]:
+        return self.handle(
+            c.TrialAdded(at=self.at, experiment_id=EXPERIMENT_ID, parameters={"lr": lr}, retry_of=retry_of)
+        )
+
+    def import_outcomes(self, *values: float) -> list[e.Effect]:
+        outcomes = tuple(
+            TrialOutcome(
+                number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.5}, value=value, source=SOURCE_IMPORTED
+            )
+            for value in values
+        )
+        return self.handle(c.OutcomesImported(at=self.at, experiment_id=EXPERIMENT_ID, outcomes=outcomes))
+
+    def change_space(self, **space: Any) -> list[e.Effect]:
+        return self.handle(c.SearchSpaceChanged(at=self.at, experiment_id=EXPERIMENT_ID, search_space=space))
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────
     def ready(self) -> list[e.Effect]:
@@ -279,8 +316,8 @@ class Harness:
         return self.report_as(self.attempt(number), *records, first=first)
 
     def report_as(self, attempt: Attempt, *records: c.Record, first: int | None = None) -> list[e.Effect]:
-        first = self.sent.get(attempt.nonce, 0) + 1 if first is None else first
-        self.sent[attempt.nonce] = max(self.sent.get(attempt.nonce, 0), first + len(records) - 1)
+        first = self.sent_reports.get(attempt.nonce, 0) + 1 if first is None else first
+        self.sent_reports[attempt.nonce] = max(self.sent_reports.get(attempt.nonce, 0), first + len(records) - 1)
         return self.handle(
             c.ReportsReceived(
                 at=self.at,
@@ -298,7 +335,7 @@ class Harness:
     def exit_as(
         self, attempt: Attempt, record: ExitRecord = EXITED, *, last_sequence: int | None = None
     ) -> list[e.Effect]:
-        last = self.sent.get(attempt.nonce, 0) if last_sequence is None else last_sequence
+        last = self.sent_reports.get(attempt.nonce, 0) if last_sequence is None else last_sequence
         return self.handle(
             c.AttemptExited(
                 at=self.at,
@@ -309,6 +346,10 @@ class Harness:
                 last_sequence=last,
             )
         )
+
+    def want(self, number: int, index: int) -> list[e.Effect]:
+        """The script of the trial asks for its parameters ``index``."""
+        return self.report(number, ParametersWantedRecord(index=index, at=START))
 
     # ── whole stretches ─────────────────────────────────────────────────────────────────────────
     def begin(self, **overrides: Any) -> None:
@@ -325,7 +366,7 @@ class Harness:
 
     def start_next(self) -> int:
         """Suggest the next trial, which is launched and started; its number."""
-        (number,) = self.asked_for()
+        number = self.asked_for()[0]
         self.suggest(lr=number / 100)
         self.started(number)
         return number

@@ -22,7 +22,7 @@ ASKED = SuggestionRequested(line=3, number=2)
 def a_state(**overrides: Any) -> DispatcherState:
     """One running trial with its attempt, and a suggestion that is asked for."""
     experiment = an_experiment(
-        **({"next_line": 4, "next_number": 2, "counts": {"running": 1}, "tuner_cursor": 2} | overrides)
+        **({"next_line": 4, "next_number": 3, "counts": {"running": 1}, "tuner_cursor": 2} | overrides)
     )
     xs = ExperimentState(experiment=experiment, trials={1: a_trial()}, attempts={1: an_attempt()})
     xs.queues[Queue.TUNER].pending = deque([ASKED])
@@ -40,9 +40,14 @@ def test_a_sound_state_breaks_none() -> None:
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ({"next_number": 3}, "counts {'running': 1} do not add up to the 2 trials there are"),
+        (
+            {"next_number": 4},
+            "counts {'running': 1}, and the numbers [2] asked for or free, do not add up to the 3 numbers given out",
+        ),
+        ({"free_numbers": (2,), "next_number": 4}, "the free numbers (2,) are in use, doubled or out of order"),
+        ({"free_numbers": (1,), "next_number": 4}, "the free numbers (1,) are in use, doubled or out of order"),
         ({"counts": {"paused": 1}}, "1 trials are counted as paused"),
-        ({"spec": a_spec(budget={"trials": 0})}, "1 trials, 0 spared, and a budget of 0"),
+        ({"spared": 3}, "3 trials are spared, of 2 numbers"),
         ({"status": ExperimentStatus.COMPLETED}, "completed, and attempts are alive"),
         ({"tuner_cursor": 3}, "the tuner queue is out of order: [3, 3]"),
         ({"next_line": 3}, "the tuner queue holds line 3, which is not written"),
@@ -78,7 +83,7 @@ def test_a_running_trial_needs_an_attempt_unless_its_end_is_pending() -> None:
 
 
 def test_an_attempt_without_a_trial_is_named() -> None:
-    state = a_state(counts={}, next_number=1)
+    state = a_state(counts={}, next_number=2)
     only(state).trials.clear()
 
     assert violations(state) == [
@@ -104,10 +109,39 @@ def test_a_nonce_names_one_attempt_in_the_whole_world() -> None:
 
 
 def test_one_suggestion_is_asked_for_at_a_time() -> None:
-    state = a_state(next_line=5)
-    only(state).queues[Queue.TUNER].pending.append(SuggestionRequested(line=4, number=2))
+    state = a_state(next_line=5, next_number=4)
+    only(state).queues[Queue.TUNER].pending.append(SuggestionRequested(line=4, number=3))
 
     assert violations(state) == [f"experiment {EXPERIMENT_ID}: 2 suggestions are asked for at a time"]
+
+
+def test_as_many_suggestions_are_asked_for_as_there_are_workers() -> None:
+    state = a_state(next_line=5, next_number=4, spec=a_spec(workers=2))
+    only(state).queues[Queue.TUNER].pending.append(SuggestionRequested(line=4, number=3))
+
+    assert violations(state) == []
+
+
+def test_the_same_parameters_are_asked_for_once() -> None:
+    state = a_state(next_line=6)
+    further = [SuggestionRequested(line=line, number=1, index=1) for line in (4, 5)]
+    only(state).queues[Queue.TUNER].pending.extend(further)
+
+    asked = [(2, 0), (1, 1), (1, 1)]
+    assert violations(state) == [f"experiment {EXPERIMENT_ID}: the same parameters are asked for twice: {asked}"]
+
+
+def test_a_trial_is_held_while_further_parameters_of_it_are_asked_for() -> None:
+    state = a_state(next_line=5, counts={"failed": 1})
+    only(state).attempts.clear()
+    only(state).trials[1] = a_trial(status=TrialStatus.FAILED)
+    only(state).queues[Queue.TUNER].pending.append(SuggestionRequested(line=4, number=1, index=1))
+    assert violations(state) == []
+
+    only(state).trials.clear()
+    asked = [(2, 0), (1, 1)]
+    gone = f"experiment {EXPERIMENT_ID}: further parameters are asked for, of trials that are gone: {asked}"
+    assert violations(state) == [gone]
 
 
 def test_in_a_deterministic_experiment_an_end_may_wait_for_its_turn() -> None:

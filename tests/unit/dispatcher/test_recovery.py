@@ -41,11 +41,14 @@ def test_a_request_that_was_answered_is_not_asked_again(h: Harness) -> None:
     assert h.asked_for() == [3]
 
 
-def test_a_tuner_that_waited_is_asked_once_more_after_a_restart(h: Harness) -> None:
+def test_a_tuner_that_waited_waits_after_a_restart_too(h: Harness) -> None:
     h.run(trials=1)
     h.suggest_nothing_yet()
     h.restart()
+    assert h.asked_for() == []
 
+    h.connect(h.observed(1))
+    h.succeed(1)
     assert h.asked_for() == [2]
 
 

@@ -11,16 +11,25 @@ from tuner_service.domain.experiment import AlgorithmSpec
 
 ASSESSED = AlgorithmSpec(name="median_stop")
 BOTH = (Queue.TUNER, Queue.ASSESSOR)
-ROUTED = {LineKind.SUGGESTION_REQUESTED, LineKind.REPORTS, LineKind.TRIAL_ENDED}
+DECIDING = [LineKind.SUGGESTION_REQUESTED, LineKind.TRIAL_ADDED]
+INFORMING = [LineKind.OUTCOMES_IMPORTED, LineKind.SEARCH_SPACE_CHANGED]
+ROUTED = {*DECIDING, *INFORMING, LineKind.REPORTS, LineKind.TRIAL_ENDED}
 
 
-def test_a_suggestion_is_asked_of_the_tuner() -> None:
-    assert queues_for(LineKind.SUGGESTION_REQUESTED, a_spec(assessor=ASSESSED)) == (Queue.TUNER,)
+@pytest.mark.parametrize("kind", DECIDING)
+def test_a_suggestion_and_an_added_trial_go_to_the_tuner(kind: LineKind) -> None:
+    assert queues_for(kind, a_spec(assessor=ASSESSED)) == (Queue.TUNER,)
 
 
-def test_deterministic_the_assessor_is_told_where_a_trial_is_decided() -> None:
-    assert queues_for(LineKind.SUGGESTION_REQUESTED, a_spec(assessor=ASSESSED, deterministic=True)) == BOTH
-    assert queues_for(LineKind.SUGGESTION_REQUESTED, a_spec(deterministic=True)) == (Queue.TUNER,)
+@pytest.mark.parametrize("kind", DECIDING)
+def test_deterministic_the_assessor_is_told_where_a_trial_is_decided(kind: LineKind) -> None:
+    assert queues_for(kind, a_spec(assessor=ASSESSED, deterministic=True)) == BOTH
+    assert queues_for(kind, a_spec(deterministic=True)) == (Queue.TUNER,)
+
+
+@pytest.mark.parametrize("kind", INFORMING)
+def test_what_the_tuner_has_to_know_goes_to_it_alone(kind: LineKind) -> None:
+    assert queues_for(kind, a_spec(assessor=ASSESSED, deterministic=True)) == (Queue.TUNER,)
 
 
 def test_reports_go_to_the_assessor_where_there_is_one() -> None:

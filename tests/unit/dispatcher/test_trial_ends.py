@@ -300,4 +300,4 @@ def test_a_trial_that_ended_is_dropped_from_memory_with_all_that_belonged_to_it(
 
     assert 1 not in h.xs.trials
     assert 1 not in h.xs.attempts
-    assert h.xs.seen_steps.keys() == h.xs.checkpoints.keys() == h.xs.launched_at.keys() == set()
+    assert h.xs.seen_steps.keys() == h.xs.checkpoints.keys() == h.xs.ordered_at.keys() == set()

@@ -59,6 +59,14 @@ def test_a_space_knows_how_many_sets_of_parameters_there_are(space: dict[str, ob
     assert parse_search_space(space).size == size
 
 
+@pytest.mark.parametrize(
+    ("options", "conditional"),
+    [([1, 2], False), ([{"_name": "x"}, {"_name": "y", "k": {"_type": "randint", "_value": [0, 5]}}], True)],
+)
+def test_a_space_knows_whether_parameters_depend_on_others(options: list[object], conditional: bool) -> None:
+    assert parse_search_space({"a": {"_type": "choice", "_value": options}}).is_conditional is conditional
+
+
 def test_every_point_of_the_grid_of_a_nested_space_is_there_once() -> None:
     nested = {
         "layer": {

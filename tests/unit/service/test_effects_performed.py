@@ -15,6 +15,7 @@ from trials.protocol import (
     Busy,
     DeleteCheckpoint,
     Forget,
+    FurtherParameters,
     Hello,
     Launch,
     LaunchSpec,
@@ -96,6 +97,10 @@ def service() -> Service:
             e.StopAttempt(agent_id=AGENT, key=KEY, nonce="n", grace_s=3.0, reason="r"),
             Stop(key=KEY, nonce="n", grace_s=3.0, reason="r"),
         ),
+        (
+            e.SendParameters(agent_id=AGENT, key=KEY, nonce="n", index=2, parameters={"lr": 0.5}),
+            FurtherParameters(key=KEY, nonce="n", index=2, parameters={"lr": 0.5}),
+        ),
         (e.AcknowledgeReports(agent_id=AGENT, nonce="n", sequence=4), Acknowledge(nonce="n", sequence=4)),
         (e.RefuseReports(agent_id=AGENT, nonce="n", retry_after_s=0.2), Busy(nonce="n", retry_after_s=0.2)),
         (e.ForgetAttempt(agent_id=AGENT, nonce="n"), Forget(nonce="n")),
@@ -130,6 +135,14 @@ def test_orders_about_workers_are_calls_of_them(service: Service) -> None:
     assert service.workers.calls == [
         ("start", start), ("deliver", deliver), ("ping", ping), ("stop", EXPERIMENT_ID)
     ]  # fmt: skip
+
+
+def test_a_long_queue_is_one_line_of_the_log(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    service.performer.perform(e.WarnQueueLength(experiment_id=EXPERIMENT_ID, queue=Queue.TUNER, depth=21))
+
+    (record,) = caplog.records
+    said = {name: getattr(record, name) for name in ("experiment_id", "queue", "depth")}
+    assert said == {"experiment_id": EXPERIMENT_ID, "queue": "tuner", "depth": 21}
 
 
 def test_what_an_absent_agent_should_be_told_is_dropped(service: Service) -> None:

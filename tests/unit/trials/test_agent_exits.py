@@ -7,7 +7,7 @@ import pytest
 
 from trials import protocol
 from trials.agent import output, supervision
-from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_exit
+from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_durably
 from trials.agent.files import create_durably, read_json
 from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
 
@@ -33,7 +33,7 @@ def test_the_cause_follows_from_what_the_parent_saw(
 
 def test_what_is_written_is_an_exit_record(tmp_path: Path) -> None:
     path = tmp_path / "exit.json"
-    write_exit(str(path), exit_record("exited", code=3, tail="ü\ud800", ended_at=2.0))
+    write_durably(str(path), exit_record("exited", code=3, tail="ü\ud800", ended_at=2.0))
 
     assert from_plain(ExitRecord, read_json(str(path)), where="exit") == ExitRecord(
         cause="exited", code=3, tail="ü\ud800", ended_at=2.0
@@ -41,7 +41,7 @@ def test_what_is_written_is_an_exit_record(tmp_path: Path) -> None:
 
 
 def test_an_exit_of_a_removed_attempt_is_not_waited_for(tmp_path: Path) -> None:
-    write_exit(str(tmp_path / "removed" / "exit.json"), exit_record("exited"))
+    write_durably(str(tmp_path / "removed" / "exit.json"), exit_record("exited"))
 
 
 def test_the_counters_of_the_kernel_can_be_read() -> None:

@@ -1,0 +1,53 @@
+"""Optuna: four workers on one SQLite file, a subprocess for each trial. FOLDER TRIAL_SCRIPT COUNT."""
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+
+import optuna
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def work(folder, script, count):
+    import sqlalchemy
+
+    @sqlalchemy.event.listens_for(sqlalchemy.engine.Engine, "connect")
+    def durable(connection, _):
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    storage = optuna.storages.RDBStorage(
+        f"sqlite:///{folder}/optuna.db", engine_kwargs={"connect_args": {"timeout": 60}}
+    )
+    study = optuna.load_study(study_name="s", storage=storage, sampler=optuna.samplers.RandomSampler())
+
+    def objective(trial):
+        x = trial.suggest_float("x", 0, 1)
+        done = subprocess.run([sys.executable, script, f"--x={x}"], capture_output=True, text=True, check=True)
+        value = 0.0
+        for step, line in enumerate(done.stdout.splitlines()):
+            value = float(line.partition("loss=")[2])
+            trial.report(value, step)
+        return value
+
+    study.optimize(objective, n_trials=count)
+
+
+def main():
+    folder, script, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    optuna.create_study(study_name="s", storage=f"sqlite:///{folder}/optuna.db")
+    context = multiprocessing.get_context("spawn")
+    begun = time.time()
+    workers = [context.Process(target=work, args=(folder, script, count // 4)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print(json.dumps({"trials": count // 4 * 4, "a_second": count // 4 * 4 / (time.time() - begun)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Results as files: JSON for programs, a table for people. Neither names the machine or its folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe
+
+RESULTS = Path(__file__).resolve().parent / "results"
+Row = dict[str, Any]
+
+
+def save(group: str, *, command: str, machine: Row, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
+    """``results/GROUP.json`` and ``results/GROUP.md``."""
+    RESULTS.mkdir(exist_ok=True)
+    machine = {**machine, "load_at_end": describe()["load_at_start"]}
+    result = {"machine": machine, "command": command, "rows": list(rows), "notes": list(notes)}
+    (RESULTS / f"{group}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    text = f"# {group.capitalize()}\n\n`{command}`\n\n"
+    text += ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in machine.items()) + "\n\n"
+    text += table(rows) + "".join(f"\n{note}\n" for note in notes)
+    (RESULTS / f"{group}.md").write_text(text, encoding="utf-8")
+    print(table(rows))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """In Markdown, a column for each name that some row has."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_shown(row.get(name)) for name in names) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,113 @@
+"""The ``tuner`` command as processes of its own, on a home folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.waiting import wait_until
+from tuner_service.executors.local import agent_is_alive
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND_TIMEOUT_S = 60.0
+SCRIPT = """\
+import sys, time, trials
+steps, pause = int(sys.argv[1]), float(sys.argv[2])
+with trials.init() as trial:
+    for step in range(steps):
+        trial.report(step=step, accuracy=trial.parameters["lr"])
+        time.sleep(pause)
+    trial.report_final(accuracy=trial.parameters["lr"])
+    print("the learning rate was", trial.parameters["lr"])
+"""
+QUICK, SLOW = "python train.py 2 0", "python train.py 600 0.05"
+
+
+@dataclass(kw_only=True)
+class CommandLine:
+    """Runs ``tuner`` as its own process, on a home folder of its own."""
+
+    folder: Path
+    homes: list[Path] = field(default_factory=list)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+        own = {"TUNER_HOME": str(self.home), "PYTHONPATH": str(ROOT), "TUNER_AGENT_IDLE_EXIT_S": "2"}
+        return kept | own | {"XDG_CONFIG_HOME": str(self.folder / "config")}
+
+    @property
+    def home(self) -> Path:
+        return self.homes[0]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tuner_service.cli.main", *arguments],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Standard output of a command that must end with ``code``."""
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=COMMAND_TIMEOUT_S)
+        assert process.returncode == code, f"{arguments} ended with {process.returncode}: {out}\n{err}"
+        return out if code == 0 else out + err
+
+    def read(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "-o", "json"))
+
+    def experiment_file(self, **overrides: Any) -> str:
+        (self.folder / "code").mkdir(exist_ok=True)
+        (self.folder / "code" / "train.py").write_text(SCRIPT)
+        body: dict[str, Any] = {
+            "name": "digits",
+            "seed": 7,
+            "objective": {"metric": "accuracy", "goal": "maximize"},
+            "search_space": {"lr": {"_type": "uniform", "_value": [0, 1]}},
+            "tuner": {"name": "random"},
+            "budget": {"trials": 3, "parallel": 2},
+            "trial": {"code": "code", "command": QUICK, "stop_grace": "2s"},
+        } | overrides
+        path = self.folder / "search.json"
+        path.write_text(json.dumps(body))
+        return str(path)
+
+    def slow_file(self) -> str:
+        return self.experiment_file(trial={"code": "code", "command": SLOW, "stop_grace": "2s"})
+
+    def running(self, *options: str) -> list[dict[str, Any]]:
+        """What runs with a process and a first report."""
+        running = self.read("show", "@last", *options)["running"]
+        return [a for a in running if a["pid"] and a["step"] is not None]
+
+    def service_pid(self) -> int:
+        return int(json.loads((self.home / "service.json").read_text())["pid"])
+
+
+@contextmanager
+def command_line(folder: Path) -> Iterator[CommandLine]:
+    """Ends every service and trial of its homes at the end."""
+    line = CommandLine(folder=folder, homes=[folder / "home"])
+    try:
+        yield line
+    finally:
+        _end(line)
+
+
+def _end(line: CommandLine) -> None:
+    for home in line.homes:
+        with line.start("serve", "--stop", "--home", str(home)) as process:
+            process.communicate(timeout=COMMAND_TIMEOUT_S)
+        with line.start("stop", "--local", "--home", str(home)) as process:
+            process.communicate(timeout=COMMAND_TIMEOUT_S)
+        wait_until(lambda home=home: not agent_is_alive(home), timeout_s=30)

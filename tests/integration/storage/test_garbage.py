@@ -1,0 +1,175 @@
+"""What ``tuner gc`` takes for garbage: blobs in a real database, files under a home folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, START, a_checkpoint, a_spec, a_trial, an_attempt, an_experiment
+from tests.contract.stores import OTHER_ID, changes_for
+from trials.protocol import FILE_ATTEMPT, FILE_SPOOL, AttemptKey, Launch, LaunchSpec, to_plain
+from tuner_service.cli.garbage_files import Needed, find_files
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import AttemptStatus
+from tuner_service.storage.engine import open_store
+
+CODE, CHECKPOINT, LEFT = b"code", b"checkpoint", b"left behind"
+
+
+class SettableClock:
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> float:
+        return self.at
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# ── blobs ───────────────────────────────────────────────────────────────────────────────────────
+def test_only_blobs_that_nothing_names_are_garbage(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path / "tuner.db", SettableClock())) as store:
+        shared = {digest(data): data for data in (CODE, CHECKPOINT, LEFT)}
+        spec = a_spec(trial={"code_digest": digest(CODE)})
+        for experiment_id in (EXPERIMENT_ID, OTHER_ID):
+            store.commit(
+                changes_for(
+                    a_trial(experiment_id=experiment_id),
+                    experiment=an_experiment(id=experiment_id, spec=spec),
+                    blobs=shared,
+                    checkpoints=[a_checkpoint(experiment_id=experiment_id, digest=digest(CHECKPOINT))],
+                )
+            )
+
+        assert store.unnamed_blobs() == {digest(LEFT): len(LEFT)}
+        store.commit(Changes(deleted_experiments=[EXPERIMENT_ID]))
+        store.delete_unnamed_blobs(shared)
+
+        assert [store.queries.blob(digest(data)) for data in (CODE, CHECKPOINT, LEFT)] == [CODE, CHECKPOINT, None]
+        assert store.queries.checkpoint_digests() == {digest(CHECKPOINT)}
+
+
+@pytest.mark.parametrize(("status", "is_kept"), [(AttemptStatus.RUNNING, True), (AttemptStatus.EXITED, False)])
+def test_a_blob_that_a_running_attempt_may_be_about_to_name_is_kept(
+    tmp_path: Path, status: AttemptStatus, is_kept: bool
+) -> None:
+    clock = SettableClock()
+    with closing(open_store(tmp_path / "tuner.db", clock)) as store:
+        attempt = an_attempt(status=status, created_at=START + 5)
+        store.commit(changes_for(a_trial(), blobs={digest(CODE): CODE}, attempts={attempt.key: attempt}))
+        clock.at = START + 10
+        store.commit(Changes(blobs={digest(LEFT): LEFT}))
+
+        found = store.unnamed_blobs()
+
+    assert digest(CODE) in found
+    assert (digest(LEFT) not in found) == is_kept
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+def attempt_folder(home: Path, experiment_id: str, nonce: str, *, lineage: str = "ours") -> Path:
+    """As an agent leaves it."""
+    folder = home / "attempts" / experiment_id / "1" / f"1-{nonce}"
+    folder.mkdir(parents=True)
+    launch = Launch(
+        key=AttemptKey(experiment_id=experiment_id, number=1, attempt=1),
+        nonce=nonce,
+        lineage=lineage,
+        spec=LaunchSpec(command=("true",), parameters={}, seed=1, objective="loss"),
+    )
+    (folder / FILE_ATTEMPT).write_text(json.dumps(to_plain(launch)))
+    (folder / FILE_SPOOL).write_text("x" * 100)
+    return folder
+
+
+def large_checkpoint(home: Path, data: bytes) -> Path:
+    path = home / "checkpoints" / digest(data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def unpacked(home: Path, name: str) -> Path:
+    path = home / name / "code" / digest(name.encode())
+    path.mkdir(parents=True)
+    (path / "train.py").write_text("pass\n")
+    return path
+
+
+def needed(**fields: Any) -> Needed:
+    nothing: frozenset[str] = frozenset()
+    defaults = {
+        "lineage": "ours",
+        "experiments": frozenset({"kept"}),
+        "ended_nonces": nothing,
+        "checkpoints": nothing,
+        "code": nothing,
+    }
+    return Needed(**(defaults | fields))
+
+
+def garbage(home: Path, wanted: Needed) -> set[Path]:
+    return {found.path for found in find_files(home, wanted) if found.path is not None}
+
+
+def test_an_empty_home_has_no_garbage(tmp_path: Path) -> None:
+    assert find_files(tmp_path, needed()) == []
+
+
+def test_folders_of_deleted_experiments_are_garbage_and_others_are_not(tmp_path: Path) -> None:
+    gone = attempt_folder(tmp_path, "gone", "a")
+    attempt_folder(tmp_path, "kept", "b")
+    attempt_folder(tmp_path, "theirs", "c", lineage="another")
+    attempt_folder(tmp_path, "mixed", "d")
+    attempt_folder(tmp_path, "mixed", "e", lineage="another")
+    (tmp_path / "attempts" / "unknown" / "1" / "1-f").mkdir(parents=True)
+
+    found = find_files(tmp_path, needed())
+    for thing in found:
+        thing.remove()
+        thing.remove()
+
+    assert [thing.path for thing in found] == [gone.parent.parent]
+    assert found[0].size >= 100
+    left = {path.name for path in (tmp_path / "attempts").iterdir()}
+    assert left == {"kept", "theirs", "mixed", "unknown"}
+
+
+def test_a_spool_is_garbage_once_its_attempt_has_ended_and_no_agent_reads_it(tmp_path: Path) -> None:
+    ended = attempt_folder(tmp_path, "kept", "a")
+    read = attempt_folder(tmp_path, "kept", "b")
+    attempt_folder(tmp_path, "kept", "c")
+    live = tmp_path / "agent" / "live"
+    live.mkdir(parents=True)
+    (live / "b").write_text(str(read.relative_to(tmp_path)))
+
+    assert garbage(tmp_path, needed(ended_nonces=frozenset({"a", "b"}))) == {ended / FILE_SPOOL}
+
+
+def test_a_large_checkpoint_is_kept_for_a_row_and_for_an_attempt_that_stays(tmp_path: Path) -> None:
+    of_row, of_attempt, of_nobody, of_gone = (large_checkpoint(tmp_path, name) for name in (b"1", b"2", b"3", b"4"))
+    for experiment_id, nonce, path in (("kept", "a", of_attempt), ("gone", "b", of_gone)):
+        folder = attempt_folder(tmp_path, experiment_id, nonce) / "checkpoints"
+        folder.mkdir()
+        (folder / f"000000001-{path.name[:12]}.ckpt").write_bytes(b"same")
+
+    found = garbage(tmp_path, needed(checkpoints=frozenset({of_row.name})))
+
+    assert found == {of_nobody, of_gone, tmp_path / "attempts" / "gone"}
+
+
+def test_unpacked_code_is_kept_for_experiments_that_go_on(tmp_path: Path) -> None:
+    of_agent, of_worker = unpacked(tmp_path, "agent"), unpacked(tmp_path, "workers")
+    received = tmp_path / "agent" / "incoming" / "abc"
+    received.parent.mkdir()
+    received.write_bytes(b"code")
+
+    assert garbage(tmp_path, needed()) == {of_agent, of_worker, received}
+    assert garbage(tmp_path, needed(code=frozenset({of_agent.name, of_worker.name}))) == {received}

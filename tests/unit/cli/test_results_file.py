@@ -1,0 +1,111 @@
+"""Results in a file: every form that is read, and what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner_service.cli.change import value_of
+from tuner_service.cli.exit_codes import CommandError
+from tuner_service.cli.results_file import nested, read_results
+from tuner_service.service.export import PLAIN_FIELDS, cell, csv_text, flat_trial, flattened
+from tuner_service.service.views import plain
+
+
+def read(tmp_path: Path, name: str, text: str) -> tuple[list[dict[str, Any]], int]:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_results(str(path))
+
+
+def a_view(parameters: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An entry of the list of trials."""
+    defaults = dict.fromkeys(PLAIN_FIELDS) | {"status": "succeeded", "value": 0.5, "final": {}, "last": None}
+    return defaults | {"parameters": parameters} | fields
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_table_from_anywhere_has_a_value_and_parameters(tmp_path: Path) -> None:
+    text = "lr,optimizer,fast,value\n1e-4,sgd,true,0.5\n0.1,adam,,NaN\n"
+
+    assert read(tmp_path, "found.csv", text) == (
+        [
+            {"parameters": {"lr": 0.0001, "optimizer": "sgd", "fast": True}, "value": 0.5},
+            {"parameters": {"lr": 0.1, "optimizer": "adam"}, "value": "NaN"},
+        ],
+        0,
+    )
+
+
+@pytest.mark.parametrize("name", ["found.json", "found.jsonl"])
+def test_objects_are_read_and_rows_without_a_result_left_out(tmp_path: Path, name: str) -> None:
+    views = [
+        a_view({"lr": 0.1}),
+        a_view({"lr": 0.2}, status="failed", value=None),
+        a_view({"lr": 0.3}, status="running", value=None),
+        a_view({"lr": 0.4}, status="early_stopped", last={"step": 3, "metrics": {}}),
+    ]
+    text = json.dumps(views) if name.endswith(".json") else "\n".join(map(json.dumps, views))
+
+    assert read(tmp_path, name, text) == (
+        [
+            {"parameters": {"lr": 0.1}, "value": 0.5, "status": "succeeded"},
+            {"parameters": {"lr": 0.2}, "value": None, "status": "failed"},
+            {"parameters": {"lr": 0.4}, "value": 0.5, "status": "early_stopped", "step": 3},
+        ],
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "lr,loss\n0.1,0.5\n", "no column value"),
+        ("a.csv", "", "no column value"),
+        ("a.csv", "lr,value\n0.1,good\n", "no number"),
+        ("a.csv", "lr,value\n0.1,\n", "no value"),
+        ("a.json", "[1]", "should be an object"),
+        ("a.json", '[{"value": 1}]', "should be an object"),
+        ("a.json", '[{"parameters": {}}]', "no value"),
+        ("a.jsonl", "{", "neither csv nor json"),
+    ],
+)
+def test_what_holds_no_results_is_refused_with_the_place(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        read(tmp_path, name, text)
+
+
+# ── there and back ──────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"lr": 0.1, "n": 3, "fast": False, "none": None, "name": "sgd"},
+        {"a": "7", "b": "true", "c": "null", "d": "", "e": "1e5", "f": '"quoted"', "g": "NaN", "h": "x,y\nz"},
+        {"layer": {"_name": "conv", "kernel": 3, "inner": {"_name": "deep", "x": "1"}}, "with.dot": 1},
+        {"list": [1, "a"], "constant": {"b": 1}},
+        {"layer": {"_name": "none"}},
+    ],
+)
+def test_parameters_survive_the_table(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    columns = [*PLAIN_FIELDS, *flattened(parameters, "parameters.")]
+    text = "".join(csv_text(columns, [flat_trial(a_view(parameters))]))
+
+    [result], _ = read(tmp_path, "found.csv", text)
+
+    # A parameter that is null stands as an empty cell, as one that is not there does.
+    assert result["parameters"] == {name: value for name, value in parameters.items() if value is not None}
+
+
+def test_special_numbers_stand_by_their_names(tmp_path: Path) -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        assert value_of(cell("value", plain(value))) == plain(value)
+
+
+def test_only_a_branch_is_put_together_again() -> None:
+    flat = {"a.b": 1, "c._name": "x", "c.d": 2, "c.e.f": 3}
+
+    assert nested(flat) == {"a.b": 1, "c": {"_name": "x", "d": 2, "e.f": 3}}

@@ -1,0 +1,107 @@
+"""A full disk is waited for, and what power loss may take is bounded by the order of writing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials.agent.files import is_full_disk
+from trials.agent.spool import SpoolReader
+from trials.checkpoints import Restored, _when_there_is_room
+from trials.phases import AlonePhases
+from trials.protocol import CheckpointRecord
+from trials.session import Trial, TrialParts
+
+RECORD = CheckpointRecord(step=3, name="n", digest="d", size=1, at=0.0)
+
+
+class Recording:
+    """A sink and a store of checkpoints that only note what is asked of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def metrics(self, **fields: Any) -> None:
+        self.calls.append("report")
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        assert record == RECORD
+        self.calls.append("offer")
+
+    def cooperates(self) -> None:
+        self.calls.append("cooperates")
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def save(self, state: Any, step: int, **fields: Any) -> CheckpointRecord:
+        self.calls.append("save")
+        return RECORD
+
+    def restore(self) -> Restored | None:
+        return None
+
+
+def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> None:
+    recording = Recording()
+    parts = TrialParts(
+        parameters={}, defaults={}, sink=recording, checkpoints=recording, phases=AlonePhases(), stop_file=None
+    )
+    with Trial(parts, environ={}) as trial:
+        trial.report(step=3, loss=0.5)
+        trial.save_checkpoint({"step": 3})
+
+    assert recording.calls == ["report", "sync", "save", "offer", "close"]
+
+
+def test_saving_a_checkpoint_waits_for_room(capsys: pytest.CaptureFixture[str]) -> None:
+    troubles = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))]
+
+    def save() -> CheckpointRecord:
+        if troubles:
+            raise troubles.pop()
+        return RECORD
+
+    pauses: list[float] = []
+    assert _when_there_is_room(save, pause=pauses.append) == RECORD
+    assert len(pauses) == 2
+    assert capsys.readouterr().err == "save_checkpoint() waits: the disk is full\n"
+
+
+def test_another_trouble_than_a_full_disk_is_told_at_once() -> None:
+    def save() -> CheckpointRecord:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="Input/output error"):
+        _when_there_is_room(save)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_known_also_inside_the_error_of_a_copied_tree(number: int) -> None:
+    error = OSError(number, os.strerror(number))
+
+    assert is_full_disk(error)
+    assert is_full_disk(shutil.Error([("from", "to", str(error))]))
+    assert not is_full_disk(OSError(errno.EACCES, "no"))
+
+
+def test_what_was_acknowledged_and_could_not_be_saved_is_saved_the_next_time(tmp_path: Path) -> None:
+    line = '{"kind":"cooperates","at":1.0}\n'
+    (tmp_path / "spool").write_text(line)
+    reader = SpoolReader(tmp_path / "spool", tmp_path / "missing" / "acknowledged")
+    reader.acknowledge(reader.next_batch(), 1)
+    with pytest.raises(FileNotFoundError):
+        reader.save()
+    (tmp_path / "missing").mkdir()
+
+    reader.save()
+
+    assert (tmp_path / "missing" / "acknowledged").read_text() == f'{{"sequence":1,"offset":{len(line)}}}'

@@ -1,0 +1,216 @@
+"""Live changes over HTTP: limits and labels, the search space, trials of people's own, imports, clones."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tuner_service.api.answers import entity_tag, json_response
+from tuner_service.api.bodies import parse, read_json, validate
+from tuner_service.api.change_bodies import (
+    AddTrialBody,
+    ChangeBody,
+    CloneBody,
+    ImportBody,
+    ResultBody,
+    RetryBody,
+    SearchSpaceBody,
+)
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.experiment_file import DRAWN_SEED_BITS, budget_raise, collect_faults
+from tuner_service.api.experiments import Cursor, ExperimentIdPath, Limit
+from tuner_service.api.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
+from tuner_service.api.schemas import NothingBody
+from tuner_service.api.trials import Number
+from tuner_service.dispatcher.commands import IdempotencyKey
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.experiments import Services
+from tuner_service.service.live_changes import CloneChanges, Labels, LiveChanges, Result
+
+router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
+trial_router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
+
+FAILED = TrialStatus.FAILED.value
+
+
+@router.patch("")
+async def change_experiment(
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    if_match: Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")] = None,
+) -> Response:
+    """Change its budget, parallelism, priority, name, note or tags while it runs."""
+    body = parse(ChangeBody, await read_json(request))
+    if not body.model_fields_set:
+        raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
+    await _check_tag(services, experiment_id, if_match)
+    labels = Labels(
+        name=body.name,
+        note=body.note,
+        tags=None if body.tags is None else tuple(body.tags),
+        priority=body.priority,
+    )
+    await _changes(services).change(experiment_id, budget_raise(body.budget), labels)
+    return await _shown(services, experiment_id)
+
+
+# ── the search space ────────────────────────────────────────────────────────────────────────────
+@router.get("/search-space")
+def read_search_space(experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """The newest revision."""
+    return json_response(_changes(services).revision_views(experiment_id)[-1])
+
+
+@router.put("/search-space")
+async def change_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Where to look from now on. What was tried before is kept, and used where it still fits."""
+    raw = await read_json(request)
+    body, faults = validate(SearchSpaceBody, raw)
+    if isinstance(raw, dict) and "search_space" in raw:
+        found = collect_faults(lambda: parse_search_space(raw["search_space"]), "/search_space")
+        known = {fault.pointer for fault in found}
+        faults = found + [fault for fault in faults if fault.pointer not in known]
+    if body is None or faults:
+        raise InputError(faults)
+    changes = _changes(services)
+    await changes.change_space(experiment_id, body.search_space)
+    return json_response((await asyncio.to_thread(changes.revision_views, experiment_id))[-1])
+
+
+@router.get("/search-space/revisions")
+def list_search_spaces(
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Oldest first; the first is what the experiment began with."""
+    after = read_number_cursor(cursor)
+    views = _changes(services).revision_views(experiment_id)[after:]
+    following = make_cursor(str(after + limit)) if len(views) > limit else None
+    return json_response({"items": views[:limit], "next": following})
+
+
+# ── trials ──────────────────────────────────────────────────────────────────────────────────────
+@router.post("/trials", status_code=201)
+async def add_trial(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
+    body = parse(AddTrialBody, await read_json(request))
+    number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
+    return await _added(services, experiment_id, number)
+
+
+@router.post("/trials/retry", status_code=201)
+async def retry_trials(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Try failed trials again, each as a new trial with `retry_of`."""
+    body = parse(RetryBody, await read_json(request, optional=True))
+    numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
+    experiments = services.experiments
+    found = await asyncio.to_thread(lambda: [experiments.find_trial(experiment_id, number) for number in numbers])
+    return json_response({"items": experiments.trial_views(found), "next": None}, status=201)
+
+
+@trial_router.post("/retry", status_code=201)
+async def retry_trial(
+    request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
+) -> Response:
+    """Try one trial that has ended again, as a new trial with `retry_of`."""
+    parse(NothingBody, await read_json(request, optional=True))
+    return await _added(services, experiment_id, await _changes(services).retry_trial(experiment_id, number))
+
+
+async def _added(services: Services, experiment_id: str, number: int) -> Response:
+    view = await asyncio.to_thread(services.experiments.trial_detail_view, experiment_id, number)
+    return json_response(view, status=201, headers={"Location": f"/api/v1/trials/{experiment_id}/{number}"})
+
+
+# ── results from elsewhere ──────────────────────────────────────────────────────────────────────
+@router.post("/import")
+async def import_results(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Tell the tuner results from elsewhere, or everything an earlier experiment found that fits the space."""
+    body = parse(ImportBody, await read_json(request))
+    if (body.results is None) == (body.experiment is None):
+        raise InputError([Fault(pointer="", message='should have either "results" or "experiment"')])
+    changes = _changes(services)
+    if body.experiment is not None:
+        return json_response(await changes.import_experiment(experiment_id, body.experiment))
+    results = _results(body.results or [])
+    return json_response(await changes.import_results(experiment_id, results, outside_space=body.outside_space))
+
+
+def _results(bodies: list[ResultBody]) -> list[Result]:
+    faults = [
+        Fault(pointer=f"/results/{index}/value", message='is missing; a result without one has "status": "failed"')
+        for index, body in enumerate(bodies)
+        if body.value is None and body.status != FAILED
+    ]
+    if faults:
+        raise InputError(faults)
+    return [
+        Result(
+            parameters=body.parameters,
+            value=None if body.status == FAILED else body.value,
+            status=TrialStatus(body.status or TrialStatus.SUCCEEDED),
+            step=body.step,
+        )
+        for body in bodies
+    ]
+
+
+# ── clones ──────────────────────────────────────────────────────────────────────────────────────
+@router.post("/clone", status_code=201)
+async def clone_experiment(
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> Response:
+    """Start a new experiment with the same code and settings, the newest search space, and another seed."""
+    raw = await read_json(request, optional=True)
+    body = parse(CloneBody, raw)
+    key = None
+    if idempotency_key is not None:
+        digest = hashlib.sha256(f"{experiment_id}:{json.dumps(raw, sort_keys=True)}".encode()).hexdigest()
+        key = IdempotencyKey(key=idempotency_key, body_digest=digest)
+    changes = CloneChanges(
+        seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
+        name=body.name or "",
+        budget=budget_raise(body.budget),
+    )
+    cloned = await _changes(services).clone(experiment_id, changes, key)
+    view = await asyncio.to_thread(services.experiments.detail_view, cloned)
+    return json_response(view, status=201, headers={"Location": f"/api/v1/experiments/{cloned}"})
+
+
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────
+def _changes(services: Services) -> LiveChanges:
+    return LiveChanges(experiments=services.experiments)
+
+
+async def _shown(services: Services, experiment_id: str) -> Response:
+    view: dict[str, Any] = await asyncio.to_thread(services.experiments.detail_view, experiment_id)
+    return json_response(view, headers={"ETag": entity_tag(view)})
+
+
+async def _check_tag(services: Services, experiment_id: str, if_match: str | None) -> None:
+    """Guards against overwriting what was not seen; two requests at the very same moment may both pass."""
+    if if_match is None:
+        return
+    view = await asyncio.to_thread(services.experiments.detail_view, experiment_id)
+    if not {entity_tag(view), "*"} & {entry.strip() for entry in if_match.split(",")}:
+        raise HTTPException(
+            412, f"experiment {experiment_id} has changed since it was read with {if_match}; read it again"
+        )

@@ -1,0 +1,162 @@
+"""What people change while a search goes on: its limits, its trials, what its tuner knows, and where it looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trials.protocol import to_plain
+from tuner_service.dispatcher import experiments
+from tuner_service.dispatcher.changes import SearchSpaceRevision
+from tuner_service.dispatcher.commands import (
+    BudgetRaise,
+    ExperimentChanged,
+    LiveChange,
+    OutcomesImported,
+    SearchSpaceChanged,
+    TrialAdded,
+)
+from tuner_service.dispatcher.items import CustomTrialAdded, Queue, ResultsImported, SearchSpaceUpdated
+from tuner_service.dispatcher.limits import ADDED_TRIALS_LIMIT, IMPORTED_OUTCOMES_LIMIT, TUNER_QUEUE_LIMIT
+from tuner_service.dispatcher.routing import LineKind
+from tuner_service.dispatcher.state import ExperimentState
+from tuner_service.dispatcher.step import Step
+from tuner_service.domain.errors import ConflictError, Fault, InputError, NotFoundError
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import SOURCE_CUSTOM, SOURCE_RETRY, Trial, TrialReason, TrialStatus
+
+GOING_ON = frozenset({ExperimentStatus.RUNNING, ExperimentStatus.PAUSED})
+
+
+def apply(step: Step, command: LiveChange) -> ExperimentState:
+    """Take one change in; the experiment it is about."""
+    xs = step.find(command.experiment_id)
+    match command:
+        case ExperimentChanged():
+            _change(step, xs, command)
+        case TrialAdded():
+            _add_trial(step, xs, command)
+        case OutcomesImported():
+            _import(step, xs, command)
+        case _:
+            _change_space(step, xs, command)
+    return xs
+
+
+# ── limits and labels ───────────────────────────────────────────────────────────────────────────
+def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None:
+    """Lower limits hold from now on: attempts beyond the parallelism go on until they end."""
+    experiment = xs.experiment
+    if experiment.status not in GOING_ON and (command.budget != BudgetRaise() or command.priority is not None):
+        ended = experiment.status.has_ended
+        hint = f"use `tuner resume {xs.id}` with a new budget" if ended else "wait until it has stopped"
+        raise ConflictError(
+            f"experiment {xs.id} is {experiment.status.value}, so that only its name, note and tags can be changed; "
+            f"for anything else {hint}",
+            ("resume with another budget",) if ended else ("wait",),
+        )
+    budget = experiments.changed_budget(xs, command.budget)
+    spec = experiment.spec
+    if budget != spec.budget:
+        spec = replace(spec, budget=budget)
+    if command.name is not None and command.name != spec.name:
+        spec = replace(spec, name=command.name)
+    wanted = {"note": command.note, "tags": command.tags, "priority": command.priority}
+    fields: dict[str, Any] = {
+        name: value for name, value in wanted.items() if value is not None and value != getattr(experiment, name)
+    }
+    changed = dict(fields)
+    if spec.budget is not experiment.spec.budget:
+        changed["budget"] = to_plain(budget)
+    if spec.name != experiment.spec.name:
+        changed["name"] = spec.name
+    if changed:
+        step.put_experiment(xs, spec=spec, **fields)
+        step.journal(xs, LineKind.EXPERIMENT_CHANGED, to_plain(changed))
+
+
+# ── trials ──────────────────────────────────────────────────────────────────────────────────────
+def _add_trial(step: Step, xs: ExperimentState, command: TrialAdded) -> None:
+    """A trial with parameters that a person chose. It uses none of the budget, and the tuner learns its outcome."""
+    experiment = xs.experiment
+    if experiment.status not in GOING_ON:
+        ended = experiment.status.has_ended
+        hint = f"`tuner resume {xs.id}` first" if ended else "wait until it has stopped, then resume it"
+        raise ConflictError(
+            f"experiment {xs.id} is {experiment.status.value}, and trials are added to running and paused ones; {hint}",
+            ("resume",) if ended else ("wait",),
+        )
+    _require_room(xs)
+    if len(xs.trials_with(TrialStatus.WAITING)) >= ADDED_TRIALS_LIMIT:
+        raise ConflictError(
+            f"experiment {xs.id} has {ADDED_TRIALS_LIMIT} waiting trials, which is the limit; add more when some have "
+            "started, or raise its parallelism",
+            ("wait",),
+        )
+    _require_ended(xs, command.retry_of)
+    number = step.take_number(xs)
+    payload = {"number": number, "parameters": command.parameters, "retry_of": command.retry_of}
+    line = step.journal(xs, LineKind.TRIAL_ADDED, payload)
+    step.add_trial(
+        xs,
+        Trial(
+            experiment_id=xs.id,
+            number=number,
+            status=TrialStatus.WAITING,
+            parameters=command.parameters,
+            reason=TrialReason.ADDED,
+            source=SOURCE_CUSTOM if command.retry_of is None else SOURCE_RETRY,
+            retry_of=command.retry_of,
+            decided_line=line,
+            created_at=step.at,
+        ),
+    )
+    step.put_experiment(xs, spared=xs.experiment.spared + 1)
+    item = CustomTrialAdded(line=line, number=number, parameters=command.parameters)
+    step.enqueue(xs, LineKind.TRIAL_ADDED, item)
+
+
+def _require_ended(xs: ExperimentState, number: int | None) -> None:
+    if number is None:
+        return
+    if not 0 < number < xs.experiment.next_number or number in (*xs.experiment.free_numbers, *xs.requested_numbers):
+        raise NotFoundError("trial", f"{xs.id}/{number}")
+    trial = xs.trials.get(number)
+    if trial is not None and not trial.status.is_final:
+        raise ConflictError(
+            f"trial {xs.id}/{number} is {trial.status.value}; a trial is tried again when it has ended", ("wait",)
+        )
+
+
+# ── what the tuner knows ────────────────────────────────────────────────────────────────────────
+def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
+    """Kept in any status: the tuner of one that has ended learns them when it is resumed."""
+    if len(command.outcomes) > IMPORTED_OUTCOMES_LIMIT:
+        message = f"{len(command.outcomes)} results at once; send at most {IMPORTED_OUTCOMES_LIMIT} in one request"
+        raise InputError([Fault(pointer="", message=message)])
+    _require_room(xs)
+    payload = {"outcomes": to_plain(command.outcomes)}
+    line = step.journal(xs, LineKind.OUTCOMES_IMPORTED, payload)
+    step.enqueue(xs, LineKind.OUTCOMES_IMPORTED, ResultsImported(line=line, outcomes=command.outcomes))
+    step.put_experiment(xs, tuner_waits=False)
+
+
+def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) -> None:
+    """Holds for what is asked for from this line on, in any status. The spec keeps the space it began with."""
+    _require_room(xs)
+    line = step.journal(xs, LineKind.SEARCH_SPACE_CHANGED, {"search_space": command.search_space})
+    step.changes.search_spaces.append(
+        SearchSpaceRevision(experiment_id=xs.id, line=line, search_space=command.search_space, at=step.at)
+    )
+    step.put_experiment(xs, exhausted=False, tuner_waits=False)
+    step.enqueue(xs, LineKind.SEARCH_SPACE_CHANGED, SearchSpaceUpdated(line=line, search_space=command.search_space))
+
+
+def _require_room(xs: ExperimentState) -> None:
+    depth = len(xs.queues[Queue.TUNER].pending)
+    if depth >= TUNER_QUEUE_LIMIT:
+        raise ConflictError(
+            f"{depth} lines wait for the tuner of experiment {xs.id}, which is the limit; try again when it has taken "
+            "some, or resume the experiment where it is paused",
+            ("wait", "resume"),
+        )

@@ -1,0 +1,145 @@
+"""Everything an experiment found, as rows: produced page by page, so that a million of them never meet in memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_service.domain.experiment import ExperimentId
+from tuner_service.domain.trial import Trial
+from tuner_service.ports import Queries
+from tuner_service.service.views import View, moment, plain, trial_view
+
+TRIALS_PAGE = 1_000
+METRICS_PAGE = 10_000
+CHUNK_BYTES = 64 << 10  # of text that is sent at a time
+PLAIN_FIELDS = (
+    "number", "id", "status", "reason", "message", "source", "retry_of", "value", "attempts",
+    "created_at", "started_at", "ended_at", "running_s",
+)  # fmt: skip
+PARAMETERS = "parameters."  # begins the columns of parameters
+METRIC_FIELDS = ("number", "attempt", "sequence", "step", "metric", "value", "first", "at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """The rows of one experiment. ``now`` is when it was asked for."""
+
+    queries: Queries
+    experiment_id: ExperimentId
+    now: float
+
+    def trials(self) -> Iterator[View]:
+        """As the list of trials has them, by number."""
+        for trial in self._trials():
+            yield trial_view(trial, now=self.now)
+
+    def metrics(self) -> Iterator[View]:
+        """One row for each metric of each report; ``step`` is null for a final one."""
+        after = (0, 0, 0)
+        while page := self.queries.all_metrics(self.experiment_id, after=after, limit=METRICS_PAGE):
+            for number, report in page:
+                common = {"number": number, "attempt": report.attempt, "sequence": report.sequence, "step": report.step}
+                rest = {"first": report.first, "at": moment(report.at)}
+                for name, value in report.values.items():
+                    yield {**common, "metric": name, "value": plain(value), **rest}
+            number, report = page[-1]
+            after = (number, report.attempt, report.sequence)
+
+    def trial_columns(self) -> list[str]:
+        """Of ``flat_trial`` for the trials there are now: fixed ones, then parameters and final metrics by name."""
+        parameters: dict[str, None] = {}
+        finals: dict[str, None] = {}
+        for trial in self._trials():
+            parameters |= dict.fromkeys(flattened(trial.parameters, PARAMETERS))
+            finals |= dict.fromkeys(f"final.{name}" for name in trial.final)
+        return [*PLAIN_FIELDS, *parameters, *finals, "last.step", "last.metrics"]
+
+    def _trials(self) -> Iterator[Trial]:
+        after = 0
+        while page := self.queries.trials(self.experiment_id, after=after, limit=TRIALS_PAGE):
+            yield from page
+            after = page[-1].number
+
+
+def flat_trial(view: View) -> dict[str, Any]:
+    """One level deep: a nested choice's own parameters stand beside its ``_name``."""
+    last = view["last"] or {}
+    return {
+        **{name: view[name] for name in PLAIN_FIELDS},
+        **flattened(view["parameters"], PARAMETERS),
+        **{f"final.{name}": value for name, value in view["final"].items()},
+        "last.step": last.get("step"),
+        "last.metrics": last.get("metrics"),
+    }
+
+
+def flattened(parameters: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, dict) and "_name" in value:
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+# ── texts ───────────────────────────────────────────────────────────────────────────────────────
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A row's further fields are left out: a trial that ended meanwhile may have some."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([cell(name, row.get(name)) for name in columns])
+        if buffer.tell() >= CHUNK_BYTES:
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+    yield buffer.getvalue()
+
+
+def cell(name: str, value: Any) -> str:
+    """Text that stands for ``value``. A parameter can be read back: text that would be another value is JSON."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if not name.startswith(PARAMETERS):
+        return value
+    try:
+        json.loads(value)
+    except ValueError:
+        return value or '""'
+    return json.dumps(value, ensure_ascii=False)
+
+
+def json_lines(rows: Iterable[View]) -> Iterator[str]:
+    yield from _chunks(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in rows)
+
+
+def json_array(rows: Iterable[View]) -> Iterator[str]:
+    def parts() -> Iterator[str]:
+        separator = "[\n"
+        for row in rows:
+            yield separator + json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+            separator = ",\n"
+        yield "[]\n" if separator == "[\n" else "\n]\n"
+
+    yield from _chunks(parts())
+
+
+def _chunks(parts: Iterable[str]) -> Iterator[str]:
+    waiting: list[str] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= CHUNK_BYTES:
+            yield "".join(waiting)
+            waiting, size = [], 0
+    yield "".join(waiting)

@@ -1,0 +1,279 @@
+"""What people change while a search goes on: limits, labels, the space, trials of their own, results from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner_service.dispatcher.commands import (
+    BudgetRaise,
+    ExperimentChanged,
+    IdempotencyKey,
+    OutcomesImported,
+    SearchSpaceChanged,
+    TrialAdded,
+)
+from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
+from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
+from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
+from tuner_service.service.experiments import Creation, Experiments
+from tuner_service.service.parameters import parameters_faults
+from tuner_service.service.views import View, moment, plain
+
+TRIALS_PAGE = 1_000
+JOURNAL_PAGE = 1_000
+MAX_FAULTY_RESULTS = 100  # of one import whose faults are named
+TRIAL_ADDED = "trial_added"  # the kind of its journal line
+TAUGHT = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED, TrialStatus.FAILED)  # ends that teach a tuner something
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """None leaves a field as it is."""
+
+    name: str | None = None
+    note: str | None = None
+    tags: tuple[str, ...] | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One result from elsewhere; ``value`` is None for a failure."""
+
+    parameters: Parameters
+    value: float | None
+    status: TrialStatus = TrialStatus.SUCCEEDED
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneChanges:
+    """None leaves a field as it is; the seed must be given, or drawn by the caller."""
+
+    seed: int
+    name: str
+    budget: BudgetRaise
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveChanges:
+    """Its coroutines return when what was asked for is on disk."""
+
+    experiments: Experiments
+
+    # ── limits and labels ───────────────────────────────────────────────────────────────────────
+    async def change(self, experiment_id: ExperimentId, budget: BudgetRaise, labels: Labels) -> None:
+        await self.experiments.submit(
+            ExperimentChanged(
+                at=self.experiments.clock.now(),
+                experiment_id=experiment_id,
+                budget=budget,
+                name=labels.name,
+                note=labels.note,
+                tags=labels.tags,
+                priority=labels.priority,
+            )
+        )
+
+    # ── the search space ────────────────────────────────────────────────────────────────────────
+    async def change_space(self, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
+        """``search_space`` must be valid. The space it has already makes no revision."""
+        if search_space == await asyncio.to_thread(self._newest_space, experiment_id):
+            return
+        await self.experiments.submit(
+            SearchSpaceChanged(at=self.experiments.clock.now(), experiment_id=experiment_id, search_space=search_space)
+        )
+
+    def revision_views(self, experiment_id: ExperimentId) -> list[View]:
+        """Oldest first; the first is what the experiment began with."""
+        experiment = self.experiments.find(experiment_id)
+        changed = self.experiments.queries.search_space_revisions(experiment_id)
+        found = [(revision.line, revision.at, revision.search_space) for revision in changed]
+        found = found or [(0, experiment.created_at, experiment.spec.search_space)]
+        return [
+            {"revision": number, "line": line, "at": moment(at), "search_space": plain(space)}
+            for number, (line, at, space) in enumerate(found, start=1)
+        ]
+
+    def _newest_space(self, experiment_id: ExperimentId) -> dict[str, Any]:
+        self.experiments.find(experiment_id)
+        return dict(self.experiments.queries.search_space(experiment_id) or {})
+
+    # ── trials ──────────────────────────────────────────────────────────────────────────────────
+    async def add_trial(self, experiment_id: ExperimentId, parameters: Parameters, *, outside_space: bool) -> int:
+        """The number of the new trial. InputError for parameters outside the newest space, unless that is meant."""
+        if not outside_space:
+            space = await asyncio.to_thread(self._parsed_space, experiment_id)
+            faults = parameters_faults(space, parameters)
+            if faults:
+                raise InputError([_at("/parameters", fault) for fault in faults])
+        return await self._add(experiment_id, parameters, retry_of=None)
+
+    async def retry_trial(self, experiment_id: ExperimentId, number: int) -> int:
+        """The number of a new trial with the parameters of one that has ended."""
+        trial = await asyncio.to_thread(self.experiments.find_trial, experiment_id, number)
+        return await self._add(experiment_id, trial.parameters, retry_of=number)
+
+    async def retry_failed(self, experiment_id: ExperimentId, numbers: Sequence[int] | None) -> list[int]:
+        """New trials for ``numbers``, or for every failed trial that was not tried again yet."""
+        if numbers is None:
+            trials = await asyncio.to_thread(self._failed_trials, experiment_id)
+        else:
+            find = self.experiments.find_trial
+            trials = [await asyncio.to_thread(find, experiment_id, number) for number in numbers]
+        added: list[int] = []
+        for trial in trials:
+            try:
+                added.append(await self._add(experiment_id, trial.parameters, retry_of=trial.number))
+            except ConflictError as exc:
+                if not added:
+                    raise
+                message = f"{exc}; {len(added)} of {len(trials)} trials are tried again already"
+                raise ConflictError(message, exc.allowed) from exc
+        return added
+
+    async def _add(self, experiment_id: ExperimentId, parameters: Parameters, *, retry_of: int | None) -> int:
+        # One after the other: the journal then says which line, and so which trial, came of this request.
+        async with self.experiments.adding:
+            experiment = await asyncio.to_thread(self.experiments.find, experiment_id)
+            command = TrialAdded(
+                at=self.experiments.clock.now(),
+                experiment_id=experiment_id,
+                parameters=parameters,
+                retry_of=retry_of,
+            )
+            await self.experiments.submit(command)
+            return await asyncio.to_thread(self._added_number, experiment_id, experiment.next_line - 1)
+
+    def _added_number(self, experiment_id: ExperimentId, after: int) -> int:
+        """Of the first trial that was added after that line."""
+        while lines := self.experiments.queries.journal(experiment_id, after=after, limit=JOURNAL_PAGE):
+            for line in lines:
+                if line.kind == TRIAL_ADDED:
+                    return int(line.payload["number"])
+            after = lines[-1].line
+        raise UnavailableError(f"experiment {experiment_id} was deleted while a trial was added to it")
+
+    def _failed_trials(self, experiment_id: ExperimentId) -> list[Trial]:
+        self.experiments.find(experiment_id)
+        failed: list[Trial] = []
+        retried: set[int | None] = set()
+        for trial in self._trials(experiment_id):
+            retried.add(trial.retry_of)
+            if trial.status is TrialStatus.FAILED:
+                failed.append(trial)
+        return [trial for trial in failed if trial.number not in retried]
+
+    def _trials(self, experiment_id: ExperimentId) -> Iterator[Trial]:
+        after = 0
+        while trials := self.experiments.queries.trials(experiment_id, after=after, limit=TRIALS_PAGE):
+            yield from trials
+            after = trials[-1].number
+
+    def _parsed_space(self, experiment_id: ExperimentId) -> SearchSpace:
+        return parse_search_space(self._newest_space(experiment_id))
+
+    # ── results from elsewhere ──────────────────────────────────────────────────────────────────
+    async def import_results(
+        self, experiment_id: ExperimentId, results: Sequence[Result], *, outside_space: bool
+    ) -> View:
+        """Results outside the newest space are refused, unless that is meant: a tuner may have no use for them."""
+        if not outside_space:
+            faults = await asyncio.to_thread(self._outside_faults, experiment_id, results)
+            if faults:
+                raise InputError(faults)
+        await self._import(experiment_id, results)
+        return {"imported": len(results), "skipped": 0}
+
+    async def import_experiment(self, experiment_id: ExperimentId, source_id: ExperimentId) -> View:
+        """Everything that ended in the other experiment and fits the newest space of this one."""
+        found = await asyncio.to_thread(self._results_of, experiment_id, source_id)
+        space = await asyncio.to_thread(self._parsed_space, experiment_id)
+        fitting = [result for result in found if space.contains(result.parameters)]
+        await self._import(experiment_id, fitting)
+        return {"imported": len(fitting), "skipped": len(found) - len(fitting)}
+
+    async def _import(self, experiment_id: ExperimentId, results: Sequence[Result]) -> None:
+        outcomes = [
+            TrialOutcome(
+                number=0,
+                status=result.status,
+                parameters=result.parameters,
+                value=result.value,
+                step=result.step,
+                source=SOURCE_IMPORTED,
+            )
+            for result in results
+        ]
+        for start in range(0, len(outcomes), IMPORTED_OUTCOMES_LIMIT):
+            part = tuple(outcomes[start : start + IMPORTED_OUTCOMES_LIMIT])
+            await self.experiments.submit(
+                OutcomesImported(at=self.experiments.clock.now(), experiment_id=experiment_id, outcomes=part)
+            )
+
+    def _outside_faults(self, experiment_id: ExperimentId, results: Sequence[Result]) -> list[Fault]:
+        space = self._parsed_space(experiment_id)
+        faults: list[Fault] = []
+        for index, result in enumerate(results):
+            found = parameters_faults(space, result.parameters)
+            faults += [_at(f"/results/{index}/parameters", fault) for fault in found]
+            if len(faults) >= MAX_FAULTY_RESULTS:
+                break
+        return faults
+
+    def _results_of(self, experiment_id: ExperimentId, source_id: ExperimentId) -> list[Result]:
+        objective = self.experiments.find(experiment_id).spec.objective
+        other = self.experiments.queries.experiment(source_id)
+        if other is None:
+            raise InputError([Fault(pointer="/experiment", message=f"there is no experiment {source_id!r}")])
+        if other.spec.objective != objective:
+            was = other.spec.objective
+            message = (
+                f"{source_id} has another objective ({was.goal.value} {was.metric}, not {objective.goal.value} "
+                f"{objective.metric}); export its results, and import those that mean the same"
+            )
+            raise InputError([Fault(pointer="/experiment", message=message)])
+        return [
+            Result(
+                parameters=trial.parameters,
+                value=trial.value,
+                status=trial.status,
+                step=trial.last_step if trial.status is TrialStatus.EARLY_STOPPED else None,
+            )
+            for trial in self._trials(source_id)
+            if trial.status in TAUGHT
+        ]
+
+    # ── clones ──────────────────────────────────────────────────────────────────────────────────
+    async def clone(
+        self, experiment_id: ExperimentId, changes: CloneChanges, key: IdempotencyKey | None
+    ) -> ExperimentId:
+        """A new experiment with the same spec, code and newest search space."""
+        spec = await asyncio.to_thread(self._cloned_spec, experiment_id, changes)
+        cloned, _ = await self.experiments.create(Creation(spec=spec, idempotency=key))
+        return cloned
+
+    def _cloned_spec(self, experiment_id: ExperimentId, changes: CloneChanges) -> ExperimentSpec:
+        spec = self.experiments.find(experiment_id).spec
+        wanted = changes.budget
+        if spec.deterministic and wanted.duration_s is not None:
+            message = "cannot be used with deterministic: true, as it depends on time"
+            raise InputError([Fault(pointer="/budget/duration", message=message)])
+        names = ("trials", "duration_s", "parallel", "failures")
+        budget = {name: value for name in names if (value := getattr(wanted, name)) is not None}
+        return replace(
+            spec,
+            name=changes.name or spec.name,
+            seed=changes.seed,
+            budget=replace(spec.budget, **budget),
+            search_space=self._newest_space(experiment_id),
+        )
+
+
+def _at(pointer: str, fault: Fault) -> Fault:
+    return Fault(pointer=pointer + fault.pointer, message=fault.message)
