@@ -81,7 +81,7 @@ class Service:
         return {"service": [service], "agent": agents, "worker": workers}
 
     def close(self) -> None:
-        for arguments in (("stop", "--local"), ("serve", "--stop")):
+        for arguments in (("stop", "@last", "--wait"), ("serve", "--stop"), ("stop", "--local")):
             command = [str(Path(sys.executable).with_name("tuner")), *arguments]
             subprocess.run(command, env=self.environment, capture_output=True, check=False)
         wait_for(lambda: not self._has_processes(), "the service's processes to end", patience_s=20)

@@ -53,6 +53,9 @@ class DirectRunner:
             answer.set_result(None)
         return answer
 
+    def queue_depths(self, experiment_id: str) -> dict[str, int]:
+        return self._dispatcher.queue_depths(experiment_id)
+
     def readiness(self) -> dict[str, str]:
         return {"database": "ok", "runner": "ok"} | self.trouble
 

@@ -30,9 +30,10 @@ class Phases(Protocol):
 class AttemptPhases:
     """Of an attempt: asked for through its spool, answered by the agent with a file."""
 
-    def __init__(self, folder: Path, sink: SpoolSink) -> None:
+    def __init__(self, folder: Path, sink: SpoolSink, *, ask_again_s: float = ASK_AGAIN_S) -> None:
         self._folder = folder
         self._sink = sink
+        self._ask_again_s = ask_again_s
 
     def known(self, index: int) -> dict[str, Any] | None:
         answer = self._answer(index)
@@ -41,14 +42,14 @@ class AttemptPhases:
     def wait_for(self, index: int, *, is_stopping: Callable[[], bool]) -> dict[str, Any] | None:
         # Said also where the answer is known: what is reported from here on belongs to it.
         self._sink.wants_parameters(index)
-        ask_again_at = time.monotonic() + ASK_AGAIN_S
+        ask_again_at = time.monotonic() + self._ask_again_s
         while (answer := self._answer(index)) is None:
             if is_stopping():
                 return None
             time.sleep(ANSWER_POLL_S)
             if time.monotonic() >= ask_again_at:
                 self._sink.wants_parameters(index)
-                ask_again_at = time.monotonic() + ASK_AGAIN_S
+                ask_again_at = time.monotonic() + self._ask_again_s
         return answer["parameters"]
 
     def _answer(self, index: int) -> dict[str, dict[str, Any] | None] | None:

@@ -21,9 +21,11 @@ PEERS = Path(__file__).resolve().parent / "peers"
 SCRIPT = 'for step in range(11):\n    print(f"step={step} loss={1 / (step + 1)}", flush=True)\n'
 AT_ONCE = 4
 NOTES = (
-    "Four at a time. The bare loop stores nothing. Ours reads the reports from standard output by a pattern and stores "
-    "every one of them durably, with a supervisor process for each trial. The target of 1.2 × the bare loop belongs to "
-    "trials that are forked from a warm process; these are started by themselves.",
+    (
+        "Four at a time. The bare loop stores nothing. Ours reads the reports from standard output by a pattern and "
+        "stores every one of them durably, with a supervisor process for each trial. The target of 1.2 × the bare loop "
+        "belongs to trials that are forked from a warm process; these are started by themselves."
+    ),
 )
 
 

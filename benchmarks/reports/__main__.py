@@ -18,10 +18,12 @@ from benchmarks.writing import Row, save
 PEERS = Path(__file__).resolve().parent / "peers"
 TARGET_A_SECOND = 25_000
 NOTES = (
-    "Ours: four trials in processes of their own, one `report()` for each row, `median_stop` judging every one of "
-    "them; a report counts when a reader of the database finds it. `synchronous=FULL` for us and for Optuna on "
-    "SQLite. Peers are only asked to store: no pruner is asked. Ray's and Syne Tune's reports go to files that are "
-    "not synced.",
+    (
+        "Ours: four trials in processes of their own, one `report()` for each row, `median_stop` judging every one of "
+        "them; a report counts when a reader of the database finds it. `synchronous=FULL` for us and for Optuna on "
+        "SQLite. Peers are only asked to store: no pruner is asked. Ray's and Syne Tune's reports go to files that are "
+        "not synced."
+    ),
     "`service`, `agent`, `worker` and `report()` are microseconds of processor time for each report.",
 )
 

@@ -22,9 +22,11 @@ for step in range(100_000):
     time.sleep(1)
 """
 NOTES = (
-    "Seconds of a command are those of a whole process, from its start to its end. At rest: four trials that report "
-    "once a second. Clients: each waits a tenth of a second between an answer and its next request, while four trials "
-    "report.",
+    (
+        "Seconds of a command are those of a whole process, from its start to its end. At rest: four trials that "
+        "report once a second. Clients: each waits a tenth of a second between an answer and its next request, while "
+        "four trials report."
+    ),
 )
 
 

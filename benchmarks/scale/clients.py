@@ -28,8 +28,10 @@ def measure(address: dict[str, Any], paths: list[str], *, clients: int, seconds:
     tally = Tally()
     until = time.monotonic() + seconds
     threads = [
-        threading.Thread(target=_client, args=(address["url"], token, paths, until, tally, number))
-        for number in range(clients)
+        threading.Thread(
+            target=_client, args=(address["url"], token), kwargs={"paths": paths, "until": until, "tally": tally}
+        )
+        for _ in range(clients)
     ]
     for thread in threads:
         thread.start()
@@ -43,8 +45,8 @@ def measure(address: dict[str, Any], paths: list[str], *, clients: int, seconds:
     }
 
 
-def _client(url: str, token: str, paths: list[str], until: float, tally: Tally, number: int) -> None:
-    chance = random.Random(number)
+def _client(url: str, token: str, *, paths: list[str], until: float, tally: Tally) -> None:
+    chance = random.Random()
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=30)
     try:

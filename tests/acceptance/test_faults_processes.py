@@ -228,7 +228,7 @@ def test_an_agent_of_another_version_is_refused_with_both_versions_named(home: H
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
             channel.send(json.dumps(hello))
             refused = json.loads(channel.recv(timeout=10))
-        assert [agent["id"] for agent in service.agents()] == ["local"]
+        wait_until(lambda: [agent["id"] for agent in service.agents()] == ["local"])
     assert refused["kind"] == "refused"
     assert f"version {PROTOCOL_VERSION + 98}" in refused["reason"]
     assert f"the service {PROTOCOL_VERSION}" in refused["reason"]

@@ -251,7 +251,7 @@ def test_history_has_what_further_requests_were_answered_with(store: Any) -> Non
     further = [{"number": 1, "index": 1}, {"number": 1, "index": 1}, {"number": 1, "index": 2}]
     store.commit(
         changes_for(
-            a_trial(further_parameters=({"lr": 0.2}, {"lr": NAN}), further_lines=(4, 5)),
+            a_trial(decided_line=1, further_parameters=({"lr": 0.2}, {"lr": NAN}), further_lines=(4, 5)),
             a_trial(number=2, decided_line=2),
             lines=(
                 a_line(line=1),

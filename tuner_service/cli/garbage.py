@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.garbage_files import Garbage, Needed, find_files
 from tuner_service.cli.output import Column, print_rows
-from tuner_service.client import database_holder, find_service
-from tuner_service.config import Settings
+from tuner_service.domain.errors import StorageError
+from tuner_service.storage.lock import FileLock
 from tuner_service.storage.sql_store import SqlStore
 
 KIB = 1 << 10
@@ -29,7 +30,7 @@ def collect(arguments: argparse.Namespace) -> int:
         raise CommandError("gc works on the home folder of this machine, with a database file", ExitCode.USAGE)
     if not file.exists():
         raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
-    _require_rest(settings)
+    _require_rest(file)
     from tuner_service.clock import SystemClock
     from tuner_service.storage.engine import open_store
 
@@ -49,18 +50,14 @@ def collect(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _require_rest(settings: Settings) -> None:
+def _require_rest(file: Path) -> None:
     """A service that works decides at any moment what is needed next."""
-    holder = database_holder(settings)
-    client = None if holder is not None else find_service(settings)
-    if client is not None:
-        client.close()
-    if holder is not None or client is not None:
+    try:
+        FileLock.acquire(file.with_name(file.name + ".lock")).release()
+    except StorageError as exc:
         raise CommandError(
-            f"a service works on {settings.home}; end it with `tuner serve --stop` (trials run on), "
-            "collect, and start it again",
-            ExitCode.CONFLICT,
-        )
+            f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT
+        ) from exc
 
 
 def _blobs(store: SqlStore) -> list[Garbage]:

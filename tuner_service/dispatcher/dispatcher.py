@@ -87,6 +87,11 @@ class Dispatcher:
         """Whether time passing can matter: some experiment has not ended."""
         return any(not xs.experiment.status.has_ended for xs in self.state.experiments.values())
 
+    def queue_depths(self, experiment_id: str) -> dict[str, int]:
+        """How many lines wait for each algorithm; nothing of an experiment that is not there."""
+        xs = self.state.experiments.get(experiment_id)
+        return {} if xs is None else {queue.value: len(waiting.pending) for queue, waiting in xs.queues.items()}
+
     def _step(self, at: float) -> Step:
         return Step(state=self.state, changes=self._changes, at=at)
 

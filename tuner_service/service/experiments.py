@@ -52,6 +52,9 @@ class Commands(Protocol):
     def readiness(self) -> dict[str, str]:
         """Part → "ok" or the trouble."""
 
+    def queue_depths(self, experiment_id: ExperimentId) -> dict[str, int]:
+        """How many lines wait for each algorithm, about now."""
+
 
 class Agents(Protocol):
     """The agents connected now, as the API uses them."""
@@ -195,6 +198,7 @@ class Experiments:
             best=self._best(experiment),
             running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
             search_space=self.queries.search_space(experiment_id),
+            queues=self.runner.queue_depths(experiment_id),
         )
 
     def find(self, experiment_id: ExperimentId) -> Experiment:

@@ -23,6 +23,7 @@ PLAIN_FIELDS = (
 )  # fmt: skip
 PARAMETERS = "parameters."  # begins the columns of parameters
 METRIC_FIELDS = ("number", "attempt", "sequence", "step", "metric", "value", "first", "at")
+to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,26 +108,29 @@ def cell(name: str, value: Any) -> str:
     """Text that stands for ``value``. A parameter can be read back: text that would be another value is JSON."""
     if value is None:
         return ""
+    kind = type(value)
+    if kind is int or kind is float:  # nearly every cell; as JSON writes it
+        return repr(value)
     if not isinstance(value, str):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return to_json(value)
     if not name.startswith(PARAMETERS):
         return value
     try:
         json.loads(value)
     except ValueError:
         return value or '""'
-    return json.dumps(value, ensure_ascii=False)
+    return to_json(value)
 
 
 def json_lines(rows: Iterable[View]) -> Iterator[str]:
-    yield from _chunks(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in rows)
+    yield from _chunks(to_json(row) + "\n" for row in rows)
 
 
 def json_array(rows: Iterable[View]) -> Iterator[str]:
     def parts() -> Iterator[str]:
         separator = "[\n"
         for row in rows:
-            yield separator + json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+            yield separator + to_json(row)
             separator = ",\n"
         yield "[]\n" if separator == "[\n" else "\n]\n"
 

@@ -125,7 +125,7 @@ class LiveChanges:
             trials = await asyncio.to_thread(self._failed_trials, experiment_id)
         else:
             find = self.experiments.find_trial
-            trials = [await asyncio.to_thread(find, experiment_id, number) for number in numbers]
+            trials = [await asyncio.to_thread(find, experiment_id, number) for number in dict.fromkeys(numbers)]
         added: list[int] = []
         for trial in trials:
             try:

@@ -81,6 +81,11 @@ class Runner:
         alive = self._thread is not None and self._thread.is_alive()
         return {"dispatcher": "ok" if alive else "not running", "database": self._trouble or "ok"}
 
+    def queue_depths(self, experiment_id: str) -> dict[str, int]:
+        """How many lines wait for each algorithm, about now; a look from outside that locks nothing."""
+        dispatcher = self._dispatcher
+        return {} if dispatcher is None else dispatcher.queue_depths(experiment_id)
+
     def close(self) -> None:
         """Finish the step at hand and stop. Commands still waiting are refused."""
         with self._submitting:  # what is submitted from here on is refused, so nothing is left without an answer

@@ -76,10 +76,12 @@ def experiment_detail_view(
     best: Trial | None,
     running: Sequence[tuple[Trial | None, Attempt]] = (),
     search_space: Mapping[str, Any] | None = None,
+    queues: Mapping[str, int] | None = None,
 ) -> View:
     """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
 
-    ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision.
+    ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision;
+    ``queues`` says how many lines wait for each algorithm.
     """
     spec = spec_view(experiment.spec)
     if search_space is not None:
@@ -87,6 +89,7 @@ def experiment_detail_view(
     return {
         **experiment_view(experiment, now=now, best=best),
         "detail": experiment.detail,
+        "queues": dict(queues or {}),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
     }
@@ -203,6 +206,7 @@ def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], 
     """One trial: the entry of the list, each attempt, and the command line that runs it alone."""
     return {
         **trial_view(trial, now=now),
+        "further_parameters": [plain(parameters) for parameters in trial.further_parameters],
         "attempt_details": [attempt_view(attempt) for attempt in attempts],
         "command": command_line(trial, spec),
     }

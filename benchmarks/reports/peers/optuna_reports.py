@@ -1,4 +1,4 @@
-"""Optuna: four processes, one trial each, ``trial.report`` as often as it can be called. FOLDER sqlite|journal COUNT."""
+"""Optuna: four processes, one trial each, ``trial.report`` as fast as it goes. FOLDER sqlite|journal COUNT."""
 
 import json
 import multiprocessing
@@ -24,7 +24,8 @@ def storage(folder, kind):
     return optuna.storages.RDBStorage(f"sqlite:///{folder}/optuna.db", engine_kwargs={"connect_args": {"timeout": 60}})
 
 
-def work(folder, kind, count, ready, go, ends):
+def work(folder, kind, count, gates):
+    ready, go, ends = gates
     study = optuna.load_study(study_name="s", storage=storage(folder, kind))
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
@@ -40,7 +41,7 @@ def main():
     optuna.create_study(study_name="s", storage=storage(folder, kind), pruner=optuna.pruners.MedianPruner())
     context = multiprocessing.get_context("spawn")
     ready, go, ends = context.Semaphore(0), context.Event(), context.Queue()
-    workers = [context.Process(target=work, args=(folder, kind, count, ready, go, ends)) for _ in range(4)]
+    workers = [context.Process(target=work, args=(folder, kind, count, (ready, go, ends))) for _ in range(4)]
     for worker in workers:
         worker.start()
     for _ in workers:

@@ -1,9 +1,9 @@
-"""Syne Tune: four processes with a Reporter each, whose output goes to a file as its local backend does it. FOLDER COUNT."""
+"""Syne Tune: four processes with a Reporter each, its output in a file as the local backend has it. FOLDER COUNT."""
 
 import json
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 TRIAL = """
 import sys
@@ -16,20 +16,21 @@ sys.stderr.write(str(time.time()))
 """
 
 
+def start(folder, number, count):
+    with (folder / f"{number}.out").open("w") as out, (folder / f"{number}.err").open("w") as err:
+        return subprocess.Popen([sys.executable, "-c", TRIAL, str(count)], stdout=out, stderr=err)
+
+
 def main():
-    folder, count = sys.argv[1], int(sys.argv[2])
-    workers = []
-    for number in range(4):
-        out, err = open(f"{folder}/{number}.out", "w"), open(f"{folder}/{number}.err", "w")
-        workers.append(subprocess.Popen([sys.executable, "-c", TRIAL, str(count)], stdout=out, stderr=err))
-    for worker in workers:
+    folder, count = Path(sys.argv[1]), int(sys.argv[2])
+    for worker in [start(folder, number, count) for number in range(4)]:
         worker.wait()
     begun, ended = [], []
     for number in range(4):
-        with open(f"{folder}/{number}.out") as out, open(f"{folder}/{number}.err") as err:
+        with (folder / f"{number}.out").open() as out:
             first = next(line for line in out if "tune-metric" in line)
-            begun.append(json.loads(first.partition("]:")[2])["st_worker_timestamp"])
-            ended.append(float(err.read().strip().splitlines()[-1]))
+        begun.append(json.loads(first.partition("]:")[2])["st_worker_timestamp"])
+        ended.append(float((folder / f"{number}.err").read_text().strip().splitlines()[-1]))
     print(json.dumps({"reports": 4 * count, "a_second": 4 * count / (max(ended) - min(begun))}))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.command_line import CommandLine, command_line
 from tests.waiting import wait_until
+from tuner_service.executors.local import agent_is_alive
 
 OBSERVING = """\
 import json, os
@@ -248,7 +249,7 @@ def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(
     second = tuner.run("run", file).strip()
     assert "serve --stop" in tuner.run("gc", code=4)
     tuner.run("serve", "--stop")
-    wait_until(lambda: not any(a["alive"] for a in tuner.read("ps", "--local")), timeout_s=30)
+    wait_until(lambda: not agent_is_alive(tuner.home), timeout_s=30)
     kept = tuner.home / "attempts" / second
     left = tuner.home / "attempts" / "gone1"
     shutil.copytree(tuner.home / "attempts" / first, left)  # as a deletion leaves it that the agent never heard of

@@ -34,11 +34,11 @@ def tuner(tmp_path: Path) -> Iterator[CommandLine]:
         yield line
 
 
-def phases_file(tuner: CommandLine, wanted: int, pause: float, **overrides: object) -> str:
+def phases_file(line: CommandLine, wanted: int, pause: float, **overrides: object) -> str:
     command = f"python phases.py {wanted} {pause}"
     trial = {"code": "code", "command": command, "compat": "nni", "stop_grace": "2s"}
-    path = tuner.experiment_file(trial=trial, **overrides)
-    (tuner.folder / "code" / "phases.py").write_text(PHASES)
+    path = line.experiment_file(trial=trial, **overrides)
+    (line.folder / "code" / "phases.py").write_text(PHASES)
     return path
 
 
@@ -55,6 +55,7 @@ def test_a_script_that_asks_again_gets_further_parameters_and_its_last_result_co
     assert [len(set(values)) for values in seen] == [4, 4]
     values = {trial["number"]: trial["value"] for trial in tuner.read("trials", "@last")}
     assert values == {1: seen[0][-1], 2: seen[1][-1]}
+    tuner.run("doctor", "--replay", "@last")
 
 
 def test_at_the_end_of_the_grid_a_script_is_told_that_there_are_no_more(tuner: CommandLine) -> None:

@@ -433,6 +433,13 @@ def test_a_long_queue_is_warned_of_once_until_it_was_short_again(h: Harness) -> 
     assert len(warnings) == 2
 
 
+def test_how_long_the_queues_are_can_be_asked(h: Harness) -> None:
+    h.run(trials=1, assessor=AlgorithmSpec(name="median_stop"))
+    h.report(1, an_intermediate(0, 0.5))
+    assert h.dispatcher.queue_depths(EXPERIMENT_ID) == {"tuner": 1, "assessor": 1}
+    assert h.dispatcher.queue_depths("other") == {}
+
+
 def test_beyond_its_bound_people_put_nothing_more_into_the_tuners_queue(h: Harness) -> None:
     h.begin()
     while len(h.xs.queues[Queue.TUNER].pending) < TUNER_QUEUE_LIMIT:

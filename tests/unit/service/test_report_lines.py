@@ -99,3 +99,11 @@ def test_nothing_that_a_script_writes_can_stop_the_service(text: str, value: Any
     lines = [text, json.dumps(value), a_metric_line(values={"loss": value}), a_metric_line(step=value, at=value)]
 
     assert len(parse_lines(lines)) == len(lines)
+
+
+def test_lines_that_only_make_sense_together_are_rejected_each() -> None:
+    good = '{"kind":"metric","step":1,"values":{"loss":0.5},"at":1.0,"final":false}'
+
+    records = parse_lines(['{"kind":"metric","step":1', f'"values":{{}}}},{good}', good, f"{good},{good}"])
+
+    assert [type(record) for record in records] == [RejectedRecord, RejectedRecord, MetricRecord, RejectedRecord]

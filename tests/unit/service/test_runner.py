@@ -279,6 +279,15 @@ def test_readiness_says_what_runs() -> None:
     assert world.runner.readiness()["dispatcher"] == "not running"
 
 
+def test_how_long_the_queues_are_can_be_asked_from_any_thread() -> None:
+    world = World()
+    assert world.runner.queue_depths("8f3k2") == {}
+    world.runner.start()
+    assert world.submit(created()).result(TIMEOUT_S) is None
+    assert world.runner.queue_depths("8f3k2") == {"tuner": 1, "assessor": 0}
+    world.runner.close()
+
+
 def test_closing_finishes_the_step_at_hand_and_refuses_what_waits(world: World) -> None:
     world.store.gate.clear()
     world.store.entered.clear()

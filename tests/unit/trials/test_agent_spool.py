@@ -129,3 +129,20 @@ def test_a_stretch_without_line_ends_does_not_stop_what_follows(spool: Path) -> 
     spool.write_bytes(b"\0" * (3 << 20) + b"\n" + line(1))
 
     assert steps(reader_of(spool).next_batch().lines) == [1]
+
+
+def test_records_that_come_after_more_lines_of_anything_than_a_message_holds_are_found(spool: Path) -> None:
+    spool.write_bytes(b"{}\n" * (REPORT_BATCH_LINES + 3) + line(1) + b"7\n" + line(2))
+
+    batch = reader_of(spool).next_batch()
+
+    assert steps(batch.lines) == [1, 2]
+    assert batch.ends[-1] == spool.stat().st_size
+
+
+def test_lines_that_only_make_sense_together_are_no_records(spool: Path) -> None:
+    whole = line(1).rstrip(b"\n")
+    middle = whole.index(b",") + 1
+    spool.write_bytes(whole[:middle] + b"\n" + whole[middle:] + b"\n" + whole + b"," + whole + b"\n" + line(2))
+
+    assert steps(reader_of(spool).next_batch().lines) == [2]

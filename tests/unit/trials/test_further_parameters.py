@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.waiting import wait_until
 from trials.protocol import ParametersWantedRecord, decode_record
 from trials.session import Trial, open_trial
 
@@ -32,16 +30,9 @@ def wanted(folder: Path) -> list[int]:
     return [record.index for record in records if isinstance(record, ParametersWantedRecord)]
 
 
-def test_it_waits_until_the_answer_is_there(trial: Trial, tmp_path: Path) -> None:
-    answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(trial.next_parameters()))
-    asking.start()
-    wait_until(lambda: wanted(tmp_path) == [1])
-    assert answers == []
+def test_what_is_given_is_what_the_trial_goes_on_with(trial: Trial, tmp_path: Path) -> None:
     give(tmp_path, 1, {"lr": 0.2})
-    asking.join(10)
-
-    assert answers == [{"lr": 0.2, "batch": 8}]
+    assert trial.next_parameters() == {"lr": 0.2, "batch": 8}
     assert trial.parameters == {"lr": 0.2, "batch": 8}
 
 

@@ -128,7 +128,7 @@ def ended(line: int, number: int) -> TrialEnded:
 
 @pytest.mark.parametrize("added_first", [True, False])
 def test_an_added_trial_is_judged_by_what_was_told_before_it_was_added(added_first: bool) -> None:
-    fold = AssessorFold(MedianStop(OBJECTIVE, min_trials=1, grace=0), deterministic=True)
+    fold = AssessorFold(MedianStop(OBJECTIVE, min_trials=1), deterministic=True)
     added = CustomTrialAdded(line=2, number=2, parameters={})
     before: list[Any] = [added] if added_first else []
     after: list[Any] = [] if added_first else [added]
@@ -141,7 +141,7 @@ def test_an_added_trial_is_judged_by_what_was_told_before_it_was_added(added_fir
 
 
 def test_further_parameters_do_not_begin_a_trial_anew() -> None:
-    fold = AssessorFold(MedianStop(OBJECTIVE, min_trials=1, grace=0), deterministic=True)
+    fold = AssessorFold(MedianStop(OBJECTIVE, min_trials=1), deterministic=True)
     told = [
         SuggestionRequested(line=1, number=1),
         SuggestionRequested(line=2, number=2),
