@@ -30,6 +30,15 @@ with trials.init() as trial:
 QUICK, SLOW = "python train.py 2 0", "python train.py 600 0.05"
 
 
+class Process(subprocess.Popen[str]):
+    """Killed when its ``with`` is left by an error: waiting for it would hide that error, for ever perhaps."""
+
+    def __exit__(self, exc_type: Any, value: Any, traceback: Any) -> None:
+        if exc_type is not None:
+            self.kill()
+        super().__exit__(exc_type, value, traceback)
+
+
 @dataclass(kw_only=True)
 class CommandLine:
     """Runs ``tuner`` as its own process, on a home folder of its own."""
@@ -46,8 +55,8 @@ class CommandLine:
     def home(self) -> Path:
         return self.homes[0]
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def start(self, *arguments: str) -> Process:
+        return Process(
             [sys.executable, "-m", "tuner_service.cli.main", *arguments],
             cwd=self.folder,
             env=self.environment(),

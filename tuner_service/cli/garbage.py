@@ -9,7 +9,9 @@ from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.garbage_files import Garbage, Needed, find_files
 from tuner_service.cli.output import Column, print_rows
+from tuner_service.clock import SystemClock
 from tuner_service.domain.errors import StorageError
+from tuner_service.storage.engine import open_store, sqlite_path
 from tuner_service.storage.lock import FileLock
 from tuner_service.storage.sql_store import SqlStore
 
@@ -31,9 +33,6 @@ def collect(arguments: argparse.Namespace) -> int:
     if not file.exists():
         raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
     _require_rest(file)
-    from tuner_service.clock import SystemClock
-    from tuner_service.storage.engine import open_store
-
     store = open_store(file, SystemClock())
     try:
         found = [*_blobs(store), *find_files(settings.home, _needed(store))]
@@ -53,7 +52,8 @@ def collect(arguments: argparse.Namespace) -> int:
 def _require_rest(file: Path) -> None:
     """A service that works decides at any moment what is needed next."""
     try:
-        FileLock.acquire(file.with_name(file.name + ".lock")).release()
+        path = sqlite_path(file)
+        FileLock.acquire(path.with_name(path.name + ".lock")).release()
     except StorageError as exc:
         raise CommandError(
             f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT

@@ -227,7 +227,8 @@ def _ping(step: Step, xs: ExperimentState) -> None:
     worker = xs.worker
     if worker.pinged_at is not None and step.at - worker.pinged_at > PING_TIMEOUT_S:
         _replace_later(step, xs, "did not answer a ping")
-    elif worker.pinged_at is None and step.at - worker.heard_at > PING_EVERY_S and worker.phase is WorkerPhase.READY:
+    elif worker.pinged_at is None and step.at - worker.heard_at > PING_EVERY_S:
+        # Also before it is ready: it answers while it builds and folds, and one that was stopped never would be.
         worker.pinged_at = step.at
         step.do(PingWorker(experiment_id=xs.id, generation=worker.generation))
 

@@ -17,7 +17,7 @@ from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.storage.engine import open_store
 
-SERVICE_TIME_LIMIT_US = 60.0  # of processor time a report; about 13 where the design was measured
+SERVICE_TIME_LIMIT_US = 60.0  # of processor time a report; about 16 on two quiet cores
 
 
 def test_a_report_costs_the_service_little_time(tmp_path: Path) -> None:
