@@ -248,7 +248,7 @@ class AnyCommands(RuleBasedStateMachine):
         h.ready()
         h.connect(*(h.observed(number) for number in h.xs.attempts))
         h.take(Queue.ASSESSOR)
-        while h.xs.requests:
+        while h.xs.requests and h.xs.worker.takes_items:
             h.suggest()
         h.take(Queue.TUNER)
         for number in list(h.xs.attempts):

@@ -69,7 +69,7 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
     }
 
 
-def experiment_detail_view(
+def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
     experiment: Experiment,
     *,
     now: float,
