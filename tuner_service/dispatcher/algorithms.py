@@ -95,7 +95,7 @@ def heard(step: Step, event: WorkerEvent) -> ExperimentState | None:
     xs = step.state.experiments.get(event.experiment_id)
     if xs is None or event.generation != xs.worker.generation or xs.worker.phase is WorkerPhase.ABSENT:
         return None
-    xs.worker.heard_at = step.at
+    xs.worker.heard_at, xs.worker.pinged_at = step.at, None  # whatever it says, it lives
     return xs
 
 
@@ -111,10 +111,7 @@ def ready(step: Step, event: WorkerReady) -> ExperimentState | None:
 
 
 def ponged(step: Step, event: WorkerPonged) -> ExperimentState | None:
-    xs = heard(step, event)
-    if xs is not None:
-        xs.worker.pinged_at = None
-    return xs
+    return heard(step, event)
 
 
 def died(step: Step, event: WorkerDied) -> ExperimentState | None:

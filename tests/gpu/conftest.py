@@ -1,0 +1,17 @@
+"""Tests that need a CUDA device; without one they are skipped and say why. None is the only test of a rule."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("nvidia-smi") is None:
+        here = Path(__file__).parent
+        skip = pytest.mark.skip(reason="needs a CUDA device; nvidia-smi is not on the path")
+        for item in items:
+            if here in item.path.parents:
+                item.add_marker(skip)
