@@ -17,13 +17,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args
+
+# Part of the protocol: the service imports nothing else of this package.
+from trials.plain import ProtocolError as ProtocolError  # noqa: PLC0414
+from trials.plain import from_plain as from_plain  # noqa: PLC0414
+from trials.plain import read_lines as read_lines  # noqa: PLC0414
+from trials.plain import to_plain as to_plain  # noqa: PLC0414
 
 PROTOCOL_VERSION = 1
 SUPPORTED_VERSIONS = (1,)
@@ -67,10 +70,6 @@ FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
 FILE_RESTORE = "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first
-
-
-class ProtocolError(ValueError):
-    """A message that cannot be understood; its text says which field and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,26 +470,6 @@ def encode_record(record: SpoolRecord) -> str:
     return json.dumps({"kind": record.kind, **to_plain(record)}, separators=(",", ":"))
 
 
-_MARK = os.urandom(8).hex()
-_BETWEEN_LINES = f',"{_MARK}",'
-
-
-def read_lines(lines: Sequence[str]) -> list[Any] | None:
-    """What each line holds, read in one go; None where some line is not exactly one JSON value.
-
-    Lines come in thousands, and reading them one by one takes twice as long.
-    """
-    if not lines:
-        return []
-    try:
-        found = json.loads(f"[{_BETWEEN_LINES.join(lines)}]")
-    except (ValueError, RecursionError):
-        return None
-    # No line can hold the marks, so none can begin a value that another ends.
-    marks = found[1::2]
-    return found[::2] if len(found) == 2 * len(lines) - 1 and marks.count(_MARK) == len(marks) else None
-
-
 def decode_record(line: str) -> SpoolRecord:
     return _decode(line, _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
 
@@ -506,79 +485,3 @@ def _decode(text: str, kinds: Mapping[str, type[Any]]) -> Any:
     if not isinstance(kind, str) or kind not in kinds:
         raise ProtocolError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
     return from_plain(kinds[kind], data, where=kind)
-
-
-def to_plain(value: Any) -> Any:
-    """Dataclasses become objects, tuples become lists; the rest stays."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple | list):
-        return list(value) if set(map(type, value)) <= {str} else [to_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: to_plain(v) for k, v in value.items()}
-    return value
-
-
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {f.name: hints[f.name] for f in fields(cls)}
-
-
-def from_plain(expected: Any, value: Any, *, where: str) -> Any:
-    """``value`` as ``expected`` (a dataclass or a type of their fields), checked throughout.
-
-    Unknown fields are ignored, so that the next version may add some; missing ones without a default are an error.
-    """
-    if expected is Any:
-        return value
-    origin = get_origin(expected)
-    if origin in (Union, types.UnionType):
-        return _from_optional(expected, value, where)
-    if origin is tuple:
-        _require(value, list, where)
-        item = get_args(expected)[0]
-        if item is str and set(map(type, value)) <= {str}:  # the lines of reports come in thousands
-            return tuple(value)
-        return tuple(from_plain(item, v, where=f"{where}[{i}]") for i, v in enumerate(value))
-    if origin is dict:
-        _require(value, dict, where)
-        item = get_args(expected)[1]
-        return {k: from_plain(item, v, where=f"{where}.{k}") for k, v in value.items()}
-    if is_dataclass(expected):
-        return _from_object(expected, value, where)
-    if isinstance(expected, type) and issubclass(expected, Enum):
-        return _from_member(expected, value, where)
-    if expected is float and type(value) is int:
-        return float(value)
-    _require(value, expected, where)
-    return value
-
-
-def _from_optional(expected: Any, value: Any, where: str) -> Any:
-    if value is None:
-        return None
-    inner = [a for a in get_args(expected) if a is not type(None)]
-    return from_plain(inner[0], value, where=where)
-
-
-def _from_member(expected: type[Enum], value: Any, where: str) -> Enum:
-    try:
-        return expected(value)
-    except ValueError as exc:
-        raise ProtocolError(f"{where}: {exc}") from exc
-
-
-def _from_object(expected: Any, value: Any, where: str) -> Any:
-    _require(value, dict, where)
-    hints = _hints(expected)
-    known = {k: from_plain(hints[k], v, where=f"{where}.{k}") for k, v in value.items() if k in hints}
-    try:
-        return expected(**known)
-    except TypeError as exc:
-        raise ProtocolError(f"{where}: {exc}") from exc
-
-
-def _require(value: Any, expected: Any, where: str) -> None:
-    if type(value) is not expected:
-        raise ProtocolError(f"{where}: expected {expected.__name__}, got {type(value).__name__}")
