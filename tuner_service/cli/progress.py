@@ -84,6 +84,11 @@ def _eta_s(view: dict[str, Any], used: int) -> float | None:
     return min(estimates) if estimates else None
 
 
+def detached(experiment_id: str) -> ExitCode:
+    say(f"detached; the experiment goes on: tuner watch {experiment_id}, tuner stop {experiment_id}")
+    return ExitCode.INTERRUPTED
+
+
 def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None) -> ExitCode:
     """Waits until the experiment has ended, or waits for a person: an algorithm that raised pauses it.
 
@@ -105,8 +110,7 @@ def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None
             view = client.experiment(experiment_id, wait_s=wait_s)
     except KeyboardInterrupt:
         progress.finish()
-        say(f"detached; the experiment goes on: tuner watch {experiment_id}, tuner stop {experiment_id}")
-        return ExitCode.INTERRUPTED
+        return detached(experiment_id)
     progress.show(view)
     progress.finish()
     say(result_text(view))

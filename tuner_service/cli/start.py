@@ -13,7 +13,7 @@ from tuner_service.cli.context import resolve_experiment, settings_of
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
 from tuner_service.cli.output import Row, number_text, parameters_text, print_object
-from tuner_service.cli.progress import follow
+from tuner_service.cli.progress import detached, follow
 from tuner_service.client import Client, UnreachableError, find_service, start_service
 from tuner_service.config import Settings
 
@@ -39,8 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     with _service_and_body(settings_of(arguments), lambda: read_body(arguments.file, name=arguments.name)) as found:
         client, body = found
         view = client.create(body, key=secrets.token_hex(16))
-        print(view["id"], flush=True)
-        return follow(client, view["id"], timeout_s=arguments.timeout)
+        try:
+            print(view["id"], flush=True)
+            return follow(client, view["id"], timeout_s=arguments.timeout)
+        except KeyboardInterrupt:  # before or after ``follow`` minds it
+            return detached(view["id"])
 
 
 def resume(arguments: argparse.Namespace) -> int:
