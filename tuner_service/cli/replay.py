@@ -121,10 +121,8 @@ def _recorded(queries: SqlQueries, experiment: Experiment, number: int) -> Recor
 
 def _unpacked_code(queries: SqlQueries, experiment: Experiment, folder: Path) -> str | None:
     """The newest code revision, where a class of a user needs it."""
-    spec = experiment.spec
-    digest = spec.trial.code_digest
-    wanted = spec.tuner.class_name or (spec.assessor is not None and spec.assessor.class_name)
-    if not wanted or digest is None:
+    digest = experiment.spec.algorithm_code_digest
+    if digest is None:
         return None
     data = queries.blob(digest)
     if data is None:

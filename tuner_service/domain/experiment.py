@@ -128,6 +128,12 @@ class ExperimentSpec:
     algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
     workers: int = 1  # suggestions asked for at a time
 
+    @property
+    def algorithm_code_digest(self) -> str | None:
+        """The code that the algorithm worker needs: only where the tuner or the assessor is a class of a user."""
+        classes = [a.class_name for a in (self.tuner, self.assessor) if a is not None]
+        return self.trial.code_digest if any(classes) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:

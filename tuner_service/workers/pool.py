@@ -119,10 +119,8 @@ class WorkerPool:
     # ── code of users' classes ──────────────────────────────────────────────────────────────────
     def _code_folder(self, order: StartWorker) -> str | None:
         """The experiment's code, unpacked once per digest; None where no class of a user needs it."""
-        spec = order.spec
-        wanted = spec.tuner.class_name or (spec.assessor is not None and spec.assessor.class_name)
-        digest = spec.trial.code_digest
-        if not wanted or digest is None:
+        digest = order.spec.algorithm_code_digest
+        if digest is None:
             return None
         folder = self.folder / "code" / digest
         if not folder.exists():
