@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.home import Home
+from trials.agent.processes import is_alive
 from trials.protocol import AttemptKey
 
 STOP_MARGIN_S = 15.0  # beyond the grace, for the supervisor to record the end
+UNWRITTEN_AFTER_S = 2.0  # a trial that ended this long ago and has no record yet waits for room on the disk
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalAttempt:
-    """``pid`` is None before the trial runs. ``cause`` is None while it is alive."""
+    """``pid`` is None before the trial runs. ``cause`` is None while it is alive, and while its end is ``unwritten``:
+
+    nothing of it runs any more, and its supervisor waits for room on the disk to write down how it ended.
+    """
 
     key: AttemptKey
     nonce: str
@@ -24,6 +30,7 @@ class LocalAttempt:
     pid: int | None
     alive: bool
     cause: str | None
+    unwritten: bool = False
 
 
 def list_local(home: Path) -> list[LocalAttempt]:
@@ -32,21 +39,32 @@ def list_local(home: Path) -> list[LocalAttempt]:
     return sorted(found, key=lambda attempt: (attempt.key.experiment_id, attempt.key.number, attempt.key.attempt))
 
 
-def stop_local(home: Path, key: AttemptKey | None = None, *, grace_s: float = 30.0) -> list[LocalAttempt]:
-    """Stop the attempt ``key``, or all; returns those that were running, as they are now.
+def stop_local(home: Path, keys: Collection[AttemptKey] | None = None, *, grace_s: float = 30.0) -> list[LocalAttempt]:
+    """Stop the attempts of ``keys``, or all, at the same time; returns those that were running, as they are now.
 
     Waits for their ends, for ``grace_s`` and STOP_MARGIN_S at most; whoever is still alive then says so.
     The service learns of it when it is back.
     """
-    running = [held for held in _claimed(Home(home)) if held.is_supervised() and key in {None, held.key}]
+    running = [held for held in _claimed(Home(home)) if held.is_supervised() and (keys is None or held.key in keys)]
     for held in running:
         held.order_stop(grace_s=grace_s, reason="stopped on the machine")
+    left, unwritten, since = list(running), list[HeldAttempt](), dict[str, float]()
     deadline = time.monotonic() + grace_s + STOP_MARGIN_S
-    while any(held.is_supervised() for held in running) and time.monotonic() < deadline:
+    while left and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+        left = [held for held in left if held.is_supervised()]
+        for held in [held for held in left if _process_is_gone(held)]:
+            if time.monotonic() - since.setdefault(held.nonce, time.monotonic()) > UNWRITTEN_AFTER_S:
+                left.remove(held)
+                unwritten.append(held)
     for held in running:
         held.look()
-    return [_local(held) for held in running]
+    return [_local(held, unwritten=held in unwritten and held.is_supervised()) for held in running]
+
+
+def _process_is_gone(held: HeldAttempt) -> bool:
+    process = held.process
+    return process is not None and not is_alive(pid=process.pid, start_time=process.start_time, boot=process.boot_id)
 
 
 def _claimed(home: Home) -> list[HeldAttempt]:
@@ -54,12 +72,13 @@ def _claimed(home: Home) -> list[HeldAttempt]:
     return [held for held in loaded if held is not None and held.supervisor is not None]
 
 
-def _local(held: HeldAttempt) -> LocalAttempt:
+def _local(held: HeldAttempt, *, unwritten: bool = False) -> LocalAttempt:
     return LocalAttempt(
         key=held.key,
         nonce=held.nonce,
         folder=held.folder,
         pid=None if held.process is None else held.process.pid,
-        alive=held.is_supervised(),
+        alive=held.is_supervised() and not unwritten,
         cause=None if held.exit is None else held.exit.cause,
+        unwritten=unwritten,
     )

@@ -32,12 +32,16 @@ def stop_local_trials(settings: Settings, reference: str | None) -> int:
     if not wanted:
         what = f"of {reference} " if reference else ""
         raise CommandError(f"no trial {what}runs here under {settings.home}", ExitCode.NOT_FOUND)
-    left = 0
-    for attempt in wanted:
-        for ended in stop_local(settings.home, attempt.key):
-            say(f"{ended.key} {'still runs' if ended.alive else 'has stopped'}")
-            left += ended.alive
-    return ExitCode.FAILURE if left else ExitCode.OK
+    ended = stop_local(settings.home, {attempt.key for attempt in wanted})
+    for attempt in ended:
+        say(f"{attempt.key} {_outcome(attempt)}")
+    return ExitCode.FAILURE if any(attempt.alive for attempt in ended) else ExitCode.OK
+
+
+def _outcome(attempt: LocalAttempt) -> str:
+    if attempt.unwritten:
+        return "has stopped; how it ended is written down once the disk has room: free some"
+    return "still runs" if attempt.alive else "has stopped"
 
 
 def _row(attempt: LocalAttempt) -> Row:

@@ -220,7 +220,9 @@ def test_trials_can_be_listed_and_stopped_without_service_and_agent(
         (2, pids[1], True),
     ]
     only = AttemptKey(experiment_id="exp", number=1, attempt=1)
-    assert [(a.key, a.alive, a.cause) for a in stop_local(service.home, only, grace_s=5)] == [(only, False, "stopped")]
+    assert [(a.key, a.alive, a.cause) for a in stop_local(service.home, {only}, grace_s=5)] == [
+        (only, False, "stopped")
+    ]
     assert [a.key.number for a in stop_local(service.home, grace_s=5)] == [2]
     assert not any(is_running(pid) for pid in pids)
 
