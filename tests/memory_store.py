@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import LoadedExperiment, TrialMetric
+from tuner_service.ports import LoadedExperiment, TrialEntry, TrialMetric
 from tuner_service.storage.items import SeenReport, item_of
 
 
@@ -215,6 +216,25 @@ class MemoryQueries:
         rows = self._rows.get(experiment_id)
         found = [] if rows is None else [t for n, t in sorted(rows.trials.items()) if n > after]
         return [t for t in found if not statuses or t.status in statuses][:limit]
+
+    def trial_entries(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[TrialEntry]:
+        return [
+            TrialEntry(
+                number=t.number,
+                status=t.status.value,
+                reason=t.reason.value,
+                value=t.value,
+                step=t.last_step,
+                attempts=t.attempts,
+                started_at=t.started_at,
+                ended_at=t.ended_at,
+                running_s=t.running_s,
+                parameters=json.dumps(t.parameters, separators=(",", ":")),
+            )
+            for t in self.trials(experiment_id, after=after, limit=limit, statuses=statuses)
+        ]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         rows = self._rows.get(experiment_id)

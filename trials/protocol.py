@@ -23,13 +23,26 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 # Part of the protocol: the service imports nothing else of this package.
+from trials.launch_spec import CheckpointRef as CheckpointRef  # noqa: PLC0414
+from trials.launch_spec import LaunchSpec as LaunchSpec  # noqa: PLC0414
 from trials.plain import ProtocolError as ProtocolError  # noqa: PLC0414
 from trials.plain import from_plain as from_plain  # noqa: PLC0414
 from trials.plain import read_lines as read_lines  # noqa: PLC0414
 from trials.plain import to_plain as to_plain  # noqa: PLC0414
+from trials.records import EXIT_CAUSES as EXIT_CAUSES  # noqa: PLC0414
+from trials.records import CheckpointRecord as CheckpointRecord  # noqa: PLC0414
+from trials.records import CooperationRecord as CooperationRecord  # noqa: PLC0414
+from trials.records import ExitRecord as ExitRecord  # noqa: PLC0414
+from trials.records import MetricRecord as MetricRecord  # noqa: PLC0414
+from trials.records import ParametersWantedRecord as ParametersWantedRecord  # noqa: PLC0414
+from trials.records import ProcessRecord as ProcessRecord  # noqa: PLC0414
+from trials.records import SpoolRecord as SpoolRecord  # noqa: PLC0414
+from trials.versions import NotInVersionError as NotInVersionError  # noqa: PLC0414
+from trials.versions import common_version as common_version  # noqa: PLC0414
+from trials.versions import plain_in, require_kind, since
 
-PROTOCOL_VERSION = 1
-SUPPORTED_VERSIONS = (1,)
+PROTOCOL_VERSION = 2
+SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
 
 # ── limits (each names what happens at it) ──────────────────────────────────────────────────────
 REPORT_BATCH_LINES = 2_000  # a longer spool is sent in several messages
@@ -41,6 +54,8 @@ BLOB_CHUNK_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside it
 OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
 LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
+MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
+NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
 
 # ── environment of a trial ──────────────────────────────────────────────────────────────────────
 ENV_ATTEMPT_DIR = "TUNER_ATTEMPT_DIR"
@@ -84,122 +99,6 @@ class AttemptKey:
         return f"{self.experiment_id}/{self.number}/{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
-    """Identity of a process: never the pid alone.
-
-    ``start_time`` is field 22 of /proc/PID/stat (clock ticks since boot).
-    """
-
-    boot_id: str
-    pid: int
-    start_time: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitRecord:
-    """How an attempt ended, as its parent saw it.
-
-    ``cause`` is one of EXIT_CAUSES. ``code`` is None exactly when a signal ended it or nobody saw the end.
-    """
-
-    cause: str
-    code: int | None = None
-    signal: int | None = None
-    stop_reason: str | None = None  # set when the agent had been told to stop it
-    started_at: float | None = None  # seconds since the epoch
-    ended_at: float | None = None
-    peak_memory_bytes: int | None = None
-    tail: str = ""  # the end of its standard error, or of its output where that is empty
-
-
-EXIT_CAUSES = (
-    "exited",  # by itself, with a code
-    "signaled",  # by a signal nobody here sent, or that it brought on itself
-    "out_of_memory",  # killed by the kernel for memory
-    "stopped",  # after the agent was told to stop it
-    "supervisor_lost",  # its parent died; the rest was found by nonce and killed
-    "host_rebooted",
-    "launch_failed",  # never ran; tail says why
-)
-
-
-# ── spool records: what a trial writes ──────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRecord:
-    """``final`` False: intermediate metrics at ``step``. ``final`` True: ``step`` is None."""
-
-    kind: ClassVar[str] = "metric"
-    step: int | None
-    values: dict[str, float]
-    at: float
-    final: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRecord:
-    """A checkpoint is complete on disk: ``name`` in FOLDER_CHECKPOINTS with SHA-256 ``digest`` (hex)."""
-
-    kind: ClassVar[str] = "checkpoint"
-    step: int
-    name: str
-    digest: str
-    size: int
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CooperationRecord:
-    """The script asks ``should_stop``, so it is told first and signalled only after part of the grace."""
-
-    kind: ClassVar[str] = "cooperates"
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersWantedRecord:
-    """The script waits for the parameters of ``index``, from 1. A later attempt that asks for it gets the same."""
-
-    kind: ClassVar[str] = "parameters_wanted"
-    index: int
-    at: float
-
-
-SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord
-_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}
-
-
-# ── what a launch needs ─────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRef:
-    """A checkpoint to continue from. Bytes: asked of the service by digest when ``path`` is None."""
-
-    digest: str
-    step: int
-    size: int
-    path: str | None = None  # absolute path in the checkpoint folder, for those over the inline limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchSpec:
-    """Everything that decides how the script runs."""
-
-    command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
-    parameters: dict[str, Any]
-    seed: int  # of the trial, the same for every attempt
-    objective: str  # the metric NNI's calls report to
-    code_digest: str | None = None  # asset unpacked as the working directory
-    arguments_prefix: str | None = None  # None: parameters are not put on the command line
-    arguments_delimiter: str = "="  # " " makes two arguments of each
-    environment: dict[str, str] = field(default_factory=dict)
-    python: str | None = None  # interpreter; None: the agent's own
-    metrics_pattern: str | None = None
-    stop_grace_s: float = 30.0
-    compat: str | None = None  # "nni" puts a module of that name on the path
-    checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
-    further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
-
-
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResources:
@@ -221,7 +120,10 @@ class ObservedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First message on a channel: what the node has and what it observes."""
+    """First message on a channel: what the node has and what it observes.
+
+    ``version`` is the oldest one the agent speaks, so that an older service takes it; ``supported`` are all of them.
+    """
 
     kind: ClassVar[str] = "hello"
     version: int
@@ -231,6 +133,7 @@ class Hello:
     pid: int
     resources: NodeResources
     attempts: tuple[ObservedAttempt, ...] = ()
+    supported: tuple[int, ...] = since(2, (), needed=False)  # empty: only ``version``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,10 +203,24 @@ class Pong:
     kind: ClassVar[str] = "pong"
 
 
+# ── both ways ───────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotUnderstood:
+    """A message was passed over: its kind is unknown or not for the receiver, or a field is wrong. Never answered."""
+
+    kind: ClassVar[str] = "not_understood"
+    since: ClassVar[int] = 2
+    about: str  # the kind of that message; "" where it had none
+    reason: str  # what is wrong, with the known kinds or the field; for people
+
+
 # ── service → agent ─────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk."""
+    """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk.
+
+    ``version`` is the newest one both speak: the conversation is held in it.
+    """
 
     kind: ClassVar[str] = "welcome"
     version: int
@@ -317,6 +234,7 @@ class Refused:
 
     kind: ClassVar[str] = "refused"
     reason: str
+    supported: tuple[int, ...] = since(2, (), needed=False)  # the versions the service speaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,12 +349,13 @@ class Ping:
     kind: ClassVar[str] = "ping"
 
 
-FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong
+FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood
 ToAgent = (
     Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
-    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping
+    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood
 )  # fmt: skip
 Message = FromAgent | ToAgent
+_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}
 _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}
 
 
@@ -455,14 +374,35 @@ def wake_socket_path(home: Path) -> Path:
 
 
 # ── encoding ────────────────────────────────────────────────────────────────────────────────────
-def encode(message: Message) -> str:
-    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``)."""
-    return json.dumps({"kind": message.kind, **to_plain(message)}, separators=(",", ":"))
+class UnknownKindError(ProtocolError):
+    """No message has this kind; the text names the known ones."""
+
+
+def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
+    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``).
+
+    Without what is newer than ``version``; NotInVersionError where that version cannot say it at all.
+    """
+    if version == PROTOCOL_VERSION:
+        plain = to_plain(message)
+    else:
+        require_kind(type(message), version)
+        plain = plain_in(message, version, where=message.kind)
+    return json.dumps({"kind": message.kind, **plain}, separators=(",", ":"))
 
 
 def decode(text: str) -> Message:
     """The message ``text`` holds; ProtocolError names the kind or field that is wrong."""
     return _decode(text, _MESSAGE_KINDS)  # type: ignore[no-any-return]  # the table's values are Message
+
+
+def kind_of(text: str) -> str:
+    """What a message that could not be decoded says its kind is; "" where it says nothing of the sort."""
+    try:
+        kind = json.loads(text)["kind"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return kind if isinstance(kind, str) else ""
 
 
 def encode_record(record: SpoolRecord) -> str:
@@ -483,5 +423,5 @@ def _decode(text: str, kinds: Mapping[str, type[Any]]) -> Any:
         raise ProtocolError(f"a message is an object, not {type(data).__name__}")
     kind = data.pop("kind", None)
     if not isinstance(kind, str) or kind not in kinds:
-        raise ProtocolError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
+        raise UnknownKindError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
     return from_plain(kinds[kind], data, where=kind)

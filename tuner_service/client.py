@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -143,6 +143,17 @@ class Client:
     def trials(self, experiment_id: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """By number."""
         return list(self._pages(_experiment_path(experiment_id) + "/trials", query or {}))
+
+    def table(self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None) -> list[Any]:
+        """One tuple for each trial, with what ``columns`` name, by number: the quick way to read many trials."""
+        rows: list[Any] = []
+        wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns)}
+        while True:
+            answer = self.call("GET", f"{_experiment_path(experiment_id)}/table", query=wanted).json()
+            rows += zip(*(answer["columns"][column] for column in columns), strict=True)
+            if answer["next"] is None:
+                return rows
+            wanted["cursor"] = answer["next"]
 
     def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
         return self._read(self._trial_path(experiment_id, number), wait_s)

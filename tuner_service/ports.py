@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tuner_service.dispatcher.changes import (
     Changes,
@@ -65,6 +65,21 @@ class TrialMetric:
     at: float
 
 
+class TrialEntry(NamedTuple):
+    """What a table shows of one trial. ``parameters`` is a JSON object as text, in which NaN may stand as it is."""
+
+    number: int
+    status: str
+    reason: str
+    value: float | None
+    step: int | None  # the last one reported
+    attempts: int
+    started_at: float | None
+    ended_at: float | None
+    running_s: float
+    parameters: str
+
+
 class Workers(Protocol):
     """The algorithm workers: one process per experiment. Called by the runner only; never blocks for long."""
 
@@ -95,6 +110,11 @@ class Queries(Protocol):
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
     ) -> Sequence[Trial]:
         """By number, those > ``after``."""
+
+    def trial_entries(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[TrialEntry]:
+        """As ``trials``, of which there may be a hundred thousand."""
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None: ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -364,6 +366,30 @@ def test_trials_are_listed_by_number_in_pages_and_by_status(store: Any) -> None:
     assert [t.number for t in queries.trials(EXPERIMENT_ID, statuses=["failed", "canceled"])] == [3, 6, 9, 12]
     assert list(queries.trials(OTHER_ID)) == []
     assert queries.trial(EXPERIMENT_ID, 99) is None
+
+
+def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
+    trials = [
+        a_trial(number=1, value=math.nan, parameters={"name": "\u2028 ü \ud800"}),
+        a_trial(number=2, value=-math.inf, last_step=7, attempts=2, running_s=1.5, started_at=1.0, ended_at=2.5),
+        a_trial(number=3, value=None, status=TrialStatus.FAILED),
+    ]
+    store.commit(changes_for(*trials))
+
+    entries = store.queries.trial_entries(EXPERIMENT_ID)
+
+    told = [
+        (e.number, e.status, e.reason, repr(e.value), e.step, e.attempts, e.started_at, e.ended_at, e.running_s)
+        for e in entries
+    ]
+    assert told == [
+        (t.number, t.status.value, t.reason.value, repr(t.value), t.last_step, t.attempts)
+        + (t.started_at, t.ended_at, t.running_s)
+        for t in trials
+    ]
+    assert [json.loads(entry.parameters) for entry in entries] == [trial.parameters for trial in trials]
+    assert [e.number for e in store.queries.trial_entries(EXPERIMENT_ID, after=1, limit=1)] == [2]
+    assert [e.number for e in store.queries.trial_entries(EXPERIMENT_ID, statuses=["failed"])] == [3]
 
 
 def test_metrics_are_listed_by_attempt_and_sequence_in_pages(store: Any) -> None:

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidHandshake, InvalidURI
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, RefusedError
 from trials.agent.home import Home
-from trials.protocol import ProtocolError
+from trials.protocol import MESSAGE_LIMIT_BYTES, ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
 BACKOFF_FIRST_S = 0.2
@@ -23,7 +23,6 @@ BACKOFF_MAX_S = 5.0
 REFUSED_PAUSE_S = 30.0
 OPEN_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 1.0
-MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 logger = logging.getLogger(__name__)
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from pathlib import Path
+from typing import get_args
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -22,8 +23,10 @@ from trials.protocol import (
     FILE_STDERR,
     FILE_STDOUT,
     LOG_CHUNK_BYTES,
+    NOT_UNDERSTOOD_LIMIT,
     PROTOCOL_VERSION,
     REPORT_BATCH_LINES,
+    SUPPORTED_VERSIONS,
     Acknowledge,
     BlobSent,
     BlobStored,
@@ -38,6 +41,8 @@ from trials.protocol import (
     LogChunk,
     Message,
     NodeResources,
+    NotInVersionError,
+    NotUnderstood,
     Ping,
     Pong,
     ProtocolError,
@@ -47,9 +52,11 @@ from trials.protocol import (
     Reports,
     Started,
     Stop,
+    ToAgent,
     Welcome,
     decode,
     encode,
+    kind_of,
 )
 
 WELCOME_TIMEOUT_S = 30.0
@@ -58,6 +65,7 @@ BUSY_PAUSE_MAX_S = 60.0
 GATHER_S = 0.02  # after reports were taken, before what came meanwhile is sent
 SAVE_ACKNOWLEDGED_S = 0.5
 READ_ERROR_PAUSE_S = 1.0
+_TAKEN = f"it takes {', '.join(message.kind for message in get_args(ToAgent))}"
 logger = logging.getLogger(__name__)
 
 
@@ -73,6 +81,8 @@ class Conversation:
         self._connection = connection
         self._agent_id = agent_id
         self._lineage = ""
+        self._version = PROTOCOL_VERSION
+        self._not_understood = 0
         self._sending = asyncio.Lock()
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
@@ -110,7 +120,8 @@ class Conversation:
         self._agent.look()
         held = list(self._agent.held.values())
         hello = Hello(
-            version=PROTOCOL_VERSION,
+            version=min(SUPPORTED_VERSIONS),
+            supported=SUPPORTED_VERSIONS,
             agent_id=self._agent_id,
             boot_id=boot_id(),
             host=socket.gethostname(),
@@ -125,7 +136,10 @@ class Conversation:
             raise RefusedError(answer.reason)
         if not isinstance(answer, Welcome):
             raise ProtocolError(f"expected welcome or refused after hello, not {answer.kind}")
-        self._lineage = answer.lineage
+        if answer.version not in SUPPORTED_VERSIONS:
+            spoken = ", ".join(map(str, SUPPORTED_VERSIONS))
+            raise RefusedError(f"the service speaks version {answer.version}, the agent {spoken}")
+        self._lineage, self._version = answer.lineage, answer.version
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
                 attempt.spool.move_to(answer.acknowledged[attempt.nonce])
@@ -234,13 +248,19 @@ class Conversation:
                     logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
 
     async def _send(self, message: Message) -> None:
+        """In the version of the conversation; a service of an older one does without what that one cannot say."""
+        try:
+            text = encode(message, version=self._version)
+        except NotInVersionError as error:
+            logger.debug("event=not_said error=%s", error)
+            return
         async with self._sending:
-            await self._connection.send(encode(message))
+            await self._connection.send(text)
 
     async def _send_blob(self, announcement: Message, path: Path, *, chunk: int) -> None:
         """The announcement and its bytes, with nothing in between."""
         async with self._sending:
-            await self._connection.send(encode(announcement))
+            await self._connection.send(encode(announcement, version=self._version))
             with path.open("rb") as file:
                 while block := file.read(chunk):
                     await self._connection.send(block)
@@ -257,6 +277,14 @@ class Conversation:
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
             logger.error("event=message_not_followed error=%r frame=%.200r", error, frame)
+            if isinstance(error, ProtocolError):
+                await self._say_not_understood(kind_of(frame) if isinstance(frame, str) else "", str(error))
+
+    async def _say_not_understood(self, about: str, reason: str) -> None:
+        self._not_understood += 1
+        if about == NotUnderstood.kind or self._not_understood > NOT_UNDERSTOOD_LIMIT:
+            return
+        await self._send(NotUnderstood(about=about, reason=reason))
 
     async def _follow(self, message: Message) -> None:
         match message:
@@ -282,10 +310,12 @@ class Conversation:
                 self._offers.stored(message)
             case Ping():
                 await self._send(Pong())
+            case NotUnderstood():
+                logger.warning("event=not_understood about=%s reason=%s", message.about, message.reason)
             case Refused():
                 raise ProtocolError(f"refused in the middle of a conversation: {message.reason}")
             case _:
-                raise ProtocolError(f"{message.kind} is not for an agent")
+                raise ProtocolError(f"{message.kind!r} is not for an agent at this point; {_TAKEN}")
 
     def _forget(self, order: Forget) -> None:
         self._agent.forget(order.nonce)

@@ -6,13 +6,15 @@ import asyncio
 import hashlib
 import logging
 from concurrent.futures import Future
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from trials.protocol import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
+    NOT_UNDERSTOOD_LIMIT,
     PROTOCOL_VERSION,
     SUPPORTED_VERSIONS,
     BlobOffered,
@@ -21,16 +23,25 @@ from trials.protocol import (
     BlobWanted,
     Busy,
     Exited,
+    ExitRecord,
+    FromAgent,
     Hello,
+    Launch,
     LogChunk,
     Message,
+    NotInVersionError,
+    NotUnderstood,
+    Pong,
     ProtocolError,
     Refused,
     Reports,
     Started,
     ToAgent,
+    Welcome,
+    common_version,
     decode,
     encode,
+    kind_of,
 )
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher.commands import (
@@ -52,6 +63,8 @@ HELLO_TIMEOUT_S = 10.0
 PROTOCOL_ERROR = 1002  # WebSocket close codes
 GOING_AWAY = 1001
 
+_TAKEN = f"it takes {', '.join(message.kind for message in get_args(FromAgent))}"
+
 logger = logging.getLogger(__name__)
 router = APIRouter()
 
@@ -62,14 +75,18 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
     await socket.accept()
     services = services_of(socket)
     try:
-        hello = decode(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S))
-        trouble = _trouble(hello, agent_id)
-        if trouble or not isinstance(hello, Hello):
-            await socket.send_text(encode(Refused(reason=trouble or "the first message must be a hello")))
+        try:
+            hello = decode(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S))
+            trouble = _trouble(hello, agent_id)
+        except ProtocolError as exc:
+            trouble = str(exc)
+        if trouble:
+            await socket.send_text(encode(Refused(reason=trouble, supported=SUPPORTED_VERSIONS)))
             await socket.close(PROTOCOL_ERROR)
             return
+        assert isinstance(hello, Hello)  # noqa: S101  # anything else is trouble
         await _Connection(socket, services, hello).run()
-    except (ProtocolError, TimeoutError, KeyError) as exc:
+    except (TimeoutError, KeyError) as exc:
         logger.warning("an agent's channel was closed", extra={"agent_id": agent_id, "error": repr(exc)})
         await socket.close(PROTOCOL_ERROR)
     except WebSocketDisconnect:
@@ -79,12 +96,17 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
 def _trouble(hello: Message, agent_id: str) -> str:
     if not isinstance(hello, Hello):
         return f"the first message must be a hello, not {hello.kind!r}"
-    if hello.version not in SUPPORTED_VERSIONS:
+    if _version_of(hello) is None:
         supported = ", ".join(str(v) for v in SUPPORTED_VERSIONS)
-        return f"the agent speaks version {hello.version}, the service {PROTOCOL_VERSION} (and takes {supported})"
+        spoken = ", ".join(str(v) for v in hello.supported or (hello.version,))
+        return f"the agent speaks version {spoken}, the service {PROTOCOL_VERSION} (and takes {supported})"
     if hello.agent_id != agent_id:
         return f"the hello of agent {hello.agent_id!r} came on the channel of {agent_id!r}"
     return ""
+
+
+def _version_of(hello: Hello) -> int | None:
+    return common_version(SUPPORTED_VERSIONS, hello.supported or (hello.version,))
 
 
 class _Connection:
@@ -96,6 +118,8 @@ class _Connection:
         self._channel = Channel(hello=hello, send=self._send, close=self._close)
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
+        self._version = _version_of(hello) or PROTOCOL_VERSION
+        self._not_understood = 0
         self._incoming: BlobOffered | None = None
         self._bytes = bytearray()
 
@@ -124,6 +148,8 @@ class _Connection:
 
     # ── out ─────────────────────────────────────────────────────────────────────────────────────
     def _send(self, message: ToAgent) -> None:
+        if isinstance(message, Welcome):
+            message = replace(message, version=self._version)
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
 
     def _close(self) -> None:
@@ -134,12 +160,27 @@ class _Connection:
             while (item := await self._outbox.get()) is not None:
                 if isinstance(item, bytes):
                     await self._socket.send_bytes(item)
-                else:
-                    await self._socket.send_text(encode(item))
+                elif (text := self._said(item)) is not None:
+                    await self._socket.send_text(text)
             await self._socket.close(GOING_AWAY)
         except (WebSocketDisconnect, RuntimeError):
             # The other side is gone, or the closing handshake is over: the reader ends the connection.
             pass
+
+    def _said(self, message: ToAgent) -> str | None:
+        """In the agent's version. A launch that it cannot be told has failed; anything else it does without."""
+        try:
+            return encode(message, version=self._version)
+        except NotInVersionError as exc:
+            logger.warning("not said", extra={"agent_id": self._hello.agent_id, "error": str(exc)})
+            if isinstance(message, Launch):
+                why = (
+                    f"agent {self._hello.agent_id!r} speaks version {self._version} of the protocol, the service "
+                    f"{PROTOCOL_VERSION}: {exc}; update the agent, or leave that setting out"
+                )
+                record = ExitRecord(cause="launch_failed", tail=why)
+                self._take(Exited(key=message.key, nonce=message.nonce, exit=record, last_sequence=0))
+            return None
 
     # ── in ──────────────────────────────────────────────────────────────────────────────────────
     async def _read(self) -> None:
@@ -154,6 +195,12 @@ class _Connection:
                     self._take_bytes(frame["bytes"])
             except ProtocolError as exc:
                 logger.warning("a frame was ignored", extra={"agent_id": self._hello.agent_id, "error": str(exc)})
+                self._say_not_understood(kind_of(frame.get("text") or ""), str(exc))
+
+    def _say_not_understood(self, about: str, reason: str) -> None:
+        self._not_understood += 1
+        if about != NotUnderstood.kind and self._version > 1 and self._not_understood <= NOT_UNDERSTOOD_LIMIT:
+            self._send(NotUnderstood(about=about, reason=reason))
 
     def _take(self, message: Message) -> None:
         agent_id, at = self._hello.agent_id, self._now()
@@ -174,8 +221,13 @@ class _Connection:
                 answer = self._channel.requests.get(message.request_id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
+            case Pong():
+                pass
+            case NotUnderstood():
+                fields = {"agent_id": agent_id, "about": message.about, "error": message.reason}
+                logger.warning("an agent did not understand", extra=fields)
             case _:
-                logger.debug("nothing to do", extra={"kind": message.kind})
+                raise ProtocolError(f"{message.kind!r} is not for a service at this point; {_TAKEN}")
 
     def _take_reports(self, message: Reports) -> None:
         command = ReportsReceived(

@@ -79,17 +79,18 @@ def _flatten(row: Row, prefix: str = "") -> Row:
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    cells = [[column.title for column in columns]]
-    cells += [[clip(column.text(row), column.width) for column in columns] for row in rows]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    lines = []
-    for line in cells:
-        padded = [
-            text.rjust(width) if column.right else text.ljust(width)
-            for text, width, column in zip(line, widths, columns, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip() + "\n")
-    return "".join(lines)
+    cells = [[clip(column.text(row), column.width) for column in columns] for row in rows]
+    return aligned([column.title for column in columns], cells, right=[column.right for column in columns])
+
+
+def aligned(titles: Sequence[str], cells: Sequence[Sequence[str]], *, right: Sequence[bool]) -> str:
+    """Rows of ``cells`` below their ``titles``, every column as wide as its widest cell."""
+    lines = [titles, *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    template = "  ".join(
+        f"{{:{'>' if to_right else '<'}{width}}}" for width, to_right in zip(widths, right, strict=True)
+    )
+    return "".join([template.format(*line).rstrip() + "\n" for line in lines])
 
 
 # ── pieces of text ──────────────────────────────────────────────────────────────────────────────
@@ -110,6 +111,17 @@ def number_text(value: Any) -> str:
 
 def parameters_text(parameters: dict[str, Any] | None) -> str:
     return " ".join(f"{name}={_value_text(value)}" for name, value in (parameters or {}).items())
+
+
+def parameters_begin(parameters: dict[str, Any], width: int = MAX_CELL) -> str:
+    """``clip(parameters_text(parameters), width)``, without a look at what is cut."""
+    text = ""
+    for name, value in parameters.items():
+        shown = f"{value:.6g}" if type(value) is float else _value_text(value)
+        text = f"{text} {name}={shown}" if text else f"{name}={shown}"
+        if len(text) > width:
+            break
+    return clip(text, width)
 
 
 def _value_text(value: Any) -> str:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
@@ -14,11 +14,13 @@ from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import (
     Column,
     Row,
+    aligned,
     clip,
     curve,
     duration_text,
     moment_text,
     number_text,
+    parameters_begin,
     parameters_text,
     print_object,
     print_rows,
@@ -46,16 +48,9 @@ EXPERIMENT_COLUMNS = (
     Column(title="CREATED", text=lambda e: moment_text(e["created_at"])),
     Column(title="RUNNING", text=lambda e: duration_text(e["running_s"]), right=True),
 )
-TRIAL_COLUMNS = (
-    Column(title="NUMBER", text=lambda t: str(t["number"]), right=True),
-    Column(title="STATUS", text=lambda t: t["status"]),
-    Column(title="REASON", text=lambda t: t["reason"]),
-    Column(title="VALUE", text=lambda t: number_text(t["value"]), right=True),
-    Column(title="STEP", text=lambda t: number_text((t["last"] or {}).get("step")), right=True),
-    Column(title="ATTEMPTS", text=lambda t: str(t["attempts"]), right=True),
-    Column(title="RUNNING", text=lambda t: duration_text(t["running_s"]), right=True),
-    Column(title="PARAMETERS", text=lambda t: parameters_text(t["parameters"])),
-)
+TRIAL_COLUMNS = ("number", "status", "reason", "value", "step", "attempts", "running_s", "parameters")
+TRIAL_TITLES = ("NUMBER", "STATUS", "REASON", "VALUE", "STEP", "ATTEMPTS", "RUNNING", "PARAMETERS")
+TRIAL_RIGHT = (True, False, False, True, True, True, True, False)
 
 
 def ps(arguments: argparse.Namespace) -> int:
@@ -92,15 +87,28 @@ def show(arguments: argparse.Namespace) -> int:
 
 def trials(arguments: argparse.Namespace) -> int:
     query: dict[str, Any] = {"status": arguments.status} if arguments.status else {}
-    if arguments.metrics:
-        query["metrics"] = "true"
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, arguments.reference)
-        _repeat(
-            arguments,
-            lambda: print_rows(client.trials(experiment_id, query), output=arguments.output, columns=TRIAL_COLUMNS),
-        )
+
+        def print_once() -> None:
+            if arguments.output == "table":
+                sys.stdout.write(trials_text(client.table(experiment_id, TRIAL_COLUMNS, query)))
+                return
+            wanted = {**query, "metrics": "true"} if arguments.metrics else query
+            print_rows(client.trials(experiment_id, wanted), output=arguments.output, columns=())
+
+        _repeat(arguments, print_once)
     return ExitCode.OK
+
+
+def trials_text(rows: Sequence[Sequence[Any]]) -> str:
+    """``rows`` hold what TRIAL_COLUMNS name."""
+    cells = [
+        (str(number), status, reason, number_text(value), number_text(step), str(attempts), duration_text(running_s),
+         parameters_begin(parameters))
+        for number, status, reason, value, step, attempts, running_s, parameters in rows
+    ]  # fmt: skip
+    return aligned(TRIAL_TITLES, cells, right=TRIAL_RIGHT)
 
 
 def best(arguments: argparse.Namespace) -> int:

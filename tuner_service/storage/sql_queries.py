@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
-from sqlalchemy import Connection, Engine, select, tuple_
+from sqlalchemy import Connection, Engine, Select, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import TrialMetric
+from tuner_service.ports import TrialEntry, TrialMetric
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
 
@@ -30,6 +31,14 @@ class StoredToken:
 
 
 TOKENS = mapping.FieldMap(StoredToken)
+
+
+def _page_of(query: Select[Any], experiment_id: ExperimentId, *, statuses: Sequence[str], after: int) -> Select[Any]:
+    t = tables.trials
+    query = query.where(t.c.experiment_id == experiment_id, t.c.number > after)
+    if statuses:
+        query = query.where(t.c.status.in_([str(s) for s in statuses]))
+    return query.order_by(t.c.number)
 
 
 class SqlQueries:
@@ -68,13 +77,22 @@ class SqlQueries:
     def trials(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
     ) -> Sequence[Trial]:
-        t = tables.trials
-        query = select(t).where(t.c.experiment_id == experiment_id, t.c.number > after)
-        if statuses:
-            query = query.where(t.c.status.in_([str(s) for s in statuses]))
+        query = _page_of(select(tables.trials), experiment_id, statuses=statuses, after=after).limit(limit)
         with self.reading() as connection:
-            rows = connection.execute(query.order_by(t.c.number).limit(limit)).mappings().all()
+            rows = connection.execute(query).mappings().all()
         return [mapping.TRIALS.value(row) for row in rows]
+
+    def trial_entries(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
+    ) -> Sequence[TrialEntry]:
+        c = tables.trials.c
+        columns = (c.number, c.status, c.reason, c.value, c.last_step, c.attempts)
+        query = select(*columns, c.started_at, c.ended_at, c.running_s, c.parameters)
+        with self.reading() as connection:
+            rows = connection.execute(_page_of(query, experiment_id, statuses=statuses, after=after).limit(limit))
+            found = [TrialEntry(*row) for row in rows]
+        # A NaN is stored as text; every other number is one.
+        return [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         t = tables.trials

@@ -130,6 +130,25 @@ def test_the_bytes_of_a_checkpoint_in_the_database_are_an_attachment(api: ApiSer
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_the_table_holds_the_trials_column_by_column_in_pages(api: ApiService, experiment: str) -> None:
+    place = f"/api/v1/experiments/{experiment}/table"
+
+    first = api.client.get(f"{place}?columns=number,value,parameters&limit=2").json()
+    second = api.client.get(f"{place}?columns=number&cursor={first['next']}").json()
+
+    parameters = {"lr": 0.01, "fast": True}
+    assert first["columns"] == {"number": [1, 2], "value": [0.9, None], "parameters": [parameters, parameters]}
+    assert second == {"columns": {"number": [3]}, "next": None}
+    assert api.client.get(f"{place}?status=failed").json()["columns"]["number"] == [2]
+
+
+def test_a_column_that_no_table_has_is_refused_with_those_it_has(api: ApiService, experiment: str) -> None:
+    answer = api.client.get(f"/api/v1/experiments/{experiment}/table?columns=number,nonsense")
+
+    assert answer.status_code == 422
+    assert "'nonsense' is no column; known: number, status" in answer.text
+
+
 def test_a_checkpoint_in_the_folder_and_one_of_nobody_are_refused(api: ApiService, experiment: str) -> None:
     place = f"/api/v1/trials/{experiment}/1/checkpoints"
 

@@ -1,0 +1,40 @@
+"""What a launch needs: part of ``trials.protocol``, which the service imports in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRef:
+    """A checkpoint to continue from. Bytes: asked of the service by digest when ``path`` is None."""
+
+    digest: str
+    step: int
+    size: int
+    path: str | None = None  # absolute path in the checkpoint folder, for those over the inline limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """Everything that decides how the script runs.
+
+    A field that version 1 did not have is made with ``trials.versions.since``: ``needed=True`` where a trial must not
+    run without it (a limit, a place), ``needed=False`` where an older agent may do without (a hint).
+    """
+
+    command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
+    parameters: dict[str, Any]
+    seed: int  # of the trial, the same for every attempt
+    objective: str  # the metric NNI's calls report to
+    code_digest: str | None = None  # asset unpacked as the working directory
+    arguments_prefix: str | None = None  # None: parameters are not put on the command line
+    arguments_delimiter: str = "="  # " " makes two arguments of each
+    environment: dict[str, str] = field(default_factory=dict)
+    python: str | None = None  # interpreter; None: the agent's own
+    metrics_pattern: str | None = None
+    stop_grace_s: float = 30.0
+    compat: str | None = None  # "nni" puts a module of that name on the path
+    checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
+    further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given

@@ -1,0 +1,90 @@
+"""What stands in the files of an attempt: part of ``trials.protocol``, which the service imports in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """Identity of a process: never the pid alone.
+
+    ``start_time`` is field 22 of /proc/PID/stat (clock ticks since boot).
+    """
+
+    boot_id: str
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitRecord:
+    """How an attempt ended, as its parent saw it.
+
+    ``cause`` is one of EXIT_CAUSES. ``code`` is None exactly when a signal ended it or nobody saw the end.
+    """
+
+    cause: str
+    code: int | None = None
+    signal: int | None = None
+    stop_reason: str | None = None  # set when the agent had been told to stop it
+    started_at: float | None = None  # seconds since the epoch
+    ended_at: float | None = None
+    peak_memory_bytes: int | None = None
+    tail: str = ""  # the end of its standard error, or of its output where that is empty
+
+
+EXIT_CAUSES = (
+    "exited",  # by itself, with a code
+    "signaled",  # by a signal nobody here sent, or that it brought on itself
+    "out_of_memory",  # killed by the kernel for memory
+    "stopped",  # after the agent was told to stop it
+    "supervisor_lost",  # its parent died; the rest was found by nonce and killed
+    "host_rebooted",
+    "launch_failed",  # never ran; tail says why
+)
+
+
+# ── spool records: what a trial writes ──────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRecord:
+    """``final`` False: intermediate metrics at ``step``. ``final`` True: ``step`` is None."""
+
+    kind: ClassVar[str] = "metric"
+    step: int | None
+    values: dict[str, float]
+    at: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """A checkpoint is complete on disk: ``name`` in FOLDER_CHECKPOINTS with SHA-256 ``digest`` (hex)."""
+
+    kind: ClassVar[str] = "checkpoint"
+    step: int
+    name: str
+    digest: str
+    size: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CooperationRecord:
+    """The script asks ``should_stop``, so it is told first and signalled only after part of the grace."""
+
+    kind: ClassVar[str] = "cooperates"
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersWantedRecord:
+    """The script waits for the parameters of ``index``, from 1. A later attempt that asks for it gets the same."""
+
+    kind: ClassVar[str] = "parameters_wanted"
+    index: int
+    at: float
+
+
+SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord
