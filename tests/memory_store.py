@@ -15,6 +15,7 @@ from tuner_service.dispatcher.changes import (
     MetricRow,
     MetricsCut,
     SearchSpaceRevision,
+    StoredDecision,
     StoredIdempotencyKey,
     StoredSnapshot,
 )
@@ -34,6 +35,7 @@ class _Rows:
     spaces: dict[int, SearchSpaceRevision] = field(default_factory=dict)
     code: set[str] = field(default_factory=set)
     trials: dict[int, Trial] = field(default_factory=dict)
+    decisions: dict[int, StoredDecision] = field(default_factory=dict)
     decided: dict[int, tuple[int, int]] = field(default_factory=dict)  # line → number and index of what it asked for
     attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
     journal: dict[int, JournalLine] = field(default_factory=dict)
@@ -135,6 +137,9 @@ class MemoryStore:
                 self._rows[experiment_id].decided[trial.decided_line] = (number, 0)
                 for index, line in enumerate(trial.further_lines, start=1):
                     self._rows[experiment_id].decided[line] = (number, index)
+        for decision in changes.decisions:
+            if decision.experiment_id not in gone:
+                self._rows[decision.experiment_id].decisions[decision.line] = decision
         for key, attempt in changes.attempts.items():
             if key.experiment_id not in gone:
                 self._rows[key.experiment_id].attempts[key.number, key.attempt] = attempt
@@ -307,7 +312,7 @@ def _place(checkpoint: Checkpoint) -> tuple[int, int, int]:
 
 def _loaded(rows: _Rows) -> LoadedExperiment:
     trials = [t for _, t in sorted(rows.trials.items()) if not t.status.is_final or t.told_line is None]
-    unfinished = {t.number for t in trials if not t.status.is_final}
+    loaded = {t.number for t in trials}
     cursors = {Queue.TUNER: rows.experiment.tuner_cursor, Queue.ASSESSOR: rows.experiment.assessor_cursor}
     return LoadedExperiment(
         experiment=rows.experiment,
@@ -323,7 +328,7 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
             )
             for t in trials
         },
-        checkpoints=tuple(c for _, c in sorted(rows.checkpoints.items()) if c.number in unfinished),
+        checkpoints=tuple(c for _, c in sorted(rows.checkpoints.items()) if c.number in loaded),
     )
 
 
@@ -336,7 +341,8 @@ def _routed(rows: _Rows, queue: Queue, *, after: int, upto: int | None = None) -
 def _history(rows: _Rows, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
     for line in _routed(rows, queue, after=after, upto=upto):
         # The assessor is told of a decision even while the tuner has not answered it.
-        asked_in_vain = queue is Queue.TUNER and line.kind == "suggestion_requested" and line.line not in rows.decided
+        answered = line.line in rows.decided or line.line in rows.decisions
+        asked_in_vain = queue is Queue.TUNER and line.kind == "suggestion_requested" and not answered
         if not asked_in_vain and not (line.kind == "reports" and not _seen(rows, line, with_values=False)):
             yield _item(rows, line, with_values=False)
 
@@ -345,7 +351,8 @@ def _item(rows: _Rows, line: JournalLine, *, with_values: bool) -> QueueItem:
     decided = rows.decided.get(line.line)
     recorded = None if decided is None else rows.trials[decided[0]].parameters_of(decided[1])
     seen = _seen(rows, line, with_values=with_values) if line.kind == "reports" else ()
-    return item_of(line, recorded=recorded, seen=seen)
+    decision = rows.decisions.get(line.line)
+    return item_of(line, recorded=recorded if decision is None else decision.decision(recorded), seen=seen)
 
 
 def _seen(rows: _Rows, line: JournalLine, *, with_values: bool) -> list[SeenReport]:

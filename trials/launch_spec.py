@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from trials.versions import since
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRef:
@@ -13,7 +15,7 @@ class CheckpointRef:
     digest: str
     step: int
     size: int
-    path: str | None = None  # absolute path in the checkpoint folder, for those over the inline limit
+    path: str | None = None  # absolute path or URL in the checkpoint store, for those over the inline limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +40,7 @@ class LaunchSpec:
     compat: str | None = None  # "nni" puts a module of that name on the path
     checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
     further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
+    preload: tuple[str, ...] = since(2, (), needed=False)  # modules that are imported once for all trials
+    isolation: str = since(2, "fork", needed=False)  # "spawn": a process of its own from the start
+    memory_bytes: int | None = since(2, None, needed=True)  # of the whole tree: more ends the attempt
+    max_duration_s: float | None = since(2, None, needed=True)  # of the attempt

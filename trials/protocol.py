@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 # Part of the protocol: the service imports nothing else of this package.
+from trials.checkpoint_messages import CheckpointsFound as CheckpointsFound  # noqa: PLC0414
+from trials.checkpoint_messages import CheckpointsWanted as CheckpointsWanted  # noqa: PLC0414
 from trials.launch_spec import CheckpointRef as CheckpointRef  # noqa: PLC0414
 from trials.launch_spec import LaunchSpec as LaunchSpec  # noqa: PLC0414
 from trials.plain import ProtocolError as ProtocolError  # noqa: PLC0414
@@ -30,6 +32,7 @@ from trials.plain import from_plain as from_plain  # noqa: PLC0414
 from trials.plain import read_lines as read_lines  # noqa: PLC0414
 from trials.plain import to_plain as to_plain  # noqa: PLC0414
 from trials.records import EXIT_CAUSES as EXIT_CAUSES  # noqa: PLC0414
+from trials.records import CheckpointDamagedRecord as CheckpointDamagedRecord  # noqa: PLC0414
 from trials.records import CheckpointRecord as CheckpointRecord  # noqa: PLC0414
 from trials.records import CooperationRecord as CooperationRecord  # noqa: PLC0414
 from trials.records import ExitRecord as ExitRecord  # noqa: PLC0414
@@ -146,13 +149,17 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """Spool lines ``first_sequence`` and on, untouched. At most one of an attempt is unanswered."""
+    """Spool lines ``first_sequence`` and on, untouched. At most one of an attempt is unanswered.
+
+    ``locations`` says of checkpoints that the lines name, by digest, where the agent has put their bytes: a path or a URL.
+    """
 
     kind: ClassVar[str] = "reports"
     key: AttemptKey
     nonce: str
     first_sequence: int
     lines: tuple[str, ...]
+    locations: dict[str, str] = since(2, factory=dict, needed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,13 +226,15 @@ class NotUnderstood:
 class Welcome:
     """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk.
 
-    ``version`` is the newest one both speak: the conversation is held in it.
+    ``version`` is the newest one both speak: the conversation is held in it. ``checkpoint_store`` is a folder or a URL
+    for checkpoints over the inline limit; empty: the agent's own folder.
     """
 
     kind: ClassVar[str] = "welcome"
     version: int
     lineage: str
     acknowledged: dict[str, int] = field(default_factory=dict)
+    checkpoint_store: str = since(2, "", needed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,11 +315,12 @@ class RemoveExperiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoint:
-    """Retention decided that this checkpoint file is no longer wanted."""
+    """Retention decided that this checkpoint file is no longer wanted, nor what was put at ``location``."""
 
     kind: ClassVar[str] = "delete_checkpoint"
     nonce: str
     name: str
+    location: str | None = since(2, None, needed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,10 +359,10 @@ class Ping:
     kind: ClassVar[str] = "ping"
 
 
-FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood
+FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood | CheckpointsWanted
 ToAgent = (
     Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
-    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood
+    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
 )  # fmt: skip
 Message = FromAgent | ToAgent
 _SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}

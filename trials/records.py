@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from trials.versions import since
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
@@ -32,13 +34,18 @@ class ExitRecord:
     started_at: float | None = None  # seconds since the epoch
     ended_at: float | None = None
     peak_memory_bytes: int | None = None
+    processor_s: float | None = since(2, None, needed=False)  # of the whole tree, as far as it was seen
+    memory_limit_bytes: int | None = since(2, None, needed=False)  # set when it was ended for using more than this
+    isolation: str | None = since(2, None, needed=False)  # "fork" or "spawn"
+    why_spawned: str | None = since(2, None, needed=False)  # why it was not forked
     tail: str = ""  # the end of its standard error, or of its output where that is empty
 
 
 EXIT_CAUSES = (
     "exited",  # by itself, with a code
     "signaled",  # by a signal nobody here sent, or that it brought on itself
-    "out_of_memory",  # killed by the kernel for memory
+    "out_of_memory",  # killed by the kernel for memory, or for using more than it may
+    "out_of_time",  # stopped after the longest time it may run
     "stopped",  # after the agent was told to stop it
     "supervisor_lost",  # its parent died; the rest was found by nonce and killed
     "host_rebooted",
@@ -60,13 +67,29 @@ class MetricRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
-    """A checkpoint is complete on disk: ``name`` in FOLDER_CHECKPOINTS with SHA-256 ``digest`` (hex)."""
+    """A checkpoint is complete on disk: ``name`` in FOLDER_CHECKPOINTS with SHA-256 ``digest`` (hex).
+
+    Written in the background, so reports of later steps may stand before it.
+    """
 
     kind: ClassVar[str] = "checkpoint"
     step: int
     name: str
     digest: str
     size: int
+    at: float
+    value: float | None = None  # the objective as last reported when the state was taken; None: nothing was
+    stall_s: float | None = None  # so long the script waited
+    write_s: float | None = None  # so long the background took, until it was on the disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDamagedRecord:
+    """A checkpoint to restore from had other bytes than ``digest`` says; it was set aside."""
+
+    kind: ClassVar[str] = "checkpoint_damaged"
+    step: int
+    digest: str
     at: float
 
 
@@ -87,4 +110,4 @@ class ParametersWantedRecord:
     at: float
 
 
-SpoolRecord = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord
+SpoolRecord = MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | ParametersWantedRecord

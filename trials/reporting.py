@@ -15,6 +15,7 @@ from trials.protocol import (
     FILE_COOPERATES,
     FILE_SPOOL,
     FILE_STOP,
+    CheckpointDamagedRecord,
     CheckpointRecord,
     CooperationRecord,
     ParametersWantedRecord,
@@ -69,7 +70,10 @@ class Sink(Protocol):
 
     def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None: ...
 
-    def checkpoint(self, record: CheckpointRecord) -> None: ...
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """Called by the thread that wrote it."""
+
+    def damaged(self, *, step: int, digest: str) -> None: ...
 
     def cooperates(self) -> None: ...
 
@@ -83,6 +87,7 @@ class SpoolSink:
 
     def __init__(self, folder: Path, wake: str | None) -> None:
         self._folder = folder
+        self._wake = wake
         self._writer = SpoolWriter(str(folder / FILE_SPOOL), acknowledged=str(folder / FILE_ACKNOWLEDGED))
         self._waker = Waker(wake)
         self._stop_file = str(folder / FILE_STOP)
@@ -95,6 +100,18 @@ class SpoolSink:
         self._waker.wake()
 
     def checkpoint(self, record: CheckpointRecord) -> None:
+        # A writer of its own: the script may be in the middle of a report, in another thread.
+        writer = SpoolWriter(str(self._folder / FILE_SPOOL))
+        waker = Waker(self._wake)
+        try:
+            writer.append(encode_record(record).encode())
+            waker.wake()
+        finally:
+            writer.close()
+            waker.close()
+
+    def damaged(self, *, step: int, digest: str) -> None:
+        record = CheckpointDamagedRecord(step=step, digest=digest, at=time.time())
         self._writer.append(encode_record(record).encode())
         self._waker.wake()
 
@@ -174,6 +191,9 @@ class TerminalSink:
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         sys.stdout.write(f"checkpoint of step {record.step}: {record.name}\n")
+
+    def damaged(self, *, step: int, digest: str) -> None:
+        """It was said on standard error."""
 
     def cooperates(self) -> None:
         """Nobody needs to know."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
 
-from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore
+from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
+from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, restore_first
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
 from trials.protocol import (
@@ -61,6 +62,9 @@ class Trial:
         self._given_first = False
         self._sink = parts.sink
         self._checkpoints = parts.checkpoints
+        steps = SavingSteps(sync_reports=parts.sink.sync, write=parts.checkpoints.write, offer=parts.sink.checkpoint)
+        self._saver = BackgroundSaver(steps)
+        self._last_value: float | None = None  # of the objective
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
         self._closed = False
@@ -79,6 +83,7 @@ class Trial:
         step = self._step(step, default=self._next_step)
         self._sink.metrics(step=step, values=checked, final=False)
         self._next_step = step + 1
+        self._last_value = checked.get(self.objective, self._last_value)
 
     def report_final(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
         """Report the trial's result. The last call counts."""
@@ -88,21 +93,22 @@ class Trial:
     def save_checkpoint(self, state: Any, *, step: SupportsIndex | None = None) -> None:
         """Save what the trial needs to continue, with the states of the random generators.
 
-        Complete and on the disk when this returns; never half a file, whatever dies. ``step`` defaults to the last
-        reported one. TypeError when ``state`` could not be read back as it is.
+        When this returns, ``state`` may be changed: it was copied. It is written in the background, and never half a
+        file, whatever dies; a trial that dies meanwhile has the one before. The next call, ``close`` and the end of
+        the interpreter wait until it is on the disk; what went wrong is raised by the next call or by ``close``.
+        ``step`` defaults to the last reported one. TypeError when ``state`` could not be read back as it is.
         """
         self._require_open()
         step = self._step(step, default=max(0, self._next_step - 1))
-        # First the reports: a checkpoint must not know more than they do, also after a power loss.
-        self._sink.sync()
-        self._sink.checkpoint(self._checkpoints.save(state, step, index=self._index))
+        self._saver.save(state, step=step, index=self._index, value=self._last_value)
 
     def restore(self, default: Any = None) -> Any:
         """The newest checkpoint whose digest verifies, or ``default``.
 
         Sets the random generators back to it, and ``parameters`` to those it was saved under.
         """
-        found = self._checkpoints.restore()
+        self._saver.finish()
+        found = restore_first(self._checkpoints.entries(), on_damaged=self._tell_damaged)
         if found is None:
             return default
         self._next_step = found.step + 1
@@ -134,15 +140,25 @@ class Trial:
     def should_stop(self) -> bool:
         """Whether to save and leave now. Cheap enough for every step.
 
-        From the first call on, a stop is told by this first and by SIGTERM only later.
+        From the first call on, a stop is told by this first and by SIGTERM only later. Before it says yes, the
+        checkpoint that is being written is on the disk.
         """
-        return self._stop.is_set()
+        stopping = self._stop.is_set()
+        if stopping:
+            self._saver.wait()
+        return stopping
 
     def close(self) -> None:
-        """Let go of the files. Calling it is optional, and it may be called again."""
+        """Wait for the checkpoint that is being written, and let go of the files.
+
+        Calling it is optional, and it may be called again. CheckpointNotSavedError when the last one was not saved.
+        """
         if not self._closed:
             self._closed = True
-            self._sink.close()
+            try:
+                self._saver.finish()
+            finally:
+                self._sink.close()
 
     def __enter__(self) -> Self:
         return self
@@ -150,11 +166,18 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except CheckpointNotSavedError:
+            if error is None:
+                raise  # else the script's own error says more, and this one is on standard error already
 
     def _go_on_with(self, index: int, further: Mapping[str, Any]) -> None:
         self._index = index
         self.parameters = MappingProxyType({**self._defaults, **further})
+
+    def _tell_damaged(self, entry: Entry) -> None:
+        self._sink.damaged(step=entry["step"], digest=entry["digest"])
 
     def _announce_cooperation(self) -> None:
         if not self._closed:

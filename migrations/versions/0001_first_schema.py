@@ -26,6 +26,7 @@ def upgrade() -> None:
     _create_queue_cursors()
     _create_search_space_revisions()
     _create_trials()
+    _create_decisions()
     _create_attempts()
     _create_checkpoints()
     _create_metrics()
@@ -236,6 +237,13 @@ def _create_trials() -> None:
         sa.Column("stopped_at_line", sa.BigInteger(), nullable=True),
         sa.Column("stopped_at_sequence", sa.BigInteger(), nullable=True),
         sa.Column("pending_end", sa.Text(), nullable=True),
+        sa.Column("until_step", sa.BigInteger(), nullable=True),
+        sa.Column("rung_step", sa.BigInteger(), nullable=True),
+        sa.Column("rung_reached", sa.Boolean(), nullable=False),
+        sa.Column("rested_line", sa.BigInteger(), nullable=True),
+        sa.Column("segment_line", sa.BigInteger(), nullable=False),
+        sa.Column("forked_from", sa.BigInteger(), nullable=True),
+        sa.Column("forked_step", sa.BigInteger(), nullable=True),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("charged", sa.Integer(), nullable=False),
@@ -260,6 +268,24 @@ def _create_trials() -> None:
         unique=False,
         sqlite_where=sa.text("told_line IS NULL"),
         postgresql_where=sa.text("told_line IS NULL"),
+    )
+
+
+def _create_decisions() -> None:
+    op.create_table(
+        "decisions",
+        sa.Column("experiment_id", sa.Text(), nullable=False),
+        sa.Column("line", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("until_step", sa.BigInteger(), nullable=True),
+        sa.Column("forked_from", sa.BigInteger(), nullable=True),
+        sa.Column("dropped", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_decisions_experiment_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("experiment_id", "line"),
+        sqlite_with_rowid=False,
     )
 
 

@@ -156,12 +156,12 @@ def test_load_gives_the_steps_that_algorithms_saw(store: Any) -> None:
     assert only(store).seen_steps == {1: frozenset({0, 1}), 2: frozenset()}
 
 
-def test_load_gives_checkpoints_of_unfinished_trials_oldest_first(store: Any) -> None:
+def test_load_gives_checkpoints_of_the_loaded_trials_oldest_first(store: Any) -> None:
     second, first, later = a_checkpoint(sequence=9), a_checkpoint(sequence=2), a_checkpoint(attempt=2, sequence=1)
     store.commit(
         changes_for(
             a_trial(),
-            a_trial(number=2, status=TrialStatus.FAILED),
+            a_trial(number=2, status=TrialStatus.FAILED, told_line=1),
             checkpoints=[later, second, first, a_checkpoint(number=2)],
         )
     )

@@ -37,6 +37,7 @@ from tuner_service.domain.trial import (
     AttemptStatus,
     PendingEnd,
     Report,
+    Trial,
     TrialReason,
     TrialStatus,
 )
@@ -368,6 +369,10 @@ def test_trials_are_listed_by_number_in_pages_and_by_status(store: Any) -> None:
     assert queries.trial(EXPERIMENT_ID, 99) is None
 
 
+def times(trial: Trial) -> tuple[float | None, float | None, float]:
+    return trial.started_at, trial.ended_at, trial.running_s
+
+
 def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
     trials = [
         a_trial(number=1, value=math.nan, parameters={"name": "\u2028 ü \ud800"}),
@@ -383,9 +388,7 @@ def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
         for e in entries
     ]
     assert told == [
-        (t.number, t.status.value, t.reason.value, repr(t.value), t.last_step, t.attempts)
-        + (t.started_at, t.ended_at, t.running_s)
-        for t in trials
+        (t.number, t.status.value, t.reason.value, repr(t.value), t.last_step, t.attempts, *times(t)) for t in trials
     ]
     assert [json.loads(entry.parameters) for entry in entries] == [trial.parameters for trial in trials]
     assert [e.number for e in store.queries.trial_entries(EXPERIMENT_ID, after=1, limit=1)] == [2]

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from trials.agent.cgroups import group_at
 from trials.agent.exits import exit_record, write_durably
 from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.logs import read_log
@@ -98,7 +99,10 @@ class HeldAttempt:
 
     def record_loss(self) -> None:
         """Its supervisor is gone without an exit record: kill what is left and write the record in its place."""
-        kill_tree(None, self.nonce)
+        group = group_at(str((read_json(str(self.folder / FILE_PROCESS)) or {}).get("group", "")))
+        kill_tree(None, self.nonce, group=group)
+        if group is not None:
+            group.remove()
         rebooted = self.supervisor is not None and self.supervisor.boot_id != boot_id()
         stop = read_json(str(self.folder / FILE_STOP))
         self._write_exit("host_rebooted" if rebooted else "supervisor_lost", stop, self._tail())

@@ -7,9 +7,7 @@ Imported by the supervisor, so it stays as small as its start is quick.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import signal
 import time
 from typing import Any
@@ -18,15 +16,19 @@ from trials.agent.files import to_json, write_atomically
 
 EXIT_WRITE_TIMEOUT_S = 600.0  # a disk that is full for longer loses the record; the agent then writes supervisor_lost
 EXIT_WRITE_PAUSE_MAX_S = 5.0
-_WAITID_SYSCALL = {"x86_64": 247, "aarch64": 95}
-_P_PID = 1
-_MAXRSS_INDEX = 4  # struct rusage: two timevals of two longs each, then ru_maxrss in KiB
 
 
-def cause_of(*, stopped: bool, status: int | None, killed_for_memory: bool) -> str:
-    """One of EXIT_CAUSES. ``status``: the signal that ended the process, None if it exited by itself."""
-    if stopped:
-        return "stopped"
+LIMIT_CAUSES = {"memory_limit": "out_of_memory", "max_duration": "out_of_time"}  # of stops that a limit has ordered
+
+
+def cause_of(*, stopped: str | None, status: int | None, killed_for_memory: bool) -> str:
+    """One of EXIT_CAUSES.
+
+    ``stopped``: why it was told to stop, None if it was not. ``status``: the signal that ended the process, None if it
+    exited by itself.
+    """
+    if stopped is not None:
+        return LIMIT_CAUSES.get(stopped, "stopped")
     if status is None:
         return "exited"
     if status == signal.SIGKILL and killed_for_memory:
@@ -44,6 +46,10 @@ def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
         "started_at": None,
         "ended_at": time.time(),
         "peak_memory_bytes": None,
+        "processor_s": None,
+        "memory_limit_bytes": None,
+        "isolation": None,
+        "why_spawned": None,
         "tail": "",
     }
     return record | fields
@@ -96,17 +102,3 @@ def _counter(path: str) -> int:
     except (OSError, ValueError):
         return 0
     return 0
-
-
-def peak_memory_of_ended(pid: int) -> int | None:
-    """Most memory an ended child held at once, in bytes, without reaping it; None where the kernel cannot say."""
-    number = _WAITID_SYSCALL.get(platform.machine())
-    if number is None:
-        return None
-    information = ctypes.create_string_buffer(256)
-    usage = (ctypes.c_long * 32)()
-    options = os.WEXITED | os.WNOWAIT | os.WNOHANG
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(number, _P_PID, pid, information, options, usage) != 0:
-        return None
-    return int(usage[_MAXRSS_INDEX]) * 1024 or None

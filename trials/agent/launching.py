@@ -167,11 +167,14 @@ def _placed(source: Path, target: Path) -> str:
 
 
 # ── the supervisor ──────────────────────────────────────────────────────────────────────────────
-def spawn_supervisor(folder: Path) -> subprocess.Popen[bytes]:
-    """Start one for the attempt in ``folder``. Of several, the first that claims the nonce goes on."""
+def spawn_supervisor(folder: Path, *, why: str = "") -> subprocess.Popen[bytes]:
+    """Start one for the attempt in ``folder``, which is not forked because of ``why``.
+
+    Of several, the first that claims the nonce goes on.
+    """
     with (folder / SUPERVISOR_LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__, str(folder)],
+            [sys.executable, "-I", "-S", supervisor.__file__, str(folder), *filter(None, [why])],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -14,6 +14,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
+from trials.agent.cgroups import ControlGroup
+from trials.agent.marks import has_mark
+
 KILL_TREE_TIMEOUT_S = 10.0  # a process that survives SIGKILL this long is stuck in the kernel and left to it
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -91,8 +94,8 @@ def _stats() -> Iterator[ProcessStat]:
                 yield stat
 
 
-def tree(root: int | None, nonce: str) -> set[int]:
-    """Living processes below ``root``, those started for ``nonce`` and everything below them; never this process."""
+def tree(root: int | None, nonce: str, *, group: ControlGroup | None = None) -> set[int]:
+    """Living processes below ``root`` or in ``group``, those marked for ``nonce`` and all below them; never this one."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
     for stat in _stats():
@@ -100,8 +103,9 @@ def tree(root: int | None, nonce: str) -> set[int]:
         if stat.state not in _DEAD_STATES:
             alive.add(stat.pid)
     own = os.getpid()
-    pending = [pid for pid in alive if pid != own and has_nonce(pid, nonce)]
+    pending = [pid for pid in alive if pid != own and has_mark(pid, nonce)]
     pending += children.get(root, []) if root is not None else []
+    pending += group.pids() if group is not None else ()
     found: set[int] = set()
     while pending:
         pid = pending.pop()
@@ -111,13 +115,25 @@ def tree(root: int | None, nonce: str) -> set[int]:
     return found & alive
 
 
-def has_nonce(pid: int, nonce: str) -> bool:
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent ``pid`` is, dead ones that were not reaped included."""
+    found: list[int] = []
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += [int(child) for child in file.read().split()]
     except OSError:
-        return False  # ended, or another user's
-    return f"\0TUNER_NONCE={nonce}\0".encode() in b"\0" + environment + b"\0"
+        return found  # it ended meanwhile
+    return found
+
+
+def descendants_of(pid: int) -> list[int]:
+    found, pending = [], [pid]
+    while pending:
+        children = children_of(pending.pop())
+        found += children
+        pending += children
+    return found
 
 
 def send(pid: int, number: int) -> None:
@@ -145,16 +161,20 @@ def send_verified(number: int, *, pid: int, start_time: int) -> bool:
     return True
 
 
-def kill_tree(root: int | None, nonce: str, *, reap: Callable[[], None] = lambda: None) -> list[int]:
+def kill_tree(
+    root: int | None, nonce: str, *, group: ControlGroup | None = None, reap: Callable[[], None] = lambda: None
+) -> list[int]:
     """SIGKILL until nothing of the tree is left; returns what survived KILL_TREE_TIMEOUT_S.
 
     Each round takes a new look, because a process may fork while it is being killed.
     """
     deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
     pause = 0.001
-    while left := tree(root, nonce):
+    while left := tree(root, nonce, group=group):
         if time.monotonic() > deadline:
             return sorted(left)
+        if group is not None:
+            group.kill()
         for pid in left:
             send(pid, signal.SIGKILL)
         time.sleep(pause)

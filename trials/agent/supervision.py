@@ -1,10 +1,11 @@
-"""Starting one trial, reading its output, stopping its tree, recording its end.
+"""Starting trials, reading their output, stopping their trees, recording their ends.
 
-The supervisor is a process of one thread that forks once. It must be quick to start, so it reads attempt.json as plain
-JSON and repeats the file names of ``trials.protocol``, whose import costs more than all of this (a test compares them).
+A parent of trials is a process of one thread: a supervisor has one attempt, a fork server many. A supervisor must be
+quick to start, so it reads attempt.json as plain JSON and repeats the file names of ``trials.protocol``, whose import
+costs more than all of this (a test compares them).
 """
 # Without pathlib, which would add a third to the start of a supervisor.
-# ruff: noqa: PTH100, PTH110, PTH123
+# ruff: noqa: PTH100, PTH123
 
 from __future__ import annotations
 
@@ -13,51 +14,124 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
+from trials.agent.cgroups import ControlGroup, make_group
 from trials.agent.command import command_line, environment
-from trials.agent.exits import cause_of, count_memory_kills, exit_record, peak_memory_of_ended, write_durably
+from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
+from trials.agent.family import Family
 from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.output import MetricsPattern, Stream
-from trials.agent.processes import become_subreaper, identity, kill_tree, send, set_death_signal, tree
+from trials.agent.processes import KILL_TREE_TIMEOUT_S, become_subreaper, identity, send
+from trials.agent.starting import LaunchFailedError, Start, execute
+from trials.agent.stopping import Stopping
+from trials.agent.usage import Usage, usage_of_ended
 
 FILE_ATTEMPT = "attempt.json"
 FILE_CLAIM = "claim.json"
 FILE_PROCESS = "process.json"
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"
-FILE_STOP = "stop.json"
 FILE_EXIT = "exit.json"
 FILE_STDOUT = "stdout.log"
 FILE_STDERR = "stderr.log"
-FILE_COOPERATES = "cooperates"
 FOLDER_WORK = "work"
 
 POLL_S = 1.0  # a stop is looked for this often even if the signal that announces it was lost
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
-COOPERATIVE_SHARE = 0.8  # of the grace, before a script that asks should_stop gets SIGTERM
-KILL_REPEAT_S = 0.2
+SAMPLE_S = 1.0  # use is looked at this often
+LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
+WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
 HOST_SHUTDOWN = "host_shutdown"
 EXIT_NO_ROOM = 75  # of a supervisor that could not claim the nonce: nothing was started, and it may be tried again
 
+Starter = Callable[[Start], int]
 
-def supervise(folder: str) -> int:
-    """Run the attempt to its end; returns at once if its nonce is spent already."""
+
+def supervise(folder: str, *, why: str | None = None) -> int:
+    """Run the attempt to its end; returns at once if its nonce is spent already. ``why`` it has its own supervisor."""
     attempt = read_json(f"{folder}/{FILE_ATTEMPT}")
     if attempt is None:
         sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
         return 1
-    waker = _catch_signals()  # before the claim: from then on the agent may signal this process
+    parent = Parent(start=execute, isolation="spawn")  # catches signals before the claim: then the agent may send some
+    supervised = Supervised(folder, attempt, parent=parent, why_spawned=why)
     try:
-        if not create_durably(f"{folder}/{FILE_CLAIM}", to_json(dict(identity(os.getpid())))):
+        if not supervised.claim():
             return 0
     except OSError as error:
         if not is_full_disk(error):
             raise
         return EXIT_NO_ROOM
     become_subreaper()
-    Supervisor(folder, attempt, waker).run()
+    signal.signal(signal.SIGTERM, lambda *_: parent.shut_down())
+    parent.take(supervised)
+    while parent.attempts:
+        parent.turn()
     return 0
+
+
+class Parent:
+    """This process as the parent of trials. ``start`` makes a process that is a trial."""
+
+    def __init__(self, *, start: Starter, isolation: str, orders: str | None = None) -> None:
+        self.attempts: dict[str, Supervised] = {}
+        self.family = Family()
+        self.start = start
+        self.isolation = isolation
+        self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
+        self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
+        self._waker = _catch_signals()
+        self._wakes: Any = None  # the socket by which agents are woken
+
+    def take(self, supervised: Supervised) -> None:
+        """Follow an attempt that was claimed, from its start to its end."""
+        self.attempts[supervised.nonce] = supervised
+        supervised.begin()
+
+    def shut_down(self) -> None:
+        """The machine is about to stop: every trial is told, within its grace."""
+        for supervised in self.attempts.values():
+            supervised.order_stop(grace_s=float(supervised.spec.get("stop_grace_s", 30.0)), reason=HOST_SHUTDOWN)
+
+    def turn(self, *, most_s: float = POLL_S) -> None:
+        """Do what is due, then wait for something to happen, for ``most_s`` at most."""
+        waits = [most_s, *(supervised.step() for supervised in self.attempts.values())]
+        self.attempts = {nonce: kept for nonce, kept in self.attempts.items() if not kept.is_over}
+        poller = select.poll()
+        readers: dict[int, Callable[[], object]] = {self._waker: self._woken, **self.extra}
+        for descriptor in readers:
+            poller.register(descriptor, select.POLLIN)
+        for supervised in self.attempts.values():
+            for descriptor, wanted in supervised.descriptors():
+                poller.register(descriptor, select.POLLIN if wanted else 0)
+                readers[descriptor] = lambda d=descriptor, s=supervised: s.read(d)  # type: ignore[misc]  # mypy cannot infer defaults
+        for descriptor, _ in poller.poll(max(0.0, min(waits)) * 1000):
+            readers[descriptor]()
+
+    def wake_agent(self, nonce: str, path: str) -> None:
+        import socket  # after the trial was started, which does not wait for this import
+
+        if self._wakes is None:
+            self._wakes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            self._wakes.sendto(nonce.encode(), path)
+        except OSError:
+            return  # no agent, or one that has not read its earlier wakes: it looks by itself
+
+    def let_go(self) -> None:
+        """In a forked child: nothing of the parent's is open any more, and nothing here will close it again."""
+        signal.set_wakeup_fd(-1)
+        if self._wakes is not None:
+            self._wakes.detach()
+
+    def _woken(self) -> None:
+        try:
+            while os.read(self._waker, 4096):
+                pass
+        except BlockingIOError:
+            return
 
 
 def _catch_signals() -> int:
@@ -69,79 +143,93 @@ def _catch_signals() -> int:
     return reading
 
 
-class LaunchFailedError(Exception):
-    """The command could not be executed; the text says why."""
+class Supervised:
+    """One attempt: a trial and everything it starts. ``step`` moves it on; nothing here waits."""
 
-
-class Supervisor:
-    """One trial and everything it starts."""
-
-    def __init__(self, folder: str, attempt: dict[str, Any], waker: int) -> None:
+    def __init__(
+        self, folder: str, attempt: dict[str, Any], *, parent: Parent, why_spawned: str | None = None
+    ) -> None:
+        self.nonce: str = attempt["nonce"]
+        self.spec: dict[str, Any] = attempt["spec"]
+        self.is_over = False
+        self.learns = False  # what the script imports is written down
         self._folder = folder
         self._attempt = attempt
-        self._spec: dict[str, Any] = attempt["spec"]
-        self._nonce: str = attempt["nonce"]
-        self._waker = waker
+        self._parent = parent
+        self._why_spawned = why_spawned
         self._trial = 0
         self._streams: dict[int, Stream] = {}
-        self._shutting_down = False
-        self._stop: dict[str, Any] | None = None
-        self._stop_begun = 0.0
-        self._grace = 0.0
-        self._told_to_end = False
-        self._killed_at = 0.0
+        self._open: set[int] = set()
+        self._stopping = Stopping(folder)
+        self._usage = Usage()
+        self._group: ControlGroup | None = None
+        self._kernel_keeps_limit = False
+        self._started_at = 0.0
+        self._started = 0.0
+        self._sampled = 0.0
         self._memory_kills = count_memory_kills()
+        self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
+        self._next: Callable[[], float] = self._run
+        self._deadline = 0.0
 
-    def run(self) -> None:
-        signal.signal(signal.SIGTERM, self._note_shutdown)
-        stop = read_json(f"{self._folder}/{FILE_STOP}")
-        if stop is not None:
-            self._finish(exit_record("stopped", stop_reason=str(stop.get("reason", "stopped"))))
+    # ── starting ──────────────────────────────────────────────────────────────────────────────
+    def claim(self) -> bool:
+        """Spend the nonce; False where it is spent already. OSError where the disk has no room: nothing was done."""
+        return create_durably(f"{self._folder}/{FILE_CLAIM}", to_json(dict(self._parent.claim)))
+
+    def begin(self) -> None:
+        """Start the trial, or record why there is none."""
+        self._stopping.look()
+        if self._stopping.reason is not None:
+            self._record_end(exit_record("stopped", stop_reason=self._stopping.reason))
             return
-        started_at = time.time()
+        self._started_at, self._started = time.time(), time.monotonic()
         try:
             self._start()
         except LaunchFailedError as error:
-            self._drain()
-            self._finish(exit_record("launch_failed", tail=str(error), stop_reason=None))
+            self._close_streams()
+            self._record_end(exit_record("launch_failed", tail=str(error)))
             return
-        write_durably(f"{self._folder}/{FILE_PROCESS}", dict(identity(self._trial)))
-        self._wake_agent()
-        self._watch()
-        ended_at = time.time()
-        kill_tree(os.getpid(), self._nonce, reap=self._reap_strangers)
-        self._drain()
-        self._finish(self._exit(started_at, ended_at))
-        os.waitpid(self._trial, 0)
+        self._sampled = self._started
+        self._write(FILE_PROCESS, self._process_record())
+        self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
 
-    def _note_shutdown(self, *_: object) -> None:
-        self._shutting_down = True
+    def _process_record(self) -> dict[str, Any]:
+        group = {} if self._group is None else {"group": self._group.path}
+        return {**identity(self._trial), **group}
 
-    # ── starting ──────────────────────────────────────────────────────────────────────────────
     def _start(self) -> None:
         metrics = self._metrics_pattern()
-        out, err, failure = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
-        self._streams = {
-            out[0]: Stream(out[0], f"{self._folder}/{FILE_STDOUT}", metrics),
-            err[0]: Stream(err[0], f"{self._folder}/{FILE_STDERR}", None),
-        }
         local = self._attempt["local"]
-        command = command_line(self._spec, python=local["python"])
         folder = os.path.abspath(self._folder)
-        variables = environment(os.environ, self._attempt, attempt_dir=folder, paths=local["paths"])
-        parent = os.getpid()
-        self._trial = os.fork()
-        if self._trial == 0:
-            self._become_trial(parent, command, variables, (out[1], err[1], failure[1]))
-        for descriptor in (out[1], err[1], failure[1]):
-            os.close(descriptor)
-        problem = _read_to_end(failure[0])
-        if problem:
-            os.waitpid(self._trial, 0)
-            raise LaunchFailedError(problem)
+        start = Start(
+            nonce=self.nonce,
+            command=command_line(self.spec, python=local["python"]),
+            variables=environment(os.environ, self._attempt, attempt_dir=folder, paths=local["paths"]),
+            folder=folder,
+        )
+        start.work = f"{folder}/{FOLDER_WORK}"
+        start.seed = int(self.spec.get("seed", 0))
+        start.learn = self.learns
+        start.group = self._group = make_group(self.nonce)
+        limit = self.spec.get("memory_bytes")
+        self._kernel_keeps_limit = bool(limit and self._group is not None and self._group.limit_memory(int(limit)))
+        out, start.out = os.pipe2(os.O_CLOEXEC)
+        err, start.err = os.pipe2(os.O_CLOEXEC)
+        self._streams = {
+            out: Stream(out, f"{folder}/{FILE_STDOUT}", metrics),
+            err: Stream(err, f"{folder}/{FILE_STDERR}", None),
+        }
+        self._open = set(self._streams)
+        try:
+            self._trial = self._parent.start(start)
+            self._parent.family.add(self.nonce, self._trial)
+        finally:
+            os.close(start.out)
+            os.close(start.err)
 
     def _metrics_pattern(self) -> MetricsPattern | None:
-        pattern = self._spec.get("metrics_pattern")
+        pattern = self.spec.get("metrics_pattern")
         if not pattern:
             return None
         try:
@@ -149,181 +237,162 @@ class Supervisor:
         except ValueError as error:
             raise LaunchFailedError(f"metrics_pattern {pattern!r} is no regular expression: {error}") from error
 
-    def _become_trial(
-        self, parent: int, command: list[str], variables: dict[str, str], descriptors: tuple[int, int, int]
-    ) -> None:
-        out, err, failure = descriptors
-        try:
-            os.setsid()
-            set_death_signal(signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)  # the supervisor ended before its death could be noticed
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(out, 1)
-            os.dup2(err, 2)
-            os.chdir(f"{self._folder}/{FOLDER_WORK}")
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.execvpe(command[0], command, variables)  # noqa: S606  a shell is never wanted
-        except (OSError, ValueError, IndexError) as error:
-            name = command[0] if command else "(no command)"
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            os.write(failure, f"cannot start {name!r}: {reason}".encode(errors="replace")[:4000])
-        finally:
-            os._exit(127)
+    # ── following ─────────────────────────────────────────────────────────────────────────────
+    def order_stop(self, *, grace_s: float, reason: str) -> None:
+        """Tell the trial to end; repeating it can only make the end earlier."""
+        self._stopping.order(grace_s=grace_s, reason=reason)
 
-    # ── watching ──────────────────────────────────────────────────────────────────────────────
-    def _watch(self) -> None:
-        """Until the trial has ended, though it is not reaped."""
-        poller = select.poll()
-        poller.register(self._waker, select.POLLIN)
-        open_streams = set(self._streams)
-        while not self._has_ended():
-            self._look_for_stop()
-            for descriptor in open_streams:
-                # A stream whose metrics nobody takes is not read: its pipe fills, and the trial waits.
-                readable = not self._streams[descriptor].is_blocked() or self._stop is not None
-                poller.register(descriptor, select.POLLIN if readable else 0)
-            for descriptor, _ in poller.poll(self._escalate() * 1000):
-                if descriptor == self._waker:
-                    _discard(self._waker)
-                elif not self._streams[descriptor].read():
-                    poller.unregister(descriptor)
-                    open_streams.discard(descriptor)
+    def descriptors(self) -> list[tuple[int, bool]]:
+        """What to look at, and whether to read it."""
+        # A stream whose metrics nobody takes is not read: its pipe fills, and the trial waits.
+        stopping = self._stopping.reason is not None
+        return [(d, stopping or not self._streams[d].is_blocked()) for d in self._open]
+
+    def read(self, descriptor: int) -> None:
+        if descriptor in self._open and not self._streams[descriptor].read():
+            self._open.discard(descriptor)
+
+    def step(self) -> float:
+        """Do what is due; the seconds until more may be. ``is_over`` says that nothing ever will be."""
+        while not self.is_over:
+            doing = self._next
+            wait = doing()
+            if self._next == doing:
+                return wait
+        return 0.0
+
+    def _run(self) -> float:
+        if self._has_ended():
+            self._deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
+            self._next = self._kill_rest
+            return 0.0
+        self._stopping.look()
+        wait = min(self._keep_limits(), self._write_again())
+        return self._stopping.escalate(self._everyone, most_s=wait)
 
     def _has_ended(self) -> bool:
-        self._reap_strangers()
         # WNOWAIT: while the trial is a zombie its pid cannot become another process's.
         return os.waitid(os.P_PID, self._trial, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def _reap_strangers(self) -> None:
-        """Orphans of the trial become children of this process; reap those that ended."""
-        for pid in _children():
-            if pid != self._trial:
-                try:
-                    os.waitpid(pid, os.WNOHANG)
-                except ChildProcessError:
-                    continue
+    def _everyone(self) -> list[int]:
+        return [*self._parent.family.everyone(self.nonce), *self._in_group()]
 
-    def _look_for_stop(self) -> None:
-        path = f"{self._folder}/{FILE_STOP}"
-        ordered: dict[str, Any] = {}
-        if self._shutting_down and self._stop is None:
-            ordered = {"grace_s": self._spec.get("stop_grace_s", 30.0), "reason": HOST_SHUTDOWN}
-            self._write_stop(path, ordered)
-        elif not os.path.exists(path):
-            return
-        ordered = read_json(path) or ordered
-        grace = max(0.0, float(ordered.get("grace_s", 0.0)))
-        if self._stop is None:
-            self._stop, self._stop_begun, self._grace = ordered, time.monotonic(), grace
-        # An order repeated with a shorter grace moves the end; the same order read again does not.
-        self._grace = min(self._grace, time.monotonic() - self._stop_begun + grace)
+    def _in_group(self) -> set[int]:
+        return set() if self._group is None else self._group.pids() - {os.getpid(), self._trial}
 
-    def _write_stop(self, path: str, stop: dict[str, Any]) -> None:
-        try:
-            if not os.path.exists(path):
-                write_atomically(path, to_json(stop))
-        except OSError as error:
-            if not is_full_disk(error):
-                raise
-            # It stops all the same: a script that asks is told by SIGTERM then.
-
-    def _escalate(self) -> float:
-        """Take the step of the stop that is due; returns the seconds until the next one, POLL_S at most."""
-        if self._stop is None:
-            return POLL_S
-        passed = time.monotonic() - self._stop_begun
-        if passed >= self._grace:
-            return self._kill()
-        if self._told_to_end:
-            return min(POLL_S, self._grace - passed)
-        cooperates = os.path.exists(f"{self._folder}/{FILE_COOPERATES}")
-        signal_after = self._grace * COOPERATIVE_SHARE if cooperates else 0.0
-        if passed >= signal_after:
-            self._told_to_end = True
-            for pid in tree(os.getpid(), self._nonce):
-                send(pid, signal.SIGTERM)
-                send(pid, signal.SIGCONT)  # a stopped process gets no other signal
-            return min(POLL_S, self._grace - passed)
-        return min(POLL_S, signal_after - passed)
-
-    def _kill(self) -> float:
-        if time.monotonic() - self._killed_at >= KILL_REPEAT_S:
-            for pid in tree(os.getpid(), self._nonce):
-                send(pid, signal.SIGKILL)
-            self._killed_at = time.monotonic()
-        return KILL_REPEAT_S
+    def _keep_limits(self) -> float:
+        now = time.monotonic()
+        memory, duration = self.spec.get("memory_bytes"), self.spec.get("max_duration_s")
+        every = LIMIT_SAMPLE_S if memory and not self._kernel_keeps_limit else SAMPLE_S
+        if now - self._sampled >= every:
+            self._sampled = now
+            self._usage.sample(sorted(set(self._everyone())))
+            if memory and self._usage.memory_bytes > memory:
+                self.order_stop(grace_s=0.0, reason="memory_limit")
+        wait = self._sampled + every - now
+        if duration is None:
+            return wait
+        left = self._started + float(duration) - now
+        if left <= 0 and self._stopping.reason is None:
+            self.order_stop(grace_s=float(self.spec.get("stop_grace_s", 30.0)), reason="max_duration")
+        return min(wait, max(left, 0.0)) if left > 0 else wait
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────
-    def _drain(self) -> None:
-        deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        for descriptor, stream in self._streams.items():
-            poller = select.poll()
-            poller.register(descriptor, select.POLLIN)
-            while (left := deadline - time.monotonic()) > 0 and poller.poll(left * 1000):
-                if not stream.read():
-                    break
-            stream.close()
+    def _kill_rest(self) -> float:
+        """The trial has ended, though it is not reaped: nothing of its tree may stay."""
+        left = {*self._parent.family.strays(self.nonce), *self._in_group()}
+        if not left or time.monotonic() > self._deadline:
+            self._deadline = time.monotonic() + DRAIN_TIMEOUT_S
+            self._next = self._drain
+            return 0.0
+        if self._group is not None:
+            self._group.kill()
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        return 0.002
 
-    def _exit(self, started_at: float, ended_at: float) -> dict[str, Any]:
+    def _drain(self) -> float:
+        """Read what is left in the pipes, to their ends unless something that survived keeps them open."""
+        poller = select.poll()
+        for descriptor in self._open:
+            poller.register(descriptor, select.POLLIN)
+        while self._open and (ready := poller.poll(0)):
+            for descriptor, _ in ready:
+                self.read(descriptor)
+                if descriptor not in self._open:
+                    poller.unregister(descriptor)
+        if self._open and time.monotonic() < self._deadline:
+            return 0.05
+        self._record_end(self._exit())
+        return 0.0
+
+    def _exit(self) -> dict[str, Any]:
         ended = os.waitid(os.P_PID, self._trial, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             raise ChildProcessError(f"trial {self._trial} came back to life")
         exited = ended.si_code == os.CLD_EXITED
         by_signal = None if exited else ended.si_status
-        self._look_for_stop()  # the file may be younger than the last look: a stop that was ordered is a stop
-        cause = cause_of(
-            stopped=self._stop is not None,
-            status=by_signal,
-            killed_for_memory=any(a > b for a, b in zip(count_memory_kills(), self._memory_kills, strict=False)),
-        )
+        self._stopping.look()  # the file may be younger than the last look: a stop that was ordered is a stop
+        reason = self._stopping.reason
+        in_group = self._group is not None and self._group.memory_kills() > 0
+        kills = any(a > b for a, b in zip(count_memory_kills(), self._memory_kills, strict=False))
+        cause = cause_of(stopped=reason, status=by_signal, killed_for_memory=in_group or kills)
         out, err = self._streams.values()
+        peak, processor_s = usage_of_ended(self._trial) or (0, 0.0)
+        of_limit = reason == "memory_limit" or (cause == "out_of_memory" and in_group and self._kernel_keeps_limit)
+        tail = err.tail() or out.tail()
+        self._close_streams()
         return exit_record(
             cause,
             code=ended.si_status if exited else None,
             signal=by_signal,
-            stop_reason=None if self._stop is None else str(self._stop.get("reason", "stopped")),
-            started_at=started_at,
-            ended_at=ended_at,
-            peak_memory_bytes=peak_memory_of_ended(self._trial),
-            tail=err.tail() or out.tail(),
+            stop_reason=None if reason in LIMIT_CAUSES else reason,
+            started_at=self._started_at,
+            peak_memory_bytes=max(peak, self._usage.peak_memory_bytes) or None,
+            processor_s=round(max(processor_s, self._usage.processor_s()), 3),
+            memory_limit_bytes=self.spec.get("memory_bytes") if of_limit else None,
+            isolation=self._parent.isolation,
+            why_spawned=self._why_spawned,
+            tail=tail,
         )
 
-    def _finish(self, record: dict[str, Any]) -> None:
-        write_durably(f"{self._folder}/{FILE_EXIT}", record)
-        self._wake_agent()
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        self._streams, self._open = {}, set()
 
-    def _wake_agent(self) -> None:
-        import socket  # after the trial was started, which does not wait for this import
+    def _record_end(self, record: dict[str, Any]) -> None:
+        self._write(FILE_EXIT, record)
+        self._next = self._finish
 
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
-            agent.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
+    def _finish(self) -> float:
+        """Reap, once the record of the end is on the disk."""
+        wait = self._write_again()
+        if FILE_EXIT in self._unwritten:
+            return wait
+        if self._trial:
+            os.waitpid(self._trial, 0)
+            self._parent.family.remove(self.nonce)
+        if self._group is not None:
+            self._group.remove()
+        self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
+        self.is_over = True
+        return 0.0
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        self._unwritten[name] = record
+        self._write_again()
+
+    def _write_again(self) -> float:
+        """Write what found no room before; the seconds until it is tried once more."""
+        for name, record in list(self._unwritten.items()):
             try:
-                agent.sendto(self._nonce.encode(), self._attempt["local"]["wake"])
+                # Who runs is of no interest after a power loss, which ends it; how it ended is.
+                write_atomically(f"{self._folder}/{name}", to_json(record), durable=name == FILE_EXIT)
+            except FileNotFoundError:
+                pass  # the attempt's folder was removed: nobody wants to know any more
             except OSError:
-                return  # no agent, or one that has not read its earlier wakes: it looks by itself
-
-
-def _children() -> list[int]:
-    own = os.getpid()
-    try:
-        with open(f"/proc/{own}/task/{own}/children", encoding="ascii") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
-
-
-def _read_to_end(descriptor: int) -> str:
-    parts = []
-    while part := os.read(descriptor, 4096):
-        parts.append(part)
-    os.close(descriptor)
-    return b"".join(parts).decode(errors="replace")
-
-
-def _discard(descriptor: int) -> None:
-    try:
-        while os.read(descriptor, 4096):
-            pass
-    except BlockingIOError:
-        return
+                return WRITE_RETRY_S
+            del self._unwritten[name]
+        return POLL_S

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tuner_service.api.bodies import pointer_of, shown, validate
-from tuner_service.api.schemas import AlgorithmBody, BudgetRaiseBody, CodeBody, ExperimentBody, ResumeBody
+from tuner_service.api.schemas import (
+    ONE,
+    SEVERAL,
+    AlgorithmBody,
+    BudgetRaiseBody,
+    CodeBody,
+    ExperimentBody,
+    ObjectiveBody,
+    ResumeBody,
+)
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
 from tuner_service.domain.errors import Fault, InputError
@@ -25,7 +34,7 @@ from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
 from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
-from tuner_service.tuners.registry import check_tuner_args
+from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
 AUTO = "auto"
 AUTO_TUNER = "tpe"
@@ -79,7 +88,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     if body is not None and body.trial.code is not None:
         archive = body.trial.code
         code = _collect(faults, "/trial/code", lambda: _archive(archive))
-    faults = _distinct(faults)
+    faults = _distinct([_without_tag(fault) for fault in faults])
     if faults or body is None or space is None:
         raise InputError(faults)
     return ResolvedExperiment(spec=_spec(body, code), space=space, code=code)
@@ -159,8 +168,25 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
         name = raw["tuner"] if isinstance(raw.get("tuner"), str) else _at(raw, "tuner", "name")
         if name != "grid":
             faults.append(Fault(pointer="/budget", message="needs trials, or a duration, or both"))
+    if isinstance(raw.get("objective"), list) and len(raw["objective"]) > 1:
+        faults += _objectives_faults(raw)
     if raw.get("deterministic") is True:
         faults += _deterministic_faults(raw)
+    return faults
+
+
+def _objectives_faults(raw: dict[str, Any]) -> list[Fault]:
+    """What cannot go with several objectives. The assessor judges by the first."""
+    faults = []
+    given = raw.get("tuner")
+    name = given if isinstance(given, str) else _at(given, "name")
+    if isinstance(name, str) and name in TUNERS and not TUNERS[name].several_objectives:
+        able = ", ".join(tuner.name for tuner in TUNERS.values() if tuner.several_objectives)
+        message = f"{name} searches for one objective only; with several use one of {able}, or a class of yours"
+        faults.append(Fault(pointer="/tuner/name" if isinstance(given, dict) else "/tuner", message=message))
+    if _at(raw, "trial", "final") == FinalFrom.BEST:
+        message = "best is not one report with several objectives; use reported, or last"
+        faults.append(Fault(pointer="/trial/final", message=message))
     return faults
 
 
@@ -181,6 +207,14 @@ def _at(raw: Any, *path: str) -> Any:
     for part in path:
         raw = raw.get(part) if isinstance(raw, dict) else None
     return raw
+
+
+def _without_tag(fault: Fault) -> Fault:
+    """The schema of the objective names its two forms; people did not write that."""
+    for tag in (ONE, SEVERAL):
+        if fault.pointer.startswith(f"/objective/{tag}"):
+            return replace(fault, pointer=fault.pointer.replace(f"/{tag}", "", 1))
+    return fault
 
 
 def _distinct(faults: Sequence[Fault]) -> list[Fault]:
@@ -217,7 +251,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
     return ExperimentSpec(
         name=body.name,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
-        objective=Objective(metric=body.objective.metric, goal=Goal(body.objective.goal)),
+        objective=_objective(body.objective),
         search_space=body.search_space,
         tuner=_algorithm(body.tuner),
         assessor=_algorithm(body.assessor) if body.assessor is not None else None,
@@ -232,6 +266,12 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         algorithm_timeout_s=body.algorithm_timeout or 60.0,
         workers=body.workers,
     )
+
+
+def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
+    bodies = given if isinstance(given, list) else [given]
+    first, *further = [Objective(metric=body.metric, goal=Goal(body.goal)) for body in bodies]
+    return replace(first, further=tuple(further))
 
 
 def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:

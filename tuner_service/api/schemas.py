@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from tuner_service.api.quantities import parse_duration
 
@@ -17,6 +17,8 @@ MAX_TRIALS = 10_000_000
 MAX_PARALLEL = 10_000
 MAX_ATTEMPTS = 1_000
 MAX_WORKERS = 1_000
+MAX_OBJECTIVES = 10
+ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -39,11 +41,14 @@ def checked_name(value: str | None) -> str | None:
     return value
 
 
-def _one(value: Any) -> Any:
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise ValueError(f"takes one objective, got {len(value)}: several are not supported in this version")
-        return value[0]
+def _how_many(value: Any) -> str:
+    return SEVERAL if isinstance(value, list) else ONE
+
+
+def _distinct_metrics(value: list[ObjectiveBody]) -> list[ObjectiveBody]:
+    metrics = [objective.metric for objective in value]
+    if len(set(metrics)) < len(metrics):
+        raise ValueError("names a metric twice; one goal for each")
     return value
 
 
@@ -130,6 +135,18 @@ Words = Annotated[list[str], Field(max_length=MAX_COMMAND_WORDS)]
 class ObjectiveBody(Body):
     metric: str = Field(min_length=1, max_length=MAX_NAME)
     goal: Literal["minimize", "maximize"] = "minimize"
+
+
+Objectives = Annotated[
+    Annotated[ObjectiveBody, Tag(ONE)]
+    | Annotated[
+        list[ObjectiveBody],
+        Field(min_length=1, max_length=MAX_OBJECTIVES),
+        AfterValidator(_distinct_metrics),
+        Tag(SEVERAL),
+    ],
+    Discriminator(_how_many),
+]
 
 
 class AlgorithmBody(Body):
@@ -221,7 +238,7 @@ class ExperimentBody(Body):
 
     name: Annotated[str, AfterValidator(checked_name)] = Field(default="experiment", max_length=MAX_NAME)
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
-    objective: Annotated[ObjectiveBody, BeforeValidator(_one)]
+    objective: Objectives
     search_space: dict[str, Any]
     tuner: Annotated[AlgorithmBody, BeforeValidator(_named)] = Field(default_factory=lambda: AlgorithmBody(name="auto"))
     assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None

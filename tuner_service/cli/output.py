@@ -168,3 +168,13 @@ def curve(values: Sequence[float], *, width: int = 60, height: int = 8) -> str:
         line = "".join("•" if reached == level else " " for reached in levels)
         lines.append(f"{labels.get(level, '').rjust(side)} ┤{line.rstrip()}\n")
     return "".join(lines)
+
+
+def objectives_of(view: Row) -> list[Row]:
+    """Of an experiment's view, which has a list only where there are several."""
+    objective = view["objective"]
+    return objective if isinstance(objective, list) else [objective]
+
+
+def first_objective(view: Row) -> Row:
+    return objectives_of(view)[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_service.cli.exit_codes import ExitCode, say
-from tuner_service.cli.output import clip, duration_text, number_text, parameters_text, sparkline
+from tuner_service.cli.output import clip, duration_text, first_objective, number_text, parameters_text, sparkline
 from tuner_service.client import Client
 
 TERMINAL_INTERVAL_S = 0.5
@@ -66,7 +66,7 @@ def progress_line(view: dict[str, Any], best_values: list[float]) -> str:
     if best is not None:
         curve = sparkline(best_values)
         parts.append(
-            f"best {view['objective']['metric']} {number_text(best['value'])} (trial {best['number']}) {curve}"
+            f"best {first_objective(view)['metric']} {number_text(best['value'])} (trial {best['number']}) {curve}"
         )
     parts.append(duration_text(view["running_s"]))
     eta = _eta_s(view, used)
@@ -130,7 +130,7 @@ def result_text(view: dict[str, Any]) -> str:
         lines.append(view["detail"].rstrip())
     best = view["best"]
     if best is not None:
-        metric = view["objective"]["metric"]
+        metric = first_objective(view)["metric"]
         found = f"best {metric} {number_text(best['value'])} by trial {best['number']}"
         lines.append(f"{found}: {parameters_text(best['parameters'])}")
     if view["status"] == "paused":

@@ -18,8 +18,10 @@ from tuner_service.cli.output import (
     clip,
     curve,
     duration_text,
+    first_objective,
     moment_text,
     number_text,
+    objectives_of,
     parameters_begin,
     parameters_text,
     print_object,
@@ -144,7 +146,7 @@ def _print_best(client: Client, experiment_id: str, *, output: str) -> None:
         return
     trial = client.trial(experiment_id, found["number"])
     row = {"id": trial["id"], **found, "command": trial["command"]}
-    history = best_so_far(client.trials(experiment_id), experiment["objective"]) if output == "table" else []
+    history = best_so_far(client.trials(experiment_id), first_objective(experiment)) if output == "table" else []
     print_object(row, output=output, text=lambda _: best_text(experiment, trial, history))
 
 
@@ -163,7 +165,7 @@ def best_so_far(found: list[Row], objective: Row) -> list[float]:
 
 
 def best_text(experiment: Row, trial: Row, history: list[float]) -> str:
-    objective = experiment["objective"]
+    objective = first_objective(experiment)
     value = f"{objective['metric']} {number_text(experiment['best']['value'])} ({objective['goal']})"
     lines = [f"{value} by trial {trial['id']}\n"]
     lines += _pairs(trial["parameters"])
@@ -181,7 +183,7 @@ def experiment_text(view: Row) -> str:
         "name": view["name"],
         "status": view["status"] + (f" ({view['reason']})" if view["reason"] != "none" else ""),
         "message": clip(view["message"], 1_000),
-        "objective": f"{view['objective']['goal']} {view['objective']['metric']}",
+        "objective": ", ".join(f"{one['goal']} {one['metric']}" for one in objectives_of(view)),
         "budget": _budget_text(view["budget"]),
         "trials": ", ".join(f"{view['counts'][s]} {s}" for s in STATUS_ORDER if view["counts"].get(s)) or "none yet",
         "tuner": _algorithm_text(view["tuner"]),

@@ -69,6 +69,7 @@ def _replayed(queries: SqlQueries, experiment: Experiment, folder: Path) -> Iter
         seed=spec.seed,
         tuner=spec.tuner,
         assessor=spec.assessor,
+        advisor=spec.advisor,
         deterministic=spec.deterministic,
         code_folder=_unpacked_code(queries, experiment, folder),
         snapshot_every=NEVER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord
-from tuner_service.dispatcher import endings, launching, phases
+from tuner_service.dispatcher import endings, launching, phases, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -24,9 +24,10 @@ from tuner_service.dispatcher.effects import (
     StopAttempt,
     WelcomeAgent,
 )
-from tuner_service.dispatcher.items import MetricsReported, Queue
+from tuner_service.dispatcher.items import MetricsReported
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
+    ASSESSOR_REPORTS_LIMIT,
     FRESH_BLOBS_LIMIT,
     LAUNCH_REPEAT_S,
     REFUSED_REPORTS_RETRY_S,
@@ -193,7 +194,7 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     if command.first_sequence > known + 1 or last <= known:
         step.do(AcknowledgeReports(agent_id=command.agent_id, nonce=command.nonce, sequence=known))
         return None
-    if len(xs.queues[Queue.ASSESSOR].pending) >= ASSESSOR_QUEUE_LIMIT:
+    if _is_judging_behind(xs):
         step.do(RefuseReports(agent_id=command.agent_id, nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
         return None
     fresh = replace(command, first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :])
@@ -205,14 +206,29 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     return xs
 
 
+def _is_judging_behind(xs: ExperimentState) -> bool:
+    if xs.judging_queue is None:
+        return False
+    waiting = xs.queues[xs.judging_queue]
+    return len(waiting.pending) >= ASSESSOR_QUEUE_LIMIT or waiting.reports >= ASSESSOR_REPORTS_LIMIT
+
+
 def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsReceived) -> None:
     """Rows change once for a run of records, not for each of them: they come in thousands."""
     number, progress = attempt.key.number, _Progress(xs, attempt.key.number)
     taken: list[_Taken] = []
+    spec = xs.experiment.spec
+    metric, is_advised, deterministic = spec.objective.metric, spec.advisor is not None, spec.deterministic
     for sequence, record in enumerate(command.records, start=command.first_sequence):
+        if is_advised and rungs.is_beyond(xs.trials[number], record, deterministic=deterministic):
+            rungs.leave_out(step, attempt, record)
+            continue
         match record:
             case MetricRecord():
                 taken.append((sequence, record, progress.take(record)))
+                if is_advised and rungs.is_at_rung(xs.trials[number], record, metric):
+                    progress.save(step)
+                    rungs.reach(step, xs, number, record.step or 0)
             case CheckpointRecord():
                 progress.save(step)  # it is kept or dropped by the value reported last before it
                 _checkpoint(step, xs, attempt, record, sequence)
@@ -347,12 +363,14 @@ def _checkpoint(step: Step, xs: ExperimentState, attempt: Attempt, record: Check
     step.state.fresh_blobs.pop(record.digest, None)
     wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
     wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
+    wanted.add(id(rungs.rung_checkpoint(xs, number)))
     for dropped in [c for c in kept if id(c) not in wanted]:
         kept.remove(dropped)
         step.changes.dropped_checkpoints.append(dropped)
         # Equal content has one blob: the agent may just have been told that it is stored.
         step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
-        step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=dropped.nonce, name=dropped.name))
+        if not rungs.is_inherited(xs, dropped):
+            step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=dropped.nonce, name=dropped.name))
 
 
 def _best(xs: ExperimentState, kept: list[Checkpoint]) -> list[Checkpoint]:

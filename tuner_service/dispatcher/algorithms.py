@@ -6,7 +6,7 @@ everything past them is delivered again.
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import endings, launching, phases
+from tuner_service.dispatcher import endings, launching, phases, rungs
 from tuner_service.dispatcher.changes import StoredSnapshot
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
@@ -21,9 +21,11 @@ from tuner_service.dispatcher.effects import PingWorker, StartWorker, StopWorker
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
     Answer,
+    Decided,
     MetricsReported,
     NoMoreSuggestions,
     NoSuggestionYet,
+    PauseAdvised,
     Queue,
     QueueItem,
     SearchSpaceUpdated,
@@ -45,7 +47,7 @@ from tuner_service.dispatcher.limits import (
 )
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState, WorkerPhase
-from tuner_service.dispatcher.step import Step, Why
+from tuner_service.dispatcher.step import Step, Why, report_count
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Trial, TrialReason, TrialStatus
 
@@ -244,11 +246,14 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
             _replace_later(step, xs, f"answered line {answer.line} before line {waiting.pending[0].line}")
             break
         item = waiting.pending.popleft()
+        waiting.reports -= report_count(item)
         waiting.head_since = step.at if waiting.pending else None
         waiting.retries = waiting.deaths = 0
         waiting.warned = waiting.warned and len(waiting.pending) >= QUEUE_WARNING_LENGTH // 2
         _move_cursor(step, xs, event.queue, answer.line)
         _apply(step, xs, item, answer)
+        if xs.worker.phase is WorkerPhase.ABSENT:
+            break  # what it says next follows from something that did not come to be
     return xs
 
 
@@ -267,8 +272,13 @@ def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> 
                     created_at=step.at,
                 ),
             )
+        case SuggestionRequested(index=0), Decided():
+            if not rungs.decided(step, xs, item, answer.decision):
+                # A person ended that trial meanwhile. A new worker knows, and knows of no such decision.
+                _replace_later(step, xs, f"decided about trial {answer.decision.number}, which had ended")
         case SuggestionRequested(index=0), NoMoreSuggestions() | NoSuggestionYet():
-            step.give_back_number(xs, item.number)
+            if item.number:
+                step.give_back_number(xs, item.number)
             _mind_nothing(step, xs, answer)
         case SuggestionRequested(), Suggested() | NoMoreSuggestions() | NoSuggestionYet():
             phases.answered(step, xs, item, answer)
@@ -292,7 +302,10 @@ def _apply_judgement(step: Step, xs: ExperimentState, item: MetricsReported, ans
     if trial is None or trial.status.is_final:
         return  # it ended while the assessor was thinking
     given_up = trial.reason is TrialReason.STOPPED_BY_USER
-    if isinstance(answer, StopAdvised) and trial.stopped_at_line is None and not given_up:
+    if isinstance(answer, PauseAdvised) and not given_up and not trial.rung_reached:
+        step.journal(xs, LineKind.PAUSE_ADVISED, {"number": item.number, "message": answer.message})
+        rungs.pause_judged_trial(step, xs, item, answer)
+    elif isinstance(answer, StopAdvised) and trial.stopped_at_line is None and not given_up:
         why = endings.stop_judged_trial(step, xs, item, answer)
         launching.stop_trial(step, xs, item.number, TrialStatus.EARLY_STOPPED, why)
     else:

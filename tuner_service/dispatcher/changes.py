@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from trials.protocol import AttemptKey
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import Experiment, ExperimentId
-from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKind, Parameters, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,30 @@ class SearchSpaceRevision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDecision:
+    """How an advisor answered the request of ``line``. The parameters of a new trial are in its row."""
+
+    experiment_id: ExperimentId
+    line: int
+    kind: DecisionKind
+    number: int
+    until_step: int | None = None
+    forked_from: int | None = None
+    dropped: tuple[int, ...] = ()
+
+    def decision(self, parameters: Parameters | None) -> Decision:
+        """As algorithms see it; ``parameters`` are those of the trial that the line made, None of a promotion."""
+        return Decision(
+            kind=self.kind,
+            number=self.number,
+            parameters=parameters,
+            until_step=self.until_step,
+            forked_from=self.forked_from,
+            dropped=self.dropped,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSnapshot:
     experiment_id: ExperimentId
     queue: Queue
@@ -88,6 +112,7 @@ class Changes:
     search_spaces: list[SearchSpaceRevision] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)  # digest → bytes; stored once
     trials: dict[tuple[ExperimentId, int], Trial] = field(default_factory=dict)
+    decisions: list[StoredDecision] = field(default_factory=list)
     attempts: dict[AttemptKey, Attempt] = field(default_factory=dict)
     journal: list[JournalLine] = field(default_factory=list)
     metrics: list[MetricRow] = field(default_factory=list)
@@ -101,3 +126,8 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__ if name != "fresh_blobs")
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether nothing happened that has a line or a row of its own: cursors and clocks of experiments moved on."""
+        return not any(getattr(self, name) for name in self.__slots__ if name != "experiments")

@@ -19,7 +19,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.loaded import LoadedExperiment
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, WorkerState
-from tuner_service.dispatcher.step import Step
+from tuner_service.dispatcher.step import Step, report_count
 
 
 class Dispatcher:
@@ -47,6 +47,7 @@ class Dispatcher:
             xs.checkpoints.setdefault(checkpoint.number, []).append(checkpoint)
         for queue, items in loaded.unanswered.items():
             xs.queues[queue].pending = deque(items)
+            xs.queues[queue].reports = sum(map(report_count, items))
         self.state.experiments[xs.id] = xs
 
     def recover(self, at: float) -> list[Effect]:
@@ -76,6 +77,11 @@ class Dispatcher:
         for xs in sorted(self._apply(step, command), key=_rank):
             schedule.advance(step, xs)
         return step.effects
+
+    @property
+    def changes_can_wait(self) -> bool:
+        """Whether a crash that loses what ``take_changes`` would give loses nothing: it would be found out again."""
+        return self._changes.only_counts
 
     def take_changes(self) -> Changes:
         """Everything to be written since the last call."""

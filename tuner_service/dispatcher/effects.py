@@ -128,8 +128,16 @@ class WarnQueueLength:
     depth: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarnNoCheckpoint:
+    """Trial ``number`` saved no checkpoint: it begins anew when it is promoted or forked, and so do others like it."""
+
+    experiment_id: ExperimentId
+    number: int
+
+
 Effect = (
     StartWorker | StopWorker | PingWorker | Deliver
     | WelcomeAgent | LaunchAttempt | StopAttempt | SendParameters | AcknowledgeReports | RefuseReports | ForgetAttempt
-    | RemoveExperimentFolders | DeleteCheckpointFile | WarnQueueLength
+    | RemoveExperimentFolders | DeleteCheckpointFile | WarnQueueLength | WarnNoCheckpoint
 )  # fmt: skip

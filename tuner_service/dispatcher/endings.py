@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from trials.protocol import ExitRecord, to_plain
 from tuner_service.dispatcher import exits
 from tuner_service.dispatcher.changes import MetricsCut
-from tuner_service.dispatcher.items import MetricsReported, StopAdvised, TrialEnded
+from tuner_service.dispatcher.items import MetricsReported, Queue, StopAdvised, TrialEnded, TrialRested
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import FinalFrom
+from tuner_service.domain.objectives import further_value, further_values
 from tuner_service.domain.trial import PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
 
 NOT_ALIKE = "not alike"  # beside fingerprints: the trials told first did not all fail with one error
@@ -27,6 +28,7 @@ STOP_TARGETS = {
     TrialReason.STOPPED_BY_ASSESSOR: TrialStatus.EARLY_STOPPED,
     TrialReason.STOPPED_BY_USER: TrialStatus.CANCELED,
     TrialReason.EXPERIMENT_STOPPED: TrialStatus.PAUSED,
+    TrialReason.RUNG_REACHED: TrialStatus.PAUSED,
 }
 
 
@@ -41,6 +43,9 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
     """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial."""
     trial = xs.trials[number]
     meaning = exits.meaning(record)
+    if trial.status is TrialStatus.STOPPING and trial.reason is TrialReason.RUNG_REACHED:
+        _left_at_rung(step, xs, number, record)
+        return
     if trial.status is TrialStatus.STOPPING and trial.reason is not TrialReason.HEARTBEAT_MISSED:
         target = STOP_TARGETS[trial.reason]
         if target is not TrialStatus.PAUSED:
@@ -62,14 +67,68 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
             _interrupted(step, xs, number, meaning)
 
 
+# ── rest ────────────────────────────────────────────────────────────────────────────────────────
+def _left_at_rung(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
+    """However the attempt ended, the trial did what was decided; unless it was done altogether.
+
+    Deterministic: killed before it had saved what it would have rested with, it comes to its rung once more, so that
+    a fork of it does not depend on the kill.
+    """
+    trial, meaning = xs.trials[number], exits.meaning(record)
+    if isinstance(meaning, exits.Ended) and xs.experiment.spec.objective.metric in trial.final:
+        _ran_to_its_end(step, xs, number)
+        return
+    killed = isinstance(meaning, exits.Interrupted) and record.cause != "stopped"
+    deaths = trial.deaths_without_progress + 1
+    if xs.experiment.spec.deterministic and killed and deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:
+        kept = xs.checkpoints.get(number, [])
+        if kept and all(checkpoint.step != trial.rung_step for checkpoint in kept):
+            step.put_trial(xs, number, deaths_without_progress=deaths, rung_reached=False)
+            message = f"ended before it had saved a checkpoint at step {trial.rung_step}; runs to there once more"
+            _go_on(step, xs, number, Why(reason=TrialReason.PREEMPTED, message=message))
+            return
+    rest_later(step, xs, number)
+
+
+def rest_later(step: Step, xs: ExperimentState, number: int) -> None:
+    """The trial rests now, or once what it reported is judged where the experiment is deterministic."""
+    end = PendingEnd(status=TrialStatus.PAUSED, reason=TrialReason.RUNG_REACHED, message=xs.trials[number].message)
+    _finish(step, xs, number, end)
+
+
+def rest(step: Step, xs: ExperimentState, number: int, why: Why) -> None:
+    step.move_trial(xs, number, TrialStatus.PAUSED, why, pending_end=None)
+    tell_rest_now(step, xs, number)
+
+
+def tell_rest_now(step: Step, xs: ExperimentState, number: int) -> None:
+    """Deterministic: in its turn."""
+    if not xs.experiment.spec.deterministic:
+        tell_rest(step, xs, number)
+
+
+def tell_rest(step: Step, xs: ExperimentState, number: int) -> None:
+    """Tell the advisor that the trial waits to be promoted."""
+    at_step = xs.trials[number].rung_step or 0
+    line = step.journal(xs, LineKind.TRIAL_RESTED, {"number": number, "step": at_step})
+    step.put_trial(xs, number, rested_line=line)
+    step.put_experiment(xs, tuner_waits=False)
+    step.enqueue(xs, LineKind.TRIAL_RESTED, TrialRested(line=line, number=number, step=at_step))
+
+
+# ── ends ────────────────────────────────────────────────────────────────────────────────────────
 def _ran_to_its_end(step: Step, xs: ExperimentState, number: int) -> None:
     trial, spec = xs.trials[number], xs.experiment.spec
-    if _final_value(trial, spec.trial.final, spec.objective.metric) is not None:
+    values = {spec.objective.metric: _final_value(trial, spec.trial.final, spec.objective.metric)}
+    for objective in spec.objective.further:
+        values[objective.metric] = further_value(trial, objective, spec.trial.final)
+    missing = next((metric for metric, value in values.items() if value is None), None)
+    if missing is None:
         _finish(step, xs, number, PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message=""))
         return
     seen = ", ".join(trial.metric_names) or "none"
     message = (
-        f"exited with code 0 and reported no final {spec.objective.metric!r} (metrics seen: {seen}); call "
+        f"exited with code 0 and reported no final {missing!r} (metrics seen: {seen}); call "
         "report_final, or set trial.final to last or best"
     )
     _failed(
@@ -116,11 +175,23 @@ def finish_if_judged(step: Step, xs: ExperimentState, number: int) -> None:
     trial = xs.trials.get(number)
     if trial is None or trial.pending_end is None or trial.status.is_final:
         return
-    spec = xs.experiment.spec
-    if spec.deterministic and spec.assessor is not None and trial.reports_line > xs.experiment.assessor_cursor:
+    if not is_judged(xs, trial):
         return
     end = trial.pending_end
-    end_trial(step, xs, number, end.status, Why(reason=end.reason, message=end.message))
+    why = Why(reason=end.reason, message=end.message)
+    if end.status is TrialStatus.PAUSED:
+        rest(step, xs, number, why)
+    else:
+        end_trial(step, xs, number, end.status, why)
+
+
+def is_judged(xs: ExperimentState, trial: Trial) -> bool:
+    """Whether every report of the trial is assessed; asked of deterministic experiments alone, which wait for it."""
+    experiment = xs.experiment
+    if not experiment.spec.deterministic or xs.judging_queue is None:
+        return True
+    cursor = experiment.tuner_cursor if xs.judging_queue is Queue.TUNER else experiment.assessor_cursor
+    return trial.reports_line <= cursor
 
 
 def stop_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, advice: StopAdvised) -> Why:
@@ -151,7 +222,7 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
     elif status is TrialStatus.SUCCEEDED:
         value = _final_value(trial, spec.trial.final, spec.objective.metric)
     fingerprint = trial.fingerprint if status is TrialStatus.FAILED else ""
-    fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint}
+    fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint, "rested_line": None}
     step.move_trial(xs, number, status, why, **fields)
     if status is TrialStatus.SUCCEEDED and value is not None:
         _mind_best(step, xs, number, value)
@@ -179,6 +250,7 @@ def tell(step: Step, xs: ExperimentState, number: int) -> None:
         value=trial.value,
         step=trial.last_step,
         source=trial.source,
+        further_values=further_values(trial, xs.experiment.spec) if trial.value is not None else (),
     )
     line = step.journal(xs, LineKind.TRIAL_ENDED, {"outcome": to_plain(outcome)})
     step.put_trial(xs, number, told_line=line)

@@ -54,7 +54,9 @@ def meaning(record: ExitRecord) -> Meaning:
         case "signaled":
             return _died(TrialReason.SIGNAL, f"ended by {signal_name(record.signal)}", record)
         case "out_of_memory":
-            return _died(TrialReason.OUT_OF_MEMORY, "killed by the kernel: out of memory", record)
+            return _died(TrialReason.OUT_OF_MEMORY, _memory_sentence(record), record)
+        case "out_of_time":
+            return _died(TrialReason.MAX_DURATION, "ran longer than trial.max_duration", record)
         case "launch_failed":
             return _died(TrialReason.LAUNCH_FAILED, "could not be started", record)
         case "stopped":
@@ -63,6 +65,12 @@ def meaning(record: ExitRecord) -> Meaning:
             return Interrupted(
                 reason=TrialReason.ATTEMPT_LOST, message=cause.replace("_", " ") + "; nobody saw how it ended"
             )
+
+
+def _memory_sentence(record: ExitRecord) -> str:
+    if record.memory_limit_bytes is None:
+        return "killed by the kernel: out of memory"
+    return f"used more memory than its {record.memory_limit_bytes / (1 << 20):.0f} MiB"
 
 
 def signal_name(number: int | None) -> str:

@@ -91,6 +91,8 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     if not xs.trials:
         step.put_experiment(xs, tuner_waits=False)  # no trial could give the outcome it waits for
     for trial in xs.trials_with(TrialStatus.PAUSED):
+        if trial.reason is TrialReason.RUNG_REACHED:
+            continue  # it goes on when its advisor promotes it
         step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
     if not xs.worker.takes_items or command.code_digest is not None:
         _start_worker_anew(step, xs)

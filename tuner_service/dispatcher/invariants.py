@@ -8,8 +8,9 @@ from itertools import pairwise
 from tuner_service.dispatcher.experiments import used_trials
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
+from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.experiment import ExperimentStatus
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.trial import TrialReason, TrialStatus
 
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
 
@@ -30,6 +31,7 @@ def violations(state: DispatcherState) -> list[str]:
 def _of_experiment(xs: ExperimentState) -> Iterator[str]:
     yield from _of_counts(xs)
     yield from _of_attempts(xs)
+    yield from _of_rests(xs)
     yield from _of_queues(xs)
     yield from _of_telling(xs)
 
@@ -64,6 +66,19 @@ def _of_attempts(xs: ExperimentState) -> Iterator[str]:
             yield f"trial {trial.number} is {trial.status.value} without an attempt"
 
 
+def _of_rests(xs: ExperimentState) -> Iterator[str]:
+    for trial in xs.trials.values():
+        at_rest = trial.status is TrialStatus.PAUSED and trial.reason is TrialReason.RUNG_REACHED
+        if trial.rests and not at_rest:
+            yield f"trial {trial.number} is {trial.status.value}, and its advisor was told that it rests"
+        if at_rest and not trial.rests and not xs.experiment.spec.deterministic:
+            yield f"trial {trial.number} rests, and its advisor was not told"
+        if at_rest and not trial.rung_reached:
+            yield f"trial {trial.number} rests without having reached its rung"
+        if xs.experiment.status is ExperimentStatus.COMPLETED and xs.experiment.stop_to is None and trial.rests:
+            yield f"completed, and trial {trial.number} rests"
+
+
 def _of_queues(xs: ExperimentState) -> Iterator[str]:
     cursors = {Queue.TUNER: xs.experiment.tuner_cursor, Queue.ASSESSOR: xs.experiment.assessor_cursor}
     for queue, waiting in xs.queues.items():
@@ -72,8 +87,13 @@ def _of_queues(xs: ExperimentState) -> Iterator[str]:
             yield f"the {queue.value} queue is out of order: {lines}"
         if lines[-1] >= xs.experiment.next_line:
             yield f"the {queue.value} queue holds line {lines[-1]}, which is not written"
-    if len(xs.requested_numbers) > xs.experiment.spec.workers:
-        yield f"{len(xs.requested_numbers)} suggestions are asked for at a time"
+    if len(xs.openings) > xs.experiment.spec.workers:
+        yield f"{len(xs.openings)} suggestions are asked for at a time"
+    for queue, waiting in xs.queues.items():
+        if waiting.reports != sum(map(report_count, waiting.pending)):
+            yield f"the {queue.value} queue counts {waiting.reports} reports, which is wrong"
+    if xs.experiment.spec.advisor is not None and xs.queues[Queue.ASSESSOR].pending:
+        yield "an advisor has one queue, and the assessor's is used"
     asked = [(item.number, item.index) for item in xs.requests]
     if len(set(asked)) != len(asked):
         yield f"the same parameters are asked for twice: {asked}"

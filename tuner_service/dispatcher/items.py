@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tuner_service.domain.trial import Parameters, Report, TrialOutcome
+from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
 
 
 class Queue(StrEnum):
@@ -24,13 +24,15 @@ class SuggestionRequested:
     """Tuner: propose parameters for trial ``number``. Assessor (deterministic only): the trial is decided here.
 
     ``index`` above 0: further parameters, for a trial that runs. ``recorded`` is set when a rebuilt worker is told what
-    was answered: the tuner is not asked again.
+    was answered: the tuner is not asked again. An advisor is asked which trial runs next: a new one, ``number`` then,
+    or one that rests; ``number`` 0: only one that rests. ``decision`` is what it answered, for a rebuilt worker.
     """
 
     line: int
     number: int
     recorded: Parameters | None = None
     index: int = 0
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,15 @@ class MetricsReported:
     reports: tuple[Report, ...]
     sequences: tuple[int, ...]
     values: tuple[dict[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRested:
+    """Advisor: the trial has come to where it was to run, at the report of ``step``, and waits to be promoted."""
+
+    line: int
+    number: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +94,8 @@ class SearchSpaceUpdated:
 
 TunerItem = SuggestionRequested | TrialEnded | ResultsImported | CustomTrialAdded | SearchSpaceUpdated
 AssessorItem = SuggestionRequested | CustomTrialAdded | MetricsReported | TrialEnded
-QueueItem = TunerItem | MetricsReported
+AdvisorItem = TunerItem | MetricsReported | TrialRested
+QueueItem = AdvisorItem
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────
@@ -93,6 +105,14 @@ class Suggested:
 
     line: int
     parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """An advisor: which trial runs next. The number is that of the line, or of a trial that rests."""
+
+    line: int
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +139,22 @@ class StopAdvised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAdvised:
+    """An advisor lets the trial of line ``line`` rest at the report with ``sequence``; ``message`` says why."""
+
+    line: int
+    sequence: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     """The line was folded; nothing follows from it."""
 
     line: int
 
 
-Answer = Suggested | NoSuggestionYet | NoMoreSuggestions | StopAdvised | Taken
+Answer = Suggested | Decided | NoSuggestionYet | NoMoreSuggestions | StopAdvised | PauseAdvised | Taken
 
 
 class AlgorithmFault(StrEnum):

@@ -104,6 +104,10 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         compat=template.compat,
         checkpoints=tuple(reversed(checkpoints)),
         further_parameters=xs.trials[number].further_parameters,
+        preload=template.preload,
+        isolation=template.isolation,
+        memory_bytes=template.memory_bytes,
+        max_duration_s=template.max_duration_s,
     )
     step.do(
         LaunchAttempt(

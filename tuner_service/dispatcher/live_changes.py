@@ -108,6 +108,7 @@ def _add_trial(step: Step, xs: ExperimentState, command: TrialAdded) -> None:
             source=SOURCE_CUSTOM if command.retry_of is None else SOURCE_RETRY,
             retry_of=command.retry_of,
             decided_line=line,
+            segment_line=line if experiment.spec.advisor is not None else 0,
             created_at=step.at,
         ),
     )

@@ -16,7 +16,7 @@ class LoadedExperiment:
     ``trials``: those not final, and final ones whose end was not told yet. ``attempts``: the live ones.
     ``unanswered``: per queue the items past its cursor, in line order.
     ``seen_steps``: for each loaded trial the steps of the objective that algorithms saw.
-    ``checkpoints``: of the loaded trials that are not final, oldest first.
+    ``checkpoints``: of the loaded trials, oldest first.
     """
 
     experiment: Experiment

@@ -77,9 +77,7 @@ def release(step: Step, xs: ExperimentState) -> None:
 
 def request_in_turn(step: Step, xs: ExperimentState, trial: Trial) -> None:
     """Deterministic: ask for the trial whose outcome is told next, once everything it reported is judged."""
-    experiment = xs.experiment
-    judged = experiment.spec.assessor is None or trial.reports_line <= experiment.assessor_cursor
-    if experiment.status in SERVED and judged and trial in _waiting(xs):
+    if xs.experiment.status in SERVED and endings.is_judged(xs, trial) and trial in _waiting(xs):
         _request(step, xs, trial)
 
 

@@ -2,19 +2,20 @@
 
 A deterministic experiment walks one fixed line of decisions: request 1 … request P, outcome 1, request P+1, outcome 2,
 request P+2, …, where P is its parallelism. So request *n* knows the outcomes up to *n* − P, whatever ended when. A
-trial that a person adds takes its place in that line from where it was added.
+trial that a person adds takes its place in that line from where it was added. With an advisor the outcome of a decision
+is that its trial rests, or ends.
 """
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import endings, experiments, launching, phases
+from tuner_service.dispatcher import endings, experiments, launching, phases, rungs
 from tuner_service.dispatcher.items import SuggestionRequested
 from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.trial import TrialReason, TrialStatus
 
 
 def advance(step: Step, xs: ExperimentState) -> None:
@@ -36,21 +37,24 @@ def advance(step: Step, xs: ExperimentState) -> None:
 
 # ── asking and telling ──────────────────────────────────────────────────────────────────────────
 def _walk(step: Step, xs: ExperimentState) -> None:
-    """``xs.trials`` holds exactly the trials whose end was not told; the lowest number is told next."""
+    """``xs.untold`` are the trials whose outcome was not told; the first of them is told next."""
     while not xs.requests:
         if _request_is_due(xs):
             if xs.experiment.status is not ExperimentStatus.RUNNING:
                 return  # the line of decisions waits: telling more first would change what the request knows
             _request(step, xs)
             return
-        if not xs.trials:
+        if not xs.untold:
             return
-        next_told = xs.trials[min(xs.trials)]
-        if not next_told.status.is_final:
+        next_told = xs.untold[0]
+        if next_told.status.is_final:
+            endings.tell(step, xs, next_told.number)
+            _mind_failures(step, xs)
+        elif next_told.status is TrialStatus.PAUSED and next_told.reason is TrialReason.RUNG_REACHED:
+            endings.tell_rest(step, xs, next_told.number)
+        else:
             phases.request_in_turn(step, xs, next_told)
             return
-        endings.tell(step, xs, next_told.number)
-        _mind_failures(step, xs)
 
 
 def _request_is_due(xs: ExperimentState) -> bool:
@@ -58,24 +62,31 @@ def _request_is_due(xs: ExperimentState) -> bool:
     return (
         not experiment.exhausted
         and not experiment.tuner_waits
-        and len(xs.trials) < experiment.spec.budget.parallel
-        and experiments.has_budget(experiment)
+        and len(xs.untold) < experiment.spec.budget.parallel
+        and _has_something_to_run(xs)
     )
+
+
+def _has_something_to_run(xs: ExperimentState) -> bool:
+    """A new trial, or for an advisor one that rests; it is asked for these one at a time."""
+    if experiments.has_budget(xs.experiment):
+        return True
+    return any(trial.rests for trial in xs.trials.values()) and not any(not item.number for item in xs.openings)
 
 
 def _room_for_request(xs: ExperimentState) -> bool:
     experiment = xs.experiment
     if experiment.status is not ExperimentStatus.RUNNING or experiment.exhausted or experiment.tuner_waits:
         return False
-    outstanding = len(xs.requested_numbers)
-    if outstanding >= experiment.spec.workers or not experiments.has_budget(experiment):
+    outstanding = len(xs.openings)
+    if outstanding >= experiment.spec.workers or not _has_something_to_run(xs):
         return False
     live = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
     return len(live) + outstanding < experiment.spec.budget.parallel
 
 
 def _request(step: Step, xs: ExperimentState) -> None:
-    number = step.take_number(xs)
+    number = step.take_number(xs) if experiments.has_budget(xs.experiment) else 0
     line = step.journal(xs, LineKind.SUGGESTION_REQUESTED, {"number": number})
     step.enqueue(xs, LineKind.SUGGESTION_REQUESTED, SuggestionRequested(line=line, number=number))
 
@@ -112,13 +123,17 @@ def _mind_duration(step: Step, xs: ExperimentState) -> None:
 
 def _mind_end(step: Step, xs: ExperimentState) -> None:
     experiment = xs.experiment
-    if experiment.status is not ExperimentStatus.RUNNING or xs.trials or xs.requests:
+    if experiment.status is not ExperimentStatus.RUNNING or xs.untold or xs.requests:
         return
     if experiment.exhausted:
         message = "every point of the search space was tried"
+        if experiment.spec.advisor is not None:
+            message = "the advisor has nothing left to run"
+        rungs.give_up_all(step, xs)
         experiments.complete(step, xs, Why(reason=ExperimentReason.SPACE_EXHAUSTED, message=message))
     elif not experiments.has_budget(experiment):
         message = f"all {experiment.spec.budget.trials} trials are done"
+        rungs.give_up_all(step, xs)
         experiments.complete(step, xs, Why(reason=ExperimentReason.BUDGET_REACHED, message=message))
     else:  # only a tuner that waits is not asked for more
         message = "the tuner waits for an outcome, and no trial is running that could give one"

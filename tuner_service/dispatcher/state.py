@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
@@ -51,6 +51,7 @@ class QueueState:
     retries: int = 0  # of the first of them
     deaths: int = 0  # of workers that had the first of them to answer
     warned: bool = False  # that it is long; again once it was short in between
+    reports: int = 0  # in the lines of ``pending``
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class ExperimentState:
     rejected_records: dict[int, int] = field(default_factory=dict)
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
+    warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
 
     @property
     def id(self) -> ExperimentId:
@@ -75,14 +77,33 @@ class ExperimentState:
         return [item for item in self.queues[Queue.TUNER].pending if isinstance(item, SuggestionRequested)]
 
     @property
+    def judging_queue(self) -> Queue | None:
+        """The queue that takes reports; None where nobody judges."""
+        spec = self.experiment.spec
+        if spec.advisor is not None:
+            return Queue.TUNER
+        return None if spec.assessor is None else Queue.ASSESSOR
+
+    @property
+    def openings(self) -> list[SuggestionRequested]:
+        """The requests for a trial to run next: a new one, or for an advisor perhaps one that rests."""
+        return [item for item in self.requests if item.index == 0]
+
+    @property
     def requested_numbers(self) -> list[int]:
-        """Of the trials that are asked for."""
-        return [item.number for item in self.requests if item.index == 0]
+        """Of the new trials that are asked for."""
+        return [item.number for item in self.openings if item.number]
+
+    @property
+    def untold(self) -> list[Trial]:
+        """The trials whose end, or whose rest, was not told yet; deterministic: in the order of telling."""
+        return sorted((t for t in self.trials.values() if not t.rests), key=lambda t: (t.segment_line, t.number))
 
     @property
     def tells_more(self) -> bool:
         """Whether the tuner is about to learn something that it was not asked about yet."""
-        return any(not isinstance(item, SuggestionRequested) for item in self.queues[Queue.TUNER].pending)
+        known = SuggestionRequested | MetricsReported  # reports change no suggestion before their trial rests or ends
+        return any(not isinstance(item, known) for item in self.queues[Queue.TUNER].pending)
 
     def is_choosing_for(self, number: int) -> bool:
         """Whether further parameters of this trial are asked for."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
 from tuner_service.dispatcher.effects import Deliver, Effect, WarnQueueLength
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_WARNING_LENGTH
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
@@ -154,6 +154,7 @@ class Step:
         for queue in queues_for(kind, xs.experiment.spec):
             waiting = xs.queues[queue]
             waiting.pending.append(item)
+            waiting.reports += report_count(item)
             if len(waiting.pending) > QUEUE_WARNING_LENGTH and not waiting.warned:
                 waiting.warned = True
                 self.do(WarnQueueLength(experiment_id=xs.id, queue=queue, depth=len(waiting.pending)))
@@ -164,3 +165,8 @@ class Step:
         if xs.queues[queue].head_since is None:
             xs.queues[queue].head_since = self.at
         self.do(Deliver(experiment_id=xs.id, generation=xs.worker.generation, queue=queue, item=item))
+
+
+def report_count(item: QueueItem) -> int:
+    """How many reports stand in the line."""
+    return len(item.reports) if isinstance(item, MetricsReported) else 0

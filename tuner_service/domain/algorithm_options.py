@@ -12,16 +12,32 @@ from tuner_service.domain.errors import Fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmOption:
-    """``default`` also says the type: bool, int or float. Bounds are included."""
+    """``default`` also says the type: bool, int, float, text or list. Bounds are included: of a list on its length.
+
+    A text is one of ``choices``, any text where there are none; the items of a list are objects. A list without a default (``()``) must be given.
+    """
 
     name: str
-    default: bool | float
+    default: bool | float | str | tuple[()]
     meaning: str
     low: float = -math.inf
     high: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_required(self) -> bool:
+        return self.default == () and self.low > 0
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with ``value``, or None."""
+        if isinstance(self.default, str) and not self.choices:
+            return None if isinstance(value, str) else "must be text"
+        if isinstance(self.default, str):
+            return None if value in self.choices else f"must be one of {', '.join(self.choices)}"
+        if isinstance(self.default, tuple):
+            fits = isinstance(value, list) and self.low <= len(value) <= self.high
+            fits = fits and all(isinstance(item, dict) for item in value)
+            return None if fits else f"must be a list of {self.low:g} to {self.high:g} objects"
         if isinstance(self.default, bool):
             return None if isinstance(value, bool) else "must be true or false"
         whole = isinstance(self.default, int)
@@ -40,6 +56,7 @@ class RegisteredAlgorithm:
     home: str
     meaning: str
     options: tuple[AlgorithmOption, ...] = ()
+    several_objectives: bool = False  # whether it searches for more than the first objective
 
 
 def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args: Any, *, kind: str) -> Sequence[Fault]:
@@ -59,4 +76,7 @@ def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args
             message = options[key].problem(value) or ""
         if message:
             faults.append(Fault(pointer=f"/args/{str(key).replace('~', '~0').replace('/', '~1')}", message=message))
+    for option in algorithm.options:
+        if option.is_required and option.name not in args:
+            faults.append(Fault(pointer="/args", message=f"{name} needs {option.name}: {option.meaning}"))
     return faults

@@ -54,8 +54,16 @@ class FinalFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
+    """``further`` are the others of an experiment with several; what looks at one value looks at the first one's."""
+
     metric: str
     goal: Goal = Goal.MINIMIZE
+    further: tuple[Objective, ...] = ()
+
+    @property
+    def every(self) -> tuple[Objective, ...]:
+        """This one and the further ones: what the values of an outcome stand for, in their order."""
+        return (self, *self.further)
 
     def better(self, value: float, than: float | None) -> bool:
         """Whether ``value`` beats ``than``; NaN beats nothing, and everything but NaN beats None."""
@@ -107,8 +115,10 @@ class TrialTemplate:
     max_attempts: int = 1
     stop_grace_s: float = 30.0
     compat: str | None = None
-    preload: tuple[str, ...] = ()  # recorded: every trial is a plain spawn, which imports by itself
-    isolation: str = "spawn"  # likewise
+    preload: tuple[str, ...] = ()  # modules imported once for all trials; without any, what the first trial imported
+    isolation: str = "fork"  # "spawn": each trial is a process of its own from the start
+    memory_bytes: int | None = None  # of one trial's whole tree
+    max_duration_s: float | None = None  # of one attempt
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
 
 
@@ -124,15 +134,23 @@ class ExperimentSpec:
     budget: Budget
     trial: TrialTemplate
     assessor: AlgorithmSpec | None = None
+    advisor: AlgorithmSpec | None = None  # takes the place of both; then ``tuner`` is not used
     deterministic: bool = False
     algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
     workers: int = 1  # suggestions asked for at a time
 
     @property
     def algorithm_code_digest(self) -> str | None:
-        """The code that the algorithm worker needs: only where the tuner or the assessor is a class of a user."""
-        classes = [a.class_name for a in (self.tuner, self.assessor) if a is not None]
+        """The code that the algorithm worker needs: only where one of the algorithms is a class of a user."""
+        classes = [a.class_name for a in self.algorithms]
         return self.trial.code_digest if any(classes) else None
+
+    @property
+    def algorithms(self) -> tuple[AlgorithmSpec, ...]:
+        """Those that are asked: the advisor alone, or the tuner and the assessor if there is one."""
+        if self.advisor is not None:
+            return (self.advisor,)
+        return (self.tuner,) if self.assessor is None else (self.tuner, self.assessor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

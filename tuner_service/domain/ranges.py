@@ -6,35 +6,23 @@ classes are frozen and hold plain JSON values only, so they can be compared, has
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any
 
-INTEGER_LIMIT = 2**53  # beyond, a float cannot tell neighbouring integers apart; such bounds are refused
+from tuner_service.domain.conditions import Condition
+from tuner_service.domain.values import INTEGER_LIMIT as INTEGER_LIMIT
+from tuner_service.domain.values import canonical as canonical
+from tuner_service.domain.values import value_key as value_key
+
 FLOAT_LIMIT = sys.float_info.max
 EXPONENT_LIMIT = 700.0  # exp() of more overflows; lognormal draws are cut there
 TOLERANCE = 1e-9  # relative; a value typed by hand (0.3) belongs to a stepped range that computes 0.30000000000000004
-
-
-def canonical(value: Any) -> Any:
-    """The same value for everything that means the same: 1.0 is 1 (JavaScript writes it so), True is not 1."""
-    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_LIMIT:
-        return int(value)
-    if isinstance(value, dict):
-        return {str(key): canonical(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [canonical(item) for item in value]
-    return value
-
-
-def value_key(value: Any) -> str:
-    """One text for equal JSON values, whatever the order of their keys."""
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"))
 
 
 def is_number(value: Any) -> bool:
@@ -201,7 +189,7 @@ class NormalRange:
         return NormalDist(self.mu, self.sigma).cdf(drawn)
 
     def sample(self, rng: random.Random) -> float:
-        return self.project(rng.normalvariate(self.mu, self.sigma))
+        return self.quantile(max(rng.random(), sys.float_info.epsilon))
 
     def contains(self, value: Any) -> bool:
         if not is_number(value) or (self.log and (value < 0 or (value == 0 and self.q is None))):
@@ -228,6 +216,7 @@ class Parameter:
     name: str
     path: str
     range: Range
+    when: Condition | None = None  # None: it is always there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,5 +261,130 @@ class Choice:
         return rng.randrange(len(self.options))
 
 
+class _Items:
+    """What permutations and subsets share: values of theirs are lists of options, ``flat`` lists of their indices."""
+
+    options: tuple[Option, ...]
+
+    def indices_of(self, value: Any) -> tuple[int, ...] | None:
+        """The indices of the options in ``value``, in its order; None where one is unknown or comes twice."""
+        if not isinstance(value, list | tuple):
+            return None
+        places = {option.key: index for index, option in enumerate(self.options)}
+        found = [places.get(value_key(item)) for item in value]
+        indices = tuple(index for index in found if index is not None)
+        return indices if len(indices) == len(found) == len(set(indices)) else None
+
+    def value_of(self, indices: Sequence[int]) -> list[Any]:
+        return [self.options[index].value for index in indices]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permutation(_Items):
+    """All of the options, in any order."""
+
+    options: tuple[Option, ...]
+
+    @property
+    def size(self) -> float:
+        return _within_floats(math.factorial(len(self.options)))
+
+    def flat_of(self, value: Any) -> tuple[int, ...] | None:
+        indices = self.indices_of(value)
+        return indices if indices is not None and len(indices) == len(self.options) else None
+
+    def contains(self, value: Any) -> bool:
+        return self.flat_of(value) is not None
+
+    def sample(self, rng: random.Random) -> tuple[int, ...]:
+        return tuple(rng.sample(range(len(self.options)), len(self.options)))
+
+    def grid_size(self, points: int) -> int:  # noqa: ARG002  # not continuous: all of its values
+        return math.factorial(len(self.options))
+
+    def grid_value(self, index: int, points: int) -> list[Any]:  # noqa: ARG002  # likewise
+        left, order = list(range(len(self.options))), []
+        for count in range(len(left), 0, -1):
+            place, index = divmod(index, math.factorial(count - 1))
+            order.append(left.pop(place))
+        return self.value_of(order)
+
+    @property
+    def parts(self) -> tuple[Range, ...]:
+        """What a model sees in its place: one key for each option, by which they are sorted."""
+        return (FloatRange(low=0.0, high=1.0),) * len(self.options)
+
+    def to_parts(self, flat: Sequence[int]) -> list[float]:
+        ranks = {index: rank for rank, index in enumerate(flat)}
+        return [(ranks[index] + 0.5) / len(flat) for index in range(len(flat))]
+
+    def from_parts(self, keys: Sequence[float]) -> tuple[int, ...]:
+        return tuple(sorted(range(len(keys)), key=lambda index: (keys[index], index)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset(_Items):
+    """``least`` to ``most`` of the options, in the order in which they were written."""
+
+    options: tuple[Option, ...]
+    least: int
+    most: int
+
+    @property
+    def size(self) -> float:
+        return _within_floats(self.grid_size(1))
+
+    def flat_of(self, value: Any) -> tuple[int, ...] | None:
+        indices = self.indices_of(value)
+        if indices is None or not self.least <= len(indices) <= self.most or list(indices) != sorted(indices):
+            return None
+        return indices
+
+    def contains(self, value: Any) -> bool:
+        return self.flat_of(value) is not None
+
+    def sample(self, rng: random.Random) -> tuple[int, ...]:
+        """Every subset is as likely as any other."""
+        return self._ranked(rng.randrange(self.grid_size(1)))
+
+    def grid_size(self, points: int) -> int:  # noqa: ARG002  # not continuous: all of its values
+        return sum(math.comb(len(self.options), count) for count in range(self.least, self.most + 1))
+
+    def grid_value(self, index: int, points: int) -> list[Any]:  # noqa: ARG002  # likewise
+        return self.value_of(self._ranked(index))
+
+    def _ranked(self, index: int) -> tuple[int, ...]:
+        """The ``index``-th subset: smaller ones first, then by their options."""
+        count = self.least
+        while index >= (block := math.comb(len(self.options), count)):
+            index, count = index - block, count + 1
+        chosen: list[int] = []
+        for place in range(len(self.options)):
+            with_it = math.comb(len(self.options) - place - 1, count - len(chosen) - 1) if count > len(chosen) else 0
+            if index < with_it:
+                chosen.append(place)
+            else:
+                index -= with_it
+        return tuple(chosen)
+
+    @property
+    def parts(self) -> tuple[Range, ...]:
+        """What a model sees in its place: for each option whether it is there."""
+        return (Choice(options=(Option(value=False), Option(value=True))),) * len(self.options)
+
+    def to_parts(self, flat: Sequence[int]) -> list[int]:
+        return [int(index in flat) for index in range(len(self.options))]
+
+    def from_parts(self, chosen: Sequence[float]) -> tuple[int, ...]:
+        """The likeliest are added, or the unlikeliest taken away, until there are as many as there may be."""
+        order = sorted(range(len(chosen)), key=lambda index: (-chosen[index], index))
+        count = sum(likely > 0.5 for likely in chosen)
+        return tuple(sorted(order[: min(max(count, self.least), self.most)]))
+
+
+def _within_floats(count: int) -> float:
+    return count if count <= FLOAT_LIMIT else math.inf
+
+
 NumericRange = FloatRange | IntRange | QuantizedRange | NormalRange
-Range = NumericRange | Choice
+Range = NumericRange | Choice | Permutation | Subset

@@ -3,7 +3,9 @@
     lr:        {_type: loguniform, _value: [0.0001, 0.1]}
     batch:     {type: int, low: 16, high: 256, log: true}
     optimizer: {_type: choice, _value: [sgd, adam]}
+    momentum:  {type: float, low: 0, high: 1, when: {optimizer: sgd}}
     layer:     {_type: choice, _value: [{_name: none}, {_name: conv, kernel: {_type: choice, _value: [3, 5]}}]}
+    constraints: ["batch * lr <= 4"]
 
 ``parse_search_space`` (domain/space_parsing.py) makes it from such a dict.
 """
@@ -12,18 +14,21 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
-from tuner_service.domain.ranges import Choice, Option, Parameter, Range, value_key
-from tuner_service.domain.space_parsing import parse_parameters
+from tuner_service.domain import comparing, counting, unit_cube
+from tuner_service.domain.errors import Fault, InputError, SearchSpaceNotSupportedError
+from tuner_service.domain.expressions import Expression
+from tuner_service.domain.ranges import Choice, Option, Parameter, Permutation, Range, Subset, value_key
+from tuner_service.domain.space_parsing import CONSTRAINTS, parse_parameters
 from tuner_service.domain.trial import Parameters
 
-Flat = dict[str, Any]  # path -> a value; of a choice, the index of its option
+SAMPLE_LIMIT = 10_000  # draws until one keeps the constraints; then there is nothing to be found by drawing
+# path -> a value; of a choice the index of its option, of a permutation or a subset the indices of its options
+Flat = dict[str, Any]
 
 
 def parameters_key(parameters: Parameters) -> str:
@@ -33,138 +38,196 @@ def parameters_key(parameters: Parameters) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Its parameters stand in the order in which they were written. ``raw`` is what was written."""
+    """Its parameters stand as they were written, behind those that their conditions name. ``raw``: what was written."""
 
     parameters: tuple[Parameter, ...]
     raw: dict[str, Any]
+    constraints: tuple[Expression, ...] = ()
 
     @cached_property
     def size(self) -> float:
-        """How many different sets of parameters there are; ``math.inf`` with a continuous one."""
-        return _size(self.parameters)
+        """How many different sets of parameters there are; ``math.inf`` with a continuous one.
+
+        With conditions or constraints on more than ``counting.COUNT_LIMIT`` of them it is an upper bound.
+        """
+        bound, places = counting.size(self.parameters), self.grid_size(1)
+        if bound == math.inf or not self.has_empty_places or places > counting.COUNT_LIMIT:
+            return bound
+        return sum(self.grid_point(index, 1) is not None for index in range(places))
+
+    @cached_property
+    def has_empty_places(self) -> bool:
+        """Whether conditions or constraints may leave places of the grid empty."""
+        return bool(self.constraints) or counting.has_conditions(self.parameters)
 
     @cached_property
     def is_conditional(self) -> bool:
-        """Whether some parameter is there only with some option of another."""
+        """Whether some parameter is there only with some value of another."""
         return any(
-            option.branch is not None
+            parameter.when is not None
+            or (isinstance(parameter.range, Choice) and any(o.branch is not None for o in parameter.range.options))
             for parameter in self.parameters
-            if isinstance(parameter.range, Choice)
-            for option in parameter.range.options
         )
 
     def build(self, choose: Callable[[str, Range], Any]) -> Parameters:
         """Parameters made by asking ``choose(path, range)`` for each that is there, in order.
 
-        For a choice it gives the index of an option; a nested option's own parameters are asked for next.
+        For a choice it gives the index of an option, for a permutation or a subset indices of its options; a nested
+        option's own parameters are asked for next. Constraints are not looked at.
         """
-        return _build(self.parameters, choose)
+        return _build(self.parameters, choose, {})
 
     def sample(self, rng: random.Random) -> Parameters:
-        """Independent draws from every range, which is uniform where the range is."""
-        return self.build(lambda _, range_: range_.sample(rng))
+        """Independent draws from every range, which is uniform where the range is; drawn again outside a constraint.
+
+        SearchSpaceNotSupportedError when SAMPLE_LIMIT draws gave nothing that keeps the constraints.
+        """
+        for _ in range(SAMPLE_LIMIT):
+            parameters = self.build(lambda _, range_: range_.sample(rng))
+            if self.admits(parameters):
+                return parameters
+        why = f"none of {SAMPLE_LIMIT} draws keeps them; narrow the ranges to where they hold"
+        raise SearchSpaceNotSupportedError("sampling", CONSTRAINTS, why)
+
+    def admits(self, parameters: Parameters) -> bool:
+        """Whether every constraint holds. One that names a parameter which is not there does."""
+        return all(constraint.holds(parameters, absent=True) for constraint in self.constraints)
 
     def flatten(self, parameters: Parameters) -> Flat | None:
         """What ``choose`` must have answered for ``build`` to give ``parameters``; None outside the space."""
         flat: Flat = {}
-        return flat if _flatten(self.parameters, parameters, flat) else None
+        inside = _flatten(self.parameters, parameters, flat, {}) and self.admits(parameters)
+        return flat if inside else None
 
     def contains(self, parameters: Parameters) -> bool:
         return self.flatten(parameters) is not None
 
+    # ── the grid ────────────────────────────────────────────────────────────────────────────────
     def grid_size(self, points: int) -> int:
-        """How many points the grid has when a continuous parameter is divided into ``points``."""
-        return _grid_size(self.parameters, points)
+        """How many places the grid has when a continuous parameter is divided into ``points``."""
+        return counting.grid_size(self.parameters, points)
 
-    def grid_point(self, index: int, points: int) -> Parameters:
-        """Point ``index`` of the grid; the last parameter varies fastest."""
-        return _grid_point(self.parameters, index, points)
+    def grid_point(self, index: int, points: int) -> Parameters | None:
+        """What stands at place ``index`` of the grid; the last parameter varies fastest.
+
+        None where conditions or constraints leave a place empty; without any, every place holds a point.
+        """
+        point = counting.grid_point(self.parameters, index, points)
+        return point if point is not None and self.admits(point) else None
+
+    # ── the unit cube ───────────────────────────────────────────────────────────────────────────
+    @cached_property
+    def _layout(self) -> unit_cube.Layout:
+        return unit_cube.layout(self.parameters)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a point in the unit cube: one a parameter, of all options of choices; one an item of lists."""
+        return self._layout.dimension
+
+    def encode(self, parameters: Parameters) -> tuple[float, ...] | None:
+        """Its point in the unit cube, each coordinate in [0, 1]; 0.5 for what is not there. None outside the space.
+
+        ``decode(encode(x)) == x`` for all discrete values and for all that ``sample`` and ``decode`` give. A number
+        that a person typed may lie between two neighbours that floats in [0, 1] can tell apart: then the nearer.
+        """
+        flat = self.flatten(parameters)
+        return None if flat is None else unit_cube.encode(self._layout, flat)
+
+    def decode(self, point: tuple[float, ...]) -> Parameters:
+        """The parameters of a point; the whole cube stands for the whole space. Constraints are not looked at."""
+        return self.build(lambda path, range_: unit_cube.decode(self._layout, path, range_, point))
+
+    # ── beside another ──────────────────────────────────────────────────────────────────────────
+    def same_as(self, other: SearchSpace) -> bool:
+        """Whether both hold the same parameters, however they were written and in whatever order."""
+        return comparing.same(self.parameters, other.parameters) and self._constraint_set == other._constraint_set
+
+    def covers(self, other: SearchSpace) -> bool:
+        """Whether everything in ``other`` surely lies in this one. False also where that cannot be told."""
+        return comparing.covers(self.parameters, other.parameters) and self._constraint_set <= other._constraint_set
+
+    def adapted(self, parameters: Parameters) -> Parameters | None:
+        """Parameters of another space as this one has them, for a warm start; None where they do not fit.
+
+        What this space does not know is left out, and a parameter with one value only is filled in.
+        """
+        fitting = comparing.adapted(self.parameters, parameters)
+        return fitting if fitting is not None and self.contains(fitting) else None
+
+    @property
+    def _constraint_set(self) -> frozenset[str]:
+        return frozenset(constraint.source for constraint in self.constraints)
 
 
 def parse_search_space(data: Any) -> SearchSpace:
     """The space that ``data`` describes. InputError names every fault, with pointers relative to ``data``."""
-    return SearchSpace(parameters=parse_parameters(data), raw=data)
+    parameters, constraints = parse_parameters(data)
+    space = SearchSpace(parameters=parameters, raw=data, constraints=constraints)
+    if constraints:
+        try:
+            space.sample(random.Random(0))  # noqa: S311  # a search, not a secret
+        except SearchSpaceNotSupportedError as exc:
+            message = f"none of {SAMPLE_LIMIT} random draws keeps all of these; narrow the ranges to where they hold"
+            raise InputError([Fault(pointer=f"/{CONSTRAINTS}", message=message)]) from exc
+    return space
 
 
-def _size(parameters: tuple[Parameter, ...]) -> float:
-    sizes = [_range_size(parameter.range) for parameter in parameters]
-    return math.inf if math.inf in sizes else math.prod(sizes)
-
-
-def _range_size(range_: Range) -> float:
-    if not isinstance(range_, Choice):
-        return range_.size
-    sizes = [1 if option.branch is None else _size(option.branch) for option in range_.options]
-    return math.inf if math.inf in sizes else sum(sizes)
-
-
-def _build(parameters: tuple[Parameter, ...], choose: Callable[[str, Range], Any]) -> Parameters:
+def _build(
+    parameters: tuple[Parameter, ...], choose: Callable[[str, Range], Any], around: dict[str, Any]
+) -> Parameters:
+    """``around``: the values of the spaces around this one, which conditions may name."""
     built: Parameters = {}
     for parameter in parameters:
+        if parameter.when is not None and not parameter.when.holds(around | built):
+            continue
         chosen = choose(parameter.path, parameter.range)
-        if isinstance(parameter.range, Choice):
-            chosen = _option_value(parameter.range.options[chosen], choose)
+        match parameter.range:
+            case Choice():
+                option = parameter.range.options[chosen]
+                chosen = option.value if option.branch is None else _nested(option, choose, around | built)
+            case Permutation() | Subset():
+                chosen = parameter.range.value_of(chosen)
         built[parameter.name] = chosen
     return built
 
 
-def _option_value(option: Option, choose: Callable[[str, Range], Any]) -> Any:
-    if option.branch is None:
-        return option.value
-    return {"_name": option.value, **_build(option.branch, choose)}
+def _nested(option: Option, choose: Callable[[str, Range], Any], around: dict[str, Any]) -> Parameters:
+    return {"_name": option.value, **_build(option.branch or (), choose, around)}
 
 
-def _flatten(parameters: tuple[Parameter, ...], given: Any, flat: Flat) -> bool:
-    if not isinstance(given, dict) or len(given) != len(parameters):
+def _flatten(parameters: tuple[Parameter, ...], given: Any, flat: Flat, around: dict[str, Any]) -> bool:
+    if not isinstance(given, dict):
         return False
+    known, used = dict(around), 0
     for parameter in parameters:
-        if parameter.name not in given or not _flatten_one(parameter, given[parameter.name], flat):
+        if parameter.when is not None and not parameter.when.holds(known):
+            continue
+        if parameter.name not in given or not _flatten_one(parameter, given[parameter.name], flat, known):
             return False
-    return True
+        known[parameter.name] = given[parameter.name]
+        used += 1
+    return used == len(given)
 
 
-def _flatten_one(parameter: Parameter, value: Any, flat: Flat) -> bool:
-    if not isinstance(parameter.range, Choice):
-        flat[parameter.path] = value
-        return parameter.range.contains(value)
-    index = parameter.range.index_of(value)
+def _flatten_one(parameter: Parameter, value: Any, flat: Flat, around: dict[str, Any]) -> bool:
+    range_ = parameter.range
+    if isinstance(range_, Choice):
+        return _flatten_choice(range_, parameter.path, value, flat=flat, around=around)
+    if isinstance(range_, Permutation | Subset):
+        flat[parameter.path] = indices = range_.flat_of(value)
+        return indices is not None
+    flat[parameter.path] = value
+    return range_.contains(value)
+
+
+def _flatten_choice(range_: Choice, path: str, value: Any, *, flat: Flat, around: dict[str, Any]) -> bool:
+    index = range_.index_of(value)
     if index is None:
         return False
-    flat[parameter.path] = index
-    branch = parameter.range.options[index].branch
+    flat[path] = index
+    branch = range_.options[index].branch
     if branch is None:
         return True
-    return _flatten(branch, {name: item for name, item in value.items() if name != "_name"}, flat)
+    return _flatten(branch, {name: item for name, item in value.items() if name != "_name"}, flat, around)
 
-
-def _grid_size(parameters: tuple[Parameter, ...], points: int) -> int:
-    return math.prod(_range_grid_size(parameter.range, points) for parameter in parameters)
-
-
-def _range_grid_size(range_: Range, points: int) -> int:
-    if not isinstance(range_, Choice):
-        return range_.grid_size(points)
-    return sum(_option_grid_size(option, points) for option in range_.options)
-
-
-def _option_grid_size(option: Option, points: int) -> int:
-    return 1 if option.branch is None else _grid_size(option.branch, points)
-
-
-def _grid_point(parameters: tuple[Parameter, ...], index: int, points: int) -> Parameters:
-    chosen: list[tuple[str, Any]] = []
-    for parameter in reversed(parameters):
-        index, digit = divmod(index, _range_grid_size(parameter.range, points))
-        chosen.append((parameter.name, _range_grid_value(parameter.range, digit, points)))
-    return dict(reversed(chosen))
-
-
-def _range_grid_value(range_: Range, digit: int, points: int) -> Any:
-    if not isinstance(range_, Choice):
-        return range_.grid_value(digit, points)
-    firsts = list(accumulate((_option_grid_size(option, points) for option in range_.options), initial=0))
-    place = bisect_right(firsts, digit) - 1
-    option = range_.options[place]
-    if option.branch is None:
-        return option.value
-    return {"_name": option.value, **_grid_point(option.branch, digit - firsts[place], points)}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner_service.domain.conditions import Condition, parse_condition
 from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.expressions import Expression, parse_expression
 from tuner_service.domain.ranges import (
     EXPONENT_LIMIT,
     INTEGER_LIMIT,
@@ -16,8 +19,10 @@ from tuner_service.domain.ranges import (
     NormalRange,
     Option,
     Parameter,
+    Permutation,
     QuantizedRange,
     Range,
+    Subset,
     is_number,
 )
 
@@ -25,9 +30,12 @@ from tuner_service.domain.ranges import (
 PARAMETER_LIMIT = 1_000  # nested ones included
 OPTION_LIMIT = 100_000  # of all choices together
 NESTING_LIMIT = 10
+ITEM_LIMIT = 100  # options of one permutation or subset
+CONSTRAINT_LIMIT = 100
 NAME_LIMIT = 256  # characters of one name
 FAULT_LIMIT = 100  # faults named; the rest would not help
 
+CONSTRAINTS = "constraints"  # holds a list; a parameter of this name would hold an object
 RESERVED_NAMES = frozenset({"_name", "_type", "_value"})
 NNI_VALUES = {
     "choice": "the list of options",
@@ -48,18 +56,39 @@ LONG_KEYS = {
     "ordinal": ("choices",),
     "bool": (),
     "const": ("value",),
+    "permutation": ("choices",),
+    "subset": ("choices", "least", "most"),
 }
 
 
-def parse_parameters(data: Any) -> tuple[Parameter, ...]:
-    """The parameters that ``data`` describes; InputError with every fault."""
+def parse_parameters(data: Any) -> tuple[tuple[Parameter, ...], tuple[Expression, ...]]:
+    """The parameters and constraints that ``data`` describes; InputError with every fault.
+
+    A parameter stands behind those that its condition names, and otherwise where it was written.
+    """
     parser = _Parser()
-    parameters = parser.space(data, pointer="", path="")
+    written = data.get(CONSTRAINTS) if isinstance(data, dict) else None
+    if isinstance(written, list):
+        data = {name: item for name, item in data.items() if name != CONSTRAINTS}
+    parameters = parser.space(data, pointer="", path="", scope=frozenset())
+    constraints: tuple[Expression, ...] = ()
+    if isinstance(written, list):
+        constraints = parser.constraints(written, {parameter.name for parameter in parameters})
     if not parser.faults and not parameters:
         parser.fault("", "a search space needs at least one parameter")
     if parser.faults:
         raise InputError(parser.faults)
-    return parameters
+    return parameters, constraints
+
+
+def _needs(parameter: Parameter) -> frozenset[str]:
+    """Names of the level of ``parameter``, and of those around it, that must be known before it is chosen."""
+    needed = parameter.when.names if parameter.when is not None else frozenset()
+    if isinstance(parameter.range, Choice):
+        for option in parameter.range.options:
+            inner = option.branch or ()
+            needed |= frozenset().union(*map(_needs, inner)) - {below.name for below in inner}
+    return needed
 
 
 def _escaped(name: str) -> str:
@@ -68,6 +97,16 @@ def _escaped(name: str) -> str:
 
 def _listed(names: Any) -> str:
     return ", ".join(names) or "no others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where something was written: its pointer, its path in the space, how deep, and which names it can name."""
+
+    pointer: str
+    path: str
+    nesting: int
+    scope: frozenset[str]
 
 
 class _Parser:
@@ -83,7 +122,10 @@ class _Parser:
             self.faults.append(Fault(pointer=pointer, message=message))
 
     # ── the space, its parameters ───────────────────────────────────────────────────────────────
-    def space(self, data: Any, *, pointer: str, path: str, nesting: int = 0) -> tuple[Parameter, ...]:
+    def space(
+        self, data: Any, *, pointer: str, path: str, scope: frozenset[str], nesting: int = 0
+    ) -> tuple[Parameter, ...]:
+        """``scope``: the names of the spaces around this one, which its conditions may name as well."""
         if not isinstance(data, dict):
             self.fault(pointer, "must be an object that maps parameter names to what they may be")
             return ()
@@ -94,18 +136,55 @@ class _Parser:
         if self._parameters > PARAMETER_LIMIT:
             self.fault(pointer, f"more than {PARAMETER_LIMIT} parameters")
             return ()
+        scope |= frozenset(name for name in data if isinstance(name, str))
         parsed = []
         for name, written in data.items():
-            range_ = self._named(name, written, pointer=pointer, path=path, nesting=nesting)
-            if range_ is not None:
-                parsed.append(Parameter(name=name, path=path + _escaped(name), range=range_))
+            place = _Place(pointer=pointer, path=path, nesting=nesting, scope=scope)
+            parameter = self._named(name, written, place)
+            if parameter is not None:
+                parsed.append(parameter)
+        return self._ordered(parsed, pointer)
+
+    def constraints(self, written: list[Any], names: set[str]) -> tuple[Expression, ...]:
+        pointer = f"/{CONSTRAINTS}"
+        if len(written) > CONSTRAINT_LIMIT:
+            self.fault(pointer, f"more than {CONSTRAINT_LIMIT} constraints")
+            return ()
+        parsed = []
+        for index, text in enumerate(written):
+            try:
+                expression = parse_expression(text)
+            except ValueError as exc:
+                self.fault(f"{pointer}/{index}", str(exc))
+                continue
+            for name in sorted(expression.names - names):
+                self.fault(f"{pointer}/{index}", f"names {name!r}, which is no parameter of the search space")
+            parsed.append(expression)
         return tuple(parsed)
 
-    def _named(self, name: Any, written: Any, *, pointer: str, path: str, nesting: int) -> Range | None:
+    def _ordered(self, parsed: list[Parameter], pointer: str) -> tuple[Parameter, ...]:
+        """Each behind those that its condition names; a circle is a fault."""
+        names = {parameter.name for parameter in parsed}
+        needs = {parameter.name: _needs(parameter) & names for parameter in parsed}
+        waiting, ordered = list(parsed), list[Parameter]()
+        known: set[str] = set()
+        while waiting:
+            ready = next((parameter for parameter in waiting if needs[parameter.name] <= known), None)
+            if ready is None:
+                circle = ", ".join(parameter.name for parameter in waiting)
+                self.fault(f"{pointer}/{_escaped(waiting[0].name)}", f"conditions go in a circle: {circle}")
+                return tuple(parsed)
+            waiting.remove(ready)
+            ordered.append(ready)
+            known.add(ready.name)
+        return tuple(ordered)
+
+    def _named(self, name: Any, written: Any, place: _Place) -> Parameter | None:
         if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
-            self.fault(pointer, f"a parameter's name is a text of 1 to {NAME_LIMIT} characters")
+            self.fault(place.pointer, f"a parameter's name is a text of 1 to {NAME_LIMIT} characters")
             return None
-        pointer = f"{pointer}/{_escaped(name)}"
+        path = place.path + _escaped(name)
+        pointer = f"{place.pointer}/{_escaped(name)}"
         if name in RESERVED_NAMES:
             self.fault(pointer, f"{name} is no name for a parameter: it has a meaning of its own here")
             return None
@@ -114,22 +193,33 @@ class _Parser:
                 pointer, "must be {_type: …, _value: …}, or {type: …, …}; {type: const, value: …} for a constant"
             )
             return None
-        path = path + _escaped(name) + "/"
-        if "_type" in written:
-            return self._nni(written, pointer=pointer, path=path, nesting=nesting)
-        return self._long(written, pointer=pointer, path=path, nesting=nesting)
+        when = self._condition(written.get("when"), f"{pointer}/when", place.scope) if "when" in written else None
+        plain = {key: item for key, item in written.items() if key != "when"}
+        inner = _Place(pointer=pointer, path=path + "/", nesting=place.nesting, scope=place.scope)
+        range_ = self._nni(plain, inner) if "_type" in plain else self._long(plain, inner)
+        return None if range_ is None else Parameter(name=name, path=path, range=range_, when=when)
+
+    def _condition(self, written: Any, pointer: str, scope: frozenset[str]) -> Condition | None:
+        try:
+            condition = parse_condition(written)
+        except ValueError as exc:
+            self.fault(pointer, str(exc))
+            return None
+        for name in sorted(condition.names - scope):
+            self.fault(pointer, f"names {name!r}, which is no parameter of this space or of one around it")
+        return condition
 
     # ── NNI's form ──────────────────────────────────────────────────────────────────────────────
-    def _nni(self, written: dict[str, Any], *, pointer: str, path: str, nesting: int) -> Range | None:
-        kind = written["_type"]
+    def _nni(self, written: dict[str, Any], place: _Place) -> Range | None:
+        kind, pointer = written["_type"], place.pointer
         if not isinstance(kind, str) or kind not in NNI_VALUES:
             self.fault(f"{pointer}/_type", f"{kind!r} is not one of {_listed(NNI_VALUES)}")
             return None
         for key in written.keys() - {"_type", "_value"}:
-            self.fault(f"{pointer}/{_escaped(str(key))}", "unknown key; beside _type there is _value only")
+            self.fault(f"{pointer}/{_escaped(str(key))}", "unknown key; beside _type there are _value and when")
         value, where = written.get("_value"), f"{pointer}/_value"
         if kind == "choice":
-            return self._choice(value, pointer=where, path=path, nesting=nesting)
+            return self._choice(value, replace(place, pointer=where))
         expected = NNI_VALUES[kind]
         if not isinstance(value, list) or len(value) != expected.count(",") + 1 or not all(map(is_number, value)):
             self.fault(where, f"of {kind} must be {expected}, finite numbers")
@@ -196,38 +286,43 @@ class _Parser:
         return False
 
     # ── choices ─────────────────────────────────────────────────────────────────────────────────
-    def _choice(self, value: Any, *, pointer: str, path: str, nesting: int, ordered: bool = False) -> Range | None:
+    def _choice(self, value: Any, place: _Place, *, ordered: bool = False) -> Choice | None:
+        options = self._options_of(value, place, plain=ordered)
+        return None if options is None else Choice(options=options, ordered=ordered)
+
+    def _options_of(self, value: Any, place: _Place, *, plain: bool) -> tuple[Option, ...] | None:
         if not isinstance(value, list) or not value:
-            self.fault(pointer, "must be a list of at least one option")
+            self.fault(place.pointer, "must be a list of at least one option")
             return None
         self._options += len(value)
         if self._options > OPTION_LIMIT:
-            self.fault(pointer, f"more than {OPTION_LIMIT} options in the whole space")
+            self.fault(place.pointer, f"more than {OPTION_LIMIT} options in the whole space")
             return None
         options = []
         seen: dict[tuple[bool, str], int] = {}
         for index, written in enumerate(value):
-            where = f"{pointer}/{index}"
-            option = self._option(written, pointer=where, path=path, nesting=nesting)
+            where = f"{place.pointer}/{index}"
+            option = self._option(written, replace(place, pointer=where))
             if option is None:
                 continue
-            if ordered and option.branch is not None:
-                self.fault(where, "an ordinal parameter has plain values only")
+            if plain and option.branch is not None:
+                self.fault(where, "nested spaces are options of a categorical parameter only")
             first = seen.setdefault((option.branch is not None, option.key), index)
             if first != index:
                 self.fault(where, f"is the same as option {first}")
             options.append(option)
-        return Choice(options=tuple(options), ordered=ordered)
+        return tuple(options)
 
-    def _option(self, written: Any, *, pointer: str, path: str, nesting: int) -> Option | None:
+    def _option(self, written: Any, place: _Place) -> Option | None:
         if not isinstance(written, dict):
-            return Option(value=written) if self._plain(written, pointer) else None
+            return Option(value=written) if self._plain(written, place.pointer) else None
         name = written.get("_name")
         if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
-            self.fault(pointer, "an option that is an object is a nested space and needs a _name (a text)")
+            self.fault(place.pointer, "an option that is an object is a nested space and needs a _name (a text)")
             return None
         inner = {key: item for key, item in written.items() if key != "_name"}
-        branch = self.space(inner, pointer=pointer, path=f"{path}{_escaped(name)}/", nesting=nesting + 1)
+        path = f"{place.path}{_escaped(name)}/"
+        branch = self.space(inner, pointer=place.pointer, path=path, scope=place.scope, nesting=place.nesting + 1)
         return Option(value=name, branch=branch)
 
     def _plain(self, value: Any, pointer: str, depth: int = 0) -> bool:
@@ -240,8 +335,8 @@ class _Parser:
         return False
 
     # ── the long form ───────────────────────────────────────────────────────────────────────────
-    def _long(self, written: dict[str, Any], *, pointer: str, path: str, nesting: int) -> Range | None:
-        kind = written["type"]
+    def _long(self, written: dict[str, Any], place: _Place) -> Range | None:
+        kind, pointer = written["type"], place.pointer
         if not isinstance(kind, str) or kind not in LONG_KEYS:
             self.fault(f"{pointer}/type", f"{kind!r} is not one of {_listed(LONG_KEYS)}")
             return None
@@ -249,26 +344,40 @@ class _Parser:
         before = len(self.faults)
         for key in written:
             if key != "type" and key not in known:
-                self.fault(f"{pointer}/{_escaped(str(key))}", f"unknown key; {kind} has {_listed(known)} beside type")
+                message = f"unknown key; {kind} has {_listed(known)} beside type and when"
+                self.fault(f"{pointer}/{_escaped(str(key))}", message)
         for key in ("low", "high", "choices", "value"):
             if key in known and key not in written:
                 self.fault(pointer, f"{kind} needs {key}")
         if len(self.faults) > before:
             return None
         if kind in {"categorical", "ordinal"}:
-            return self._choice(
-                written["choices"],
-                pointer=f"{pointer}/choices",
-                path=path,
-                nesting=nesting,
-                ordered=kind == "ordinal",
-            )
+            place = replace(place, pointer=f"{pointer}/choices")
+            return self._choice(written["choices"], place, ordered=kind == "ordinal")
+        if kind in {"permutation", "subset"}:
+            return self._items(written, place)
         if kind == "bool":
             return Choice(options=(Option(value=False), Option(value=True)))
         if kind == "const":
             fits = self._plain(written["value"], f"{pointer}/value")
             return Choice(options=(Option(value=written["value"]),)) if fits else None
         return self._long_number(written, pointer, integer=kind == "int")
+
+    def _items(self, written: dict[str, Any], place: _Place) -> Range | None:
+        options = self._options_of(written["choices"], replace(place, pointer=f"{place.pointer}/choices"), plain=True)
+        if options is None:
+            return None
+        if len(options) > ITEM_LIMIT:
+            self.fault(f"{place.pointer}/choices", f"more than {ITEM_LIMIT} options")
+            return None
+        if written["type"] == "permutation":
+            return Permutation(options=options)
+        least, most = written.get("least", 0), written.get("most", len(options))
+        if not (_is_integer(least) and _is_integer(most) and 0 <= least <= most <= len(options)):
+            message = f"least and most must be integers with 0 <= least <= most <= {len(options)}"
+            self.fault(place.pointer, message)
+            return None
+        return Subset(options=options, least=int(least), most=int(most))
 
     def _long_number(self, written: dict[str, Any], pointer: str, *, integer: bool) -> Range | None:
         check: Callable[[Any], bool] = _is_integer if integer else is_number

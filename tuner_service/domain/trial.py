@@ -51,12 +51,17 @@ class TrialReason(StrEnum):
     STOPPED_BY_USER = "stopped_by_user"
     EXPERIMENT_STOPPED = "experiment_stopped"  # goes on when the experiment does
     RESUMED = "resumed"
+    RUNG_REACHED = "rung_reached"  # it rests where the advisor wanted it to; goes on when it is promoted
+    PROMOTED = "promoted"  # the advisor lets it go on
+    FORKED = "forked"  # the advisor lets it go on from another trial's checkpoint
+    NOT_PROMOTED = "not_promoted"  # the advisor gave it up where it rested, or the experiment ended before
     EXIT_CODE = "exit_code"
     SIGNAL = "signal"  # one it brought on itself
     OUT_OF_MEMORY = "out_of_memory"
     NO_FINAL_METRIC = "no_final_metric"
     LAUNCH_FAILED = "launch_failed"
     HEARTBEAT_MISSED = "heartbeat_missed"
+    MAX_DURATION = "max_duration"  # an attempt ran longer than it may
     CRASH_LOOP = "crash_loop"  # died again and again without progress
     PREEMPTED = "preempted"  # a signal from outside, a stop without the service; goes on in a new attempt
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt
@@ -75,7 +80,7 @@ class AttemptStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEnd:
-    """Deterministic experiments: how the trial ends once every report of it is assessed."""
+    """Deterministic experiments: how the trial ends, or that it rests, once every report of it is assessed."""
 
     status: TrialStatus
     reason: TrialReason
@@ -111,6 +116,13 @@ class Trial:
     stopped_at_line: int | None = None  # the reports line in which the assessor stopped it
     stopped_at_sequence: int | None = None  # and the spool sequence of that report
     pending_end: PendingEnd | None = None
+    until_step: int | None = None  # the advisor lets it run to this step, where it rests; None: to its end
+    rung_step: int | None = None  # of the report at which it last came to rest
+    rung_reached: bool = False  # what it was decided to run to is reached; what comes after belongs to no decision
+    rested_line: int | None = None  # the journal line that told the advisor that it rests, while it does
+    segment_line: int = 0  # the journal line of the advisor's newest decision about it
+    forked_from: int | None = None  # the trial whose checkpoint it began with
+    forked_step: int | None = None  # and the step of that, where there was one
     fingerprint: str = ""  # of its failure; equal for equal errors
     attempts: int = 0
     charged: int = 0  # attempts that count against max_attempts
@@ -130,6 +142,11 @@ class Trial:
     def waits_for_parameters(self) -> bool:
         """Whether its script has asked for parameters that nobody has chosen yet."""
         return self.wanted_index > len(self.further_parameters) and not self.further_ended
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is paused at a rung and its advisor knows."""
+        return self.rested_line is not None
 
     def parameters_of(self, index: int) -> Parameters:
         return self.further_parameters[index - 1] if index else self.parameters
@@ -173,6 +190,30 @@ class Checkpoint:
     at: float = 0.0
 
 
+class DecisionKind(StrEnum):
+    """How an advisor answered a request."""
+
+    START = "start"  # a new trial
+    PROMOTE = "promote"  # a trial that rests goes on
+    FORK = "fork"  # a new trial goes on from the checkpoint another one rested with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What an advisor decided: which trial runs next, and how far.
+
+    ``parameters`` are None for a promotion, whose trial has them. ``forked_from`` is set for a fork alone. ``dropped``
+    are trials that rest and that nothing will come of: they end.
+    """
+
+    kind: DecisionKind
+    number: int
+    parameters: Parameters | None = None
+    until_step: int | None = None
+    forked_from: int | None = None
+    dropped: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One intermediate value of the objective, as algorithms see it."""
@@ -183,7 +224,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
-    """How a trial ended, as algorithms see it. ``value`` is None where it has none (a failure, say)."""
+    """How a trial ended, as algorithms see it. ``value`` is None where it has none (a failure, say).
+
+    With several objectives ``value`` is the first one's, and ``further_values`` are the others', None where unknown.
+    """
 
     number: int
     status: TrialStatus
@@ -191,3 +235,9 @@ class TrialOutcome:
     value: float | None
     step: int | None = None
     source: str = SOURCE_TUNER
+    further_values: tuple[float | None, ...] = ()
+
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """One for each objective, in their order."""
+        return (self.value, *self.further_values)

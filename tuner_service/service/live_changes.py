@@ -18,6 +18,7 @@ from tuner_service.dispatcher.commands import (
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.objectives import further_values
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
 from tuner_service.service.experiments import Creation, Experiments
@@ -49,6 +50,7 @@ class Result:
     value: float | None
     status: TrialStatus = TrialStatus.SUCCEEDED
     step: int | None = None
+    further_values: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,7 @@ class LiveChanges:
                 value=result.value,
                 step=result.step,
                 source=SOURCE_IMPORTED,
+                further_values=result.further_values,
             )
             for result in results
         ]
@@ -244,6 +247,7 @@ class LiveChanges:
                 value=trial.value,
                 status=trial.status,
                 step=trial.last_step if trial.status is TrialStatus.EARLY_STOPPED else None,
+                further_values=further_values(trial, other.spec) if trial.value is not None else (),
             )
             for trial in self._trials(source_id)
             if trial.status in TAUGHT

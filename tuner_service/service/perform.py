@@ -47,6 +47,9 @@ class Performer:
             case e.WarnQueueLength():
                 fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
                 logger.warning("a queue is long", extra=fields)
+            case e.WarnNoCheckpoint():
+                fields = {"experiment_id": effect.experiment_id, "trial": effect.number}
+                logger.warning("a trial saved no checkpoint: promoted or forked, it begins anew", extra=fields)
             case _:
                 self._tell_agent(effect)
 

@@ -30,6 +30,7 @@ INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try aga
 BATCH_LIMIT = 2_000  # commands in one transaction
 GATHER_S = 0.01  # between two transactions of reports and of what the assessor says to them
 TICK_S = 0.25  # how often time passes for the dispatcher while some experiment has not ended
+HOLD_S = 1.0  # at most, before a cursor that moved alone is saved: after a crash its line would be delivered again
 RECOVERY_PAUSE_S = 1.0  # between two attempts to use a database that refuses writes
 GENERATIONS_PER_DISPATCHER = 1_000_000
 
@@ -51,6 +52,8 @@ class Runner:
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
     _stepped_at: float = 0.0
+    _held: list[Future[None]] = field(default_factory=list)  # of commands whose changes are not saved yet
+    _saved_at: float = 0.0
     _trouble: str = ""
     _thread: threading.Thread | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -106,6 +109,9 @@ class Runner:
                 self._closing.wait(0 if self._try_to_recover() else RECOVERY_PAUSE_S)
             else:
                 self._step(self._dispatcher, [entry for entry in batch if entry is not None])
+        if self._dispatcher is not None and self._held:
+            self._saved_at = -HOLD_S
+            self._step(self._dispatcher, [])
 
     def _drain(self) -> list[tuple[Command, Future[None]] | None]:
         """Wait for a command, or for the next tick; then take what is there.
@@ -113,7 +119,7 @@ class Runner:
         Reports alone wait until GATHER_S after the step before: a transaction costs as much as hundreds of them.
         """
         dispatcher = self._dispatcher
-        busy = dispatcher is None or dispatcher.is_busy
+        busy = dispatcher is None or dispatcher.is_busy or bool(self._held)
         try:
             batch = [self._inbox.get(timeout=TICK_S if busy else None)]
         except queue.Empty:
@@ -140,15 +146,25 @@ class Runner:
                 except (ConflictError, InputError, NotFoundError) as exc:
                     future.set_exception(exc)
             effects += dispatcher.handle(TimePassed(at=self.clock.now()))
+            if not effects and self._may_hold(dispatcher, batch):
+                self._held += accepted
+                return
             changes = dispatcher.take_changes()
             if changes:
                 self.store.commit(changes)
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
-            self._drop(exc, [future for _, future in batch if not future.done()])
+            self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
+            self._held = []
             return
-        for future in accepted:
+        for future in [*self._held, *accepted]:
             future.set_result(None)
+        self._held, self._saved_at = [], self._stepped_at
         self._perform(effects)
+
+    def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
+        """Whether the next step, HOLD_S from the last save at the latest, can save what this one changed."""
+        recent = self._stepped_at - self._saved_at < HOLD_S
+        return recent and dispatcher.changes_can_wait and all(_is_taken(command) for command, _ in batch)
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -204,9 +220,12 @@ class Runner:
 def _can_wait(entry: tuple[Command, Future[None]] | None) -> bool:
     """Whether nothing follows from it that somebody waits for: reports, and lines that were only taken."""
     match entry:
-        case (ReportsReceived(), _):
-            return True
-        case (QueueAnswered(answers=answers), _):
-            return all(isinstance(answer, Taken) for answer in answers)
-        case _:
+        case (command, _):
+            return isinstance(command, ReportsReceived) or _is_taken(command)
+        case None:
             return False
+
+
+def _is_taken(command: Command) -> bool:
+    """Whether an algorithm says that it has taken lines, and nothing more."""
+    return isinstance(command, QueueAnswered) and all(isinstance(answer, Taken) for answer in command.answers)

@@ -13,7 +13,7 @@ from typing import Any
 
 from trials.protocol import Hello
 from tuner_service.dispatcher.changes import JournalLine
-from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec
+from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 
@@ -55,7 +55,7 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
         "status": experiment.status.value,
         "reason": experiment.reason.value,
         "message": experiment.message,
-        "objective": {"metric": spec.objective.metric, "goal": spec.objective.goal.value},
+        "objective": objective_view(spec.objective),
         "budget": budget_view(spec),
         "counts": dict(experiment.counts),
         "best": _best_view(experiment, best),
@@ -122,7 +122,7 @@ def spec_view(spec: ExperimentSpec) -> View:
     return {
         "name": spec.name,
         "seed": spec.seed,
-        "objective": {"metric": spec.objective.metric, "goal": spec.objective.goal.value},
+        "objective": objective_view(spec.objective),
         "search_space": plain(spec.search_space),
         "tuner": _algorithm_view(spec.tuner),
         "assessor": _algorithm_view(spec.assessor) if spec.assessor else None,
@@ -132,6 +132,12 @@ def spec_view(spec: ExperimentSpec) -> View:
         "algorithm_timeout": spec.algorithm_timeout_s,
         "workers": spec.workers,
     }
+
+
+def objective_view(objective: Objective) -> View | list[View]:
+    """One as an object, several as a list of these: as the experiment file has it."""
+    every: list[View] = [{"metric": one.metric, "goal": one.goal.value} for one in objective.every]
+    return every if objective.further else every[0]
 
 
 def budget_view(spec: ExperimentSpec) -> View:

@@ -24,8 +24,9 @@ from tuner_service.ports import Clock
 from tuner_service.storage import sqlite_file, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.lock import FileLock
+from tuner_service.storage.row_updates import upsert
 from tuner_service.storage.sql_queries import SqlQueries
-from tuner_service.storage.sql_store import SqlStore, prune, upsert
+from tuner_service.storage.sql_store import SqlStore, prune
 
 READERS = 16  # most reads at once; one more waits, and is refused after READER_WAIT_S
 READER_WAIT_S = 30.0

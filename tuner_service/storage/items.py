@@ -14,25 +14,31 @@ from tuner_service.dispatcher.items import (
     SearchSpaceUpdated,
     SuggestionRequested,
     TrialEnded,
+    TrialRested,
 )
 from tuner_service.domain.errors import StorageError
-from tuner_service.domain.trial import Parameters, Report, TrialOutcome
+from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
 
 # (sequence, step, value of the objective, all values): the last only for the dispatcher, algorithms do not see them
 SeenReport = tuple[int, int, float, dict[str, float] | None]
 
 
-def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[SeenReport]) -> QueueItem:
+def item_of(line: JournalLine, *, recorded: Parameters | Decision | None, seen: Sequence[SeenReport]) -> QueueItem:
     """What an algorithm sees of ``line``.
 
-    ``recorded``: what the trial this line asked for was given. ``seen``: the line's reports that algorithms
+    ``recorded``: what the trial this line asked for was given, or what an advisor decided. ``seen``: the line's reports that algorithms
     see, by sequence.
     """
     payload = line.payload
     match line.kind:
         case "suggestion_requested":  # {"number"}, and {"index"} where it is not 0
+            decided = isinstance(recorded, Decision)
             return SuggestionRequested(
-                line=line.line, number=payload["number"], index=payload.get("index", 0), recorded=recorded
+                line=line.line,
+                number=payload["number"],
+                index=payload.get("index", 0),
+                recorded=None if decided else recorded,
+                decision=recorded if decided else None,
             )
         case "reports":  # {"number", "attempt", "first", "last"}: the spool sequences it holds
             return MetricsReported(
@@ -42,6 +48,8 @@ def item_of(line: JournalLine, *, recorded: Parameters | None, seen: Sequence[Se
                 sequences=tuple(sequence for sequence, _, _, _ in seen),
                 values=tuple(values for _, _, _, values in seen if values is not None),
             )
+        case "trial_rested":  # {"number", "step"}
+            return TrialRested(line=line.line, number=payload["number"], step=payload["step"])
         case "trial_ended":  # {"outcome"}
             return TrialEnded(line=line.line, outcome=_outcome(payload["outcome"]))
         case "outcomes_imported":  # {"outcomes"}

@@ -20,6 +20,7 @@ from tuner_service.dispatcher.changes import (
     JournalLine,
     MetricRow,
     SearchSpaceRevision,
+    StoredDecision,
     StoredIdempotencyKey,
     StoredSnapshot,
 )
@@ -144,6 +145,7 @@ JOURNAL = FieldMap(JournalLine, elsewhere=("queues",))
 CHECKPOINTS = FieldMap(Checkpoint)
 SNAPSHOTS = FieldMap(StoredSnapshot)
 REVISIONS = FieldMap(SearchSpaceRevision)
+DECISIONS = FieldMap(StoredDecision)
 KEYS = FieldMap(StoredIdempotencyKey)
 
 METRIC_COLUMNS = (
@@ -153,6 +155,12 @@ METRIC_COLUMNS = (
 
 def spec_in(spec: ExperimentSpec) -> str:
     return _plain_json(spec)
+
+
+def experiment_in(experiment: Experiment) -> Row:
+    """Everything of its row but the spec; its id is ``key``."""
+    row = EXPERIMENTS.row(experiment)
+    return row | {"key": row.pop("id")}
 
 
 def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experiment:

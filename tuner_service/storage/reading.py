@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqlalchemy import Connection, Select, and_, select
+from sqlalchemy import Connection, Select, and_, or_, select
 
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
@@ -16,6 +16,7 @@ from tuner_service.domain.trial import (
     Attempt,
     AttemptStatus,
     Checkpoint,
+    Decision,
     Parameters,
     Trial,
     TrialStatus,
@@ -87,11 +88,12 @@ def live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
 
 
 def _checkpoints(connection: Connection) -> dict[ExperimentId, list[Checkpoint]]:
+    """Of the trials that are loaded: one that has ended and was not told yet may still be forked."""
     c, t = tables.checkpoints, tables.trials
     query = (
         select(c)
         .join(t, and_(t.c.experiment_id == c.c.experiment_id, t.c.number == c.c.number))
-        .where(t.c.status.in_(_UNFINISHED))
+        .where(or_(t.c.status.in_(_UNFINISHED), t.c.told_line.is_(None)))
         .order_by(c.c.experiment_id, c.c.number, c.c.attempt, c.c.sequence)
     )
     grouped: dict[ExperimentId, list[Checkpoint]] = defaultdict(list)
@@ -172,12 +174,15 @@ def _items(
 
     ``with_values``: reports bring all their metrics along, which the dispatcher wants and algorithms do not.
     """
-    recorded = _recorded(connection, [line for line in lines if line.kind == "suggestion_requested"])
+    requests = [line for line in lines if line.kind == "suggestion_requested"]
+    recorded = _recorded(connection, requests)
+    decisions = _decisions(connection, requests, recorded)
     seen = _seen_reports(connection, [line for line in lines if line.kind == "reports"], with_values=with_values)
     for line in lines:
-        parameters, reports = recorded.get(line.line), seen.get(line.line, ())
-        has_content = {"suggestion_requested": parameters is not None, "reports": bool(reports)}.get(line.kind, True)
-        yield item_of(line, recorded=parameters, seen=reports), has_content
+        answer = decisions.get(line.line, recorded.get(line.line))
+        reports = seen.get(line.line, ())
+        has_content = {"suggestion_requested": answer is not None, "reports": bool(reports)}.get(line.kind, True)
+        yield item_of(line, recorded=answer, seen=reports), has_content
 
 
 def _recorded(connection: Connection, requests: Sequence[JournalLine]) -> dict[int, Parameters]:
@@ -196,6 +201,20 @@ def _recorded(connection: Connection, requests: Sequence[JournalLine]) -> dict[i
         ).one()
         found |= zip(json.loads(row.further_lines), json.loads(row.further_parameters), strict=True)
     return found
+
+
+def _decisions(
+    connection: Connection, requests: Sequence[JournalLine], recorded: dict[int, Parameters]
+) -> dict[int, Decision]:
+    """What an advisor answered, by the line of the request; nothing of a tuner's requests."""
+    if not requests:
+        return {}
+    d = tables.decisions
+    query = select(d).where(
+        d.c.experiment_id == requests[0].experiment_id, d.c.line.between(requests[0].line, requests[-1].line)
+    )
+    stored = map(mapping.DECISIONS.value, connection.execute(query).mappings())
+    return {decision.line: decision.decision(recorded.get(decision.line)) for decision in stored}
 
 
 def _seen_reports(

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, func, insert, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql.dml import Insert
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import Update
 
 from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
@@ -19,11 +30,10 @@ from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
+from tuner_service.storage.row_updates import INSERTS, RowUpdates, upsert
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
 
 METRICS_AT_ONCE = 100  # rows of one statement
-
-_INSERTS: dict[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class SqlStore:
@@ -41,8 +51,14 @@ class SqlStore:
         return self._lineage
 
     def commit(self, changes: Changes) -> None:
-        with translated(), self._writer.begin() as connection:
-            self._writing.save(connection, _without_deleted(changes), self._clock.now())
+        saved = False
+        try:
+            with translated(), self._writer.begin() as connection:
+                self._writing.save(connection, _without_deleted(changes), self._clock.now())
+            saved = True
+        finally:
+            if not saved:
+                self._writing.forget()
 
     def load(self) -> tuple[LoadedExperiment, ...]:
         with self.queries.reading() as connection:
@@ -85,22 +101,24 @@ class SqlStore:
 
 
 class _Writing:
-    """Turns changes into statements. Remembers the text of each experiment's spec, which rarely changes."""
+    """Turns changes into statements. Remembers what it wrote, and leaves out what is there already."""
 
     def __init__(self, engine: Engine) -> None:
         compiled = insert(tables.metrics).compile(dialect=engine.dialect, column_keys=mapping.METRIC_COLUMNS)
         self._insert_metrics, self._by_place = str(compiled), bool(compiled.positional)
         head, values = self._insert_metrics.split(" VALUES ")
         self._insert_many_metrics = f"{head} VALUES {', '.join([values] * METRICS_AT_ONCE)}"
-        self._specs: dict[ExperimentId, tuple[ExperimentSpec, str]] = {}
+        self._specs: dict[ExperimentId, ExperimentSpec] = {}
+        self._trials, self._attempts = RowUpdates(tables.trials), RowUpdates(tables.attempts)
 
     def save(self, connection: Connection, changes: Changes, at: float) -> None:
         self._save_experiments(connection, list(changes.experiments.values()))
         _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
         for digest, data in changes.blobs.items():
             _save_blob(connection, digest, data, at)
-        _put(connection, tables.trials, [mapping.TRIALS.row(t) for t in changes.trials.values()])
-        _put(connection, tables.attempts, [mapping.attempt_in(a) for a in changes.attempts.values()])
+        self._trials.put(connection, [mapping.TRIALS.row(t) for t in changes.trials.values()])
+        _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
+        self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:
             connection.execute(insert(tables.journal), [mapping.line_in(line) for line in changes.journal])
         self._save_metrics(connection, changes.metrics)
@@ -112,28 +130,33 @@ class _Writing:
         _put(connection, tables.idempotency_keys, [mapping.KEYS.row(k) for k in changes.idempotency_keys])
         for experiment_id in changes.deleted_experiments:
             unsure |= _delete_experiment(connection, experiment_id)
-            self._specs.pop(experiment_id, None)
+            self.forget()
         if unsure:
             _delete_blobs_nobody_names(connection, sorted(unsure - changes.fresh_blobs))
 
+    def forget(self) -> None:
+        """What was written last was rolled back, or deleted."""
+        self._specs.clear()
+        self._trials.forget()
+        self._attempts.forget()
+
     def _save_experiments(self, connection: Connection, experiments: Sequence[Experiment]) -> None:
-        rows = [mapping.EXPERIMENTS.row(e, spec=self._spec_text(e)) for e in experiments]
+        known = [e for e in experiments if self._specs.get(e.id) is e.spec]
+        if known:
+            connection.execute(_update_but_spec(), [mapping.experiment_in(e) for e in known])
+        fresh = [e for e in experiments if self._specs.get(e.id) is not e.spec]
+        rows = [mapping.EXPERIMENTS.row(e, spec=mapping.spec_in(e.spec)) for e in fresh]
         _put(connection, tables.experiments, rows)
         _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])
         code = [
             {"experiment_id": e.id, "digest": e.spec.trial.code_digest}
-            for e in experiments
+            for e in fresh
             if e.spec.trial.code_digest is not None
         ]
         if code:
-            statement = _INSERTS[connection.dialect.name](tables.code_revisions).on_conflict_do_nothing()
+            statement = INSERTS[connection.dialect.name](tables.code_revisions).on_conflict_do_nothing()
             connection.execute(statement, code)
-
-    def _spec_text(self, experiment: Experiment) -> str:
-        known = self._specs.get(experiment.id)
-        if known is None or known[0] is not experiment.spec:
-            known = self._specs[experiment.id] = (experiment.spec, mapping.spec_in(experiment.spec))
-        return known[1]
+        self._specs |= {e.id: e.spec for e in fresh}
 
     def _save_metrics(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
         """Handed to the driver as tuples, many in one statement: this is where the rows come in thousands."""
@@ -153,13 +176,11 @@ class _Writing:
 
 
 @cache
-def upsert(table: Table, dialect: str) -> Insert:
-    """Insert, or replace every other column of the row that has the same key."""
-    statement = _INSERTS[dialect](table)
-    keys = [c.name for c in table.primary_key]
-    replaced = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
-    result: Insert = statement.on_conflict_do_update(index_elements=keys, set_=replaced)
-    return result
+def _update_but_spec() -> Update:
+    """Every column of the row of experiment ``key`` but its spec, which may have many pages."""
+    e = tables.experiments
+    replaced: dict[str, Any] = {c.name: bindparam(c.name) for c in e.columns if c.name not in {"id", "spec"}}
+    return update(e).where(e.c.id == bindparam("key")).values(replaced)
 
 
 def prune(connection: Connection, *, before: float) -> None:
@@ -179,6 +200,7 @@ def _without_deleted(changes: Changes) -> Changes:
         search_spaces=[r for r in changes.search_spaces if r.experiment_id not in gone],
         blobs=changes.blobs,
         trials={k: t for k, t in changes.trials.items() if k[0] not in gone},
+        decisions=[d for d in changes.decisions if d.experiment_id not in gone],
         attempts={k: a for k, a in changes.attempts.items() if k.experiment_id not in gone},
         journal=[line for line in changes.journal if line.experiment_id not in gone],
         metrics=[m for m in changes.metrics if m.experiment_id not in gone],

@@ -188,6 +188,13 @@ trials = Table(
     Column("stopped_at_line", BigInteger),
     Column("stopped_at_sequence", BigInteger),
     Column("pending_end", Text),
+    Column("until_step", BigInteger),
+    Column("rung_step", BigInteger),
+    Column("rung_reached", Boolean, nullable=False),
+    Column("rested_line", BigInteger),
+    Column("segment_line", BigInteger, nullable=False),
+    Column("forked_from", BigInteger),
+    Column("forked_step", BigInteger),
     Column("fingerprint", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("charged", Integer, nullable=False),
@@ -206,6 +213,19 @@ Index(
     trials.c.experiment_id,
     sqlite_where=trials.c.told_line.is_(None),
     postgresql_where=trials.c.told_line.is_(None),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    _experiment_key(),
+    _part_of_key("line"),
+    Column("kind", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("until_step", BigInteger),
+    Column("forked_from", BigInteger),
+    Column("dropped", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 attempts = Table(

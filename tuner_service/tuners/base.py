@@ -40,6 +40,9 @@ class Tuner(ABC):
 
     # True: with ``workers: N`` several calls of ``suggest`` may run at a time, none of them told what the others give.
     suggests_in_parallel: ClassVar[bool] = False
+    # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives is refused.
+    several_objectives: ClassVar[bool] = False
+    experiment_seed: int = 0  # set before the first call, for what must be the same in all suggestions of a search
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         self.space = space
@@ -54,7 +57,10 @@ class Tuner(ABC):
 
     @abstractmethod
     def observe(self, outcome: TrialOutcome) -> None:
-        """A trial ended; told once. ``value`` is None where it has none (a failure), and may be NaN or infinite."""
+        """A trial ended; told once. ``value`` is None where it has none (a failure), and may be NaN or infinite.
+
+        With several objectives ``outcome.values`` has one for each, in the order of ``objective.every``.
+        """
 
     def pending(self, number: int, parameters: Parameters) -> None:  # noqa: B027  # optional, does nothing
         """Trial ``number`` runs with ``parameters``: suggested here, now or before a restart, or chosen by a person.

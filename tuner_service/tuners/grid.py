@@ -2,7 +2,8 @@
 
 Choices, integers and stepped parameters give all of their values; a continuous one is divided into ``points``, its
 ends included (in the logarithm where it is logarithmic; normal ones give their quantiles). The last parameter
-varies fastest. Points that were run otherwise (added by a person, imported) are passed over.
+varies fastest. Points that were run otherwise (added by a person, imported) are passed over, and so are those that
+conditions or constraints leave out.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from tuner_service.domain.errors import SearchSpaceNotSupportedError
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace, parameters_key
 from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.base import Exhausted, Suggestion, Tuner
 
 
+SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
+
+
 class GridTuner(Tuner):
+    several_objectives = True
+
     def __init__(self, space: SearchSpace, objective: Objective, *, points: int = 10) -> None:
         super().__init__(space, objective)
         self._points = points
@@ -24,7 +31,8 @@ class GridTuner(Tuner):
         self._start()
 
     def suggest(self, number: int, rng: random.Random) -> Suggestion:  # noqa: ARG002  # the order is the grid's own
-        return Exhausted() if self._next >= self._size else self.space.grid_point(self._next, self._points)
+        point = self.space.grid_point(self._next, self._points) if self._next < self._size else None
+        return Exhausted() if point is None else point
 
     def pending(self, number: int, parameters: Parameters) -> None:  # noqa: ARG002  # the port's signature
         self._take(parameters)
@@ -49,12 +57,16 @@ class GridTuner(Tuner):
 
     def _start(self) -> None:
         self._size = self.space.grid_size(self._points)
+        if self.space.has_empty_places and self._size > SCAN_LIMIT:
+            why = f"the grid has {self._size} places, and with conditions or constraints at most {SCAN_LIMIT} are searched"
+            raise SearchSpaceNotSupportedError("grid", "search_space", why)
         self._next = 0
         self._pass_over_taken()
 
     def _pass_over_taken(self) -> None:
-        """Ends: there are at most as many taken points as there were trials."""
+        """Ends: there are at most as many taken points as there were trials, and empty places have a limit."""
         while self._next < self._size:
-            if parameters_key(self.space.grid_point(self._next, self._points)) not in self._taken:
+            point = self.space.grid_point(self._next, self._points)
+            if point is not None and parameters_key(point) not in self._taken:
                 return
             self._next += 1

@@ -1,25 +1,37 @@
 """An Optuna study in memory, and suggestions from it that leave it as it was.
 
-Only documented parts of Optuna are used. A sampler may write to the trial that it suggests for, so the study's first
-trial is kept for that: it runs for ever, and the sampler passes over the trial it is asked for.
+Only documented parts of Optuna are used. A sampler may write to the trial that it suggests for, so it is given one of
+another study; and because it passes over the trial of that one's number, the first trial of the study stands for it.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner_service.domain.ranges import Choice, FloatRange, IntRange, NormalRange, QuantizedRange, Range
+from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.ranges import (
+    Choice,
+    FloatRange,
+    IntRange,
+    NormalRange,
+    Permutation,
+    QuantizedRange,
+    Range,
+    Subset,
+)
 from tuner_service.domain.search_space import Flat, SearchSpace
 from tuner_service.domain.trial import Parameters
 from tuner_service.tuners.trial_notes import FAILED, FINISHED, PRUNED, RUNNING, TrialNote
 
-STUDY_NAME = "search"
+STUDY_NAME, SCRATCH_NAME = "search", "scratch"
 PORTION_MARGIN = 1e-9  # normal ranges are modelled by their quantiles, and 0 and 1 are infinite ones
 STATES = {
     RUNNING: TrialState.RUNNING,
@@ -45,6 +57,8 @@ def distribution_for(range_: Range) -> BaseDistribution:
             return IntDistribution(0, len(range_.options) - 1)
         case Choice():
             return CategoricalDistribution(range(len(range_.options)))
+        case Permutation() | Subset():
+            raise TypeError(f"{type(range_).__name__} is modelled by its parts")
 
 
 def to_model(range_: Range, value: Any) -> Any:
@@ -75,88 +89,139 @@ def from_model(range_: Range, modelled: Any) -> Any:
             return modelled
 
 
-class OptunaModel:
-    """Trials are added in the order of their notes; ``index`` is a note's place among them."""
+class Components:
+    """The numbers and choices that a sampler sees of a space: permutations and subsets are taken apart."""
 
-    def __init__(self, space: SearchSpace, *, maximize: bool, sampler_options: dict[str, Any]) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
+    def __init__(self, space: SearchSpace) -> None:
         self._space = space
-        self._multivariate = bool(sampler_options.get("multivariate", True))
-        self._sampler_options = {"n_startup_trials": 0, **sampler_options}  # start-up is the tuner's
-        self._worst = -math.inf if maximize else math.inf
-        self._storage = optuna.storages.InMemoryStorage()
-        self._study = optuna.create_study(
-            study_name=STUDY_NAME,
-            storage=self._storage,
-            direction="maximize" if maximize else "minimize",
-            sampler=optuna.samplers.RandomSampler(seed=0),
-        )
-        self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
-        self._stored = 0
-        self._scratch = self._storage.get_trial(self._store(create_trial(state=TrialState.RUNNING)))
-        self._trial_ids: list[int | None] = []
-        self._distributions: dict[str, BaseDistribution] = {}
+        self.distributions: dict[str, BaseDistribution] = {}
 
-    def add(self, note: TrialNote) -> None:
-        """What lies outside the space, and failures, are counted and not modelled."""
-        flat = self._space.flatten(note.parameters) if note.state != FAILED else None
-        if flat is None:
-            self._trial_ids.append(None)
-            return
-        ranges = self._ranges_of(flat)
-        trial = create_trial(
-            state=STATES[note.state],
-            value=self._value(note) if note.state == FINISHED else None,
-            params={path: to_model(ranges[path], value) for path, value in flat.items()},
-            distributions={path: self._distribution(path, ranges[path]) for path in flat},
-            intermediate_values=self._intermediate(note),
-        )
-        self._trial_ids.append(self._store(trial))
+    def always_there(self) -> dict[str, BaseDistribution]:
+        """Of a space without conditions; without those that have one value only."""
+        every = {
+            name: self._distribution(name, range_)
+            for parameter in self._space.parameters
+            for name, range_ in _parts(parameter.path, parameter.range)
+        }
+        return {name: distribution for name, distribution in every.items() if not distribution.single()}
 
-    def finish(self, index: int, note: TrialNote) -> None:
-        """The trial at ``index``, which ran until now, ended as ``note`` says."""
-        trial_id = self._trial_ids[index]
-        if trial_id is None:
-            return
-        for step, value in self._intermediate(note).items():
-            self._storage.set_trial_intermediate_value(trial_id, step, value)
-        values = [self._value(note)] if note.state == FINISHED else None
-        self._storage.set_trial_state_values(trial_id, STATES[note.state], values)
+    def of(self, flat: Flat) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+        """Values and distributions, by name."""
+        values: dict[str, Any] = {}
 
-    def suggest(self, seed: int) -> Parameters:
-        sampler = self._sampler(seed)
-        # A new view of the study: a study remembers the trials it saw until its own ask() is called.
-        study = optuna.load_study(study_name=STUDY_NAME, storage=self._storage, sampler=sampler)
-        together = self._together(sampler, study)
-        relative = sampler.sample_relative(study, self._scratch, together) if together else {}
+        def note(path: str, range_: Range) -> Any:
+            parts = range_.to_parts(flat[path]) if isinstance(range_, Permutation | Subset) else [flat[path]]
+            for (name, part), value in zip(_parts(path, range_), parts, strict=True):
+                values[name] = to_model(part, value)
+                self._distribution(name, part)
+            return flat[path]
+
+        self._space.build(note)
+        return values, {name: self.distributions[name] for name in values}
+
+    def build(self, ask: Callable[[str, BaseDistribution], Any]) -> Parameters:
+        """Parameters from what ``ask`` answers for each component that has more than one value."""
 
         def choose(path: str, range_: Range) -> Any:
-            distribution = self._distribution(path, range_)
-            if distribution.single():
-                return to_model(range_, _only_value(range_))
-            if together.get(path) == distribution and path in relative:
-                return from_model(range_, relative[path])
-            return from_model(range_, sampler.sample_independent(study, self._scratch, path, distribution))
+            answers = []
+            for name, part in _parts(path, range_):
+                distribution = self._distribution(name, part)
+                single = distribution.single()
+                answers.append(_only_value(part) if single else from_model(part, ask(name, distribution)))
+            return range_.from_parts(answers) if isinstance(range_, Permutation | Subset) else answers[0]
 
         return self._space.build(choose)
 
-    def _sampler(self, seed: int) -> optuna.samplers.TPESampler:
-        if not (self._space.is_conditional and self._multivariate):
-            return optuna.samplers.TPESampler(seed=seed, **self._sampler_options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # group is called experimental
-            return optuna.samplers.TPESampler(seed=seed, group=True, **self._sampler_options)
+    def _distribution(self, name: str, range_: Range) -> BaseDistribution:
+        if name not in self.distributions:
+            self.distributions[name] = distribution_for(range_)
+        return self.distributions[name]
 
-    def _together(self, sampler: optuna.samplers.TPESampler, study: optuna.Study) -> dict[str, BaseDistribution]:
+
+class OptunaModel:
+    """A study in memory. ``make_sampler`` gives a new sampler for a seed; it keeps nothing between two suggestions."""
+
+    def __init__(
+        self, space: SearchSpace, objective: Objective, *, make_sampler: Callable[[int], BaseSampler], joint: bool
+    ) -> None:
+        """``joint``: parameters are drawn together, not one by one."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
+        self._space, self._objective, self._make_sampler, self._joint = space, objective, make_sampler, joint
+        self._components = Components(space)
+        self._storage = optuna.storages.InMemoryStorage()
+        directions = ["maximize" if one.goal is Goal.MAXIMIZE else "minimize" for one in objective.every]
+        self._worst = [-math.inf if direction == "maximize" else math.inf for direction in directions]
+        self._study = self._new_study(STUDY_NAME, directions)
+        self._scratch = self._new_study(SCRATCH_NAME, directions)
+        self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
+        self._stored = 0
+        self._store(create_trial(state=TrialState.RUNNING))
+        self._trial_ids: dict[int, int] = {}
+
+    def add(self, index: int, note: TrialNote) -> None:
+        """The note at ``index`` is one more. What lies outside the space, and failures, are not modelled."""
+        flat = self._space.flatten(note.parameters) if note.state != FAILED else None
+        if flat is None:
+            return
+        trial = frozen(note, self._components.of(flat), self._worst)
+        self._trial_ids[index] = self._store(trial)
+
+    def finish(self, index: int, note: TrialNote) -> None:
+        """The note at ``index``, which ran until now, ended as it says. Nothing where it is not modelled."""
+        trial_id = self._trial_ids.get(index)
+        if trial_id is None:
+            return
+        for step, value in _intermediate(note, self._worst).items():
+            self._storage.set_trial_intermediate_value(trial_id, step, value)
+        values = _values(note, self._worst) if note.state == FINISHED else None
+        self._storage.set_trial_state_values(trial_id, STATES[note.state], values)
+
+    def suggest(self, seed: int) -> Parameters:
+        with warnings.catch_warnings():
+            # Some of its arguments are called experimental, and infinite values are told of and then taken as the worst.
+            warnings.simplefilter("ignore")
+            return self._suggested(self._make_sampler(seed))
+
+    def _suggested(self, sampler: BaseSampler) -> Parameters:
+        # A new view of the study: a study remembers the trials it saw until its own ask() is called.
+        study = optuna.load_study(study_name=STUDY_NAME, storage=self._storage, sampler=sampler)
+        scratch = self._scratch_trial()
+        together = self._together(sampler, study, scratch)
+        relative = sampler.sample_relative(study, scratch, together) if together else {}
+
+        def ask(name: str, distribution: BaseDistribution) -> Any:
+            if together.get(name) == distribution and name in relative:
+                return relative[name]
+            return sampler.sample_independent(study, scratch, name, distribution)
+
+        return self._components.build(ask)
+
+    def _together(
+        self, sampler: BaseSampler, study: optuna.Study, scratch: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         """The parameters that are drawn from one joint model."""
-        if not self._multivariate:
+        if not self._joint:
             return {}
         if self._space.is_conditional:
-            inferred: dict[str, BaseDistribution] = sampler.infer_relative_search_space(study, self._scratch)
+            inferred: dict[str, BaseDistribution] = sampler.infer_relative_search_space(study, scratch)
             return inferred
         # Every trial has every parameter, so there is nothing to be inferred from the trials.
-        every = {p.path: self._distribution(p.path, p.range) for p in self._space.parameters}
-        return {path: distribution for path, distribution in every.items() if not distribution.single()}
+        return self._components.always_there()
+
+    def _scratch_trial(self) -> FrozenTrial:
+        """A new study for it each time would leave one behind; its attributes are written over instead."""
+        return self._storage.get_all_trials(self._storage.get_study_id_from_name(SCRATCH_NAME), deepcopy=True)[0]
+
+    def _new_study(self, name: str, directions: list[str]) -> optuna.Study:
+        study = optuna.create_study(
+            study_name=name,
+            storage=self._storage,
+            directions=directions,
+            sampler=optuna.samplers.RandomSampler(seed=0),
+        )
+        if name == SCRATCH_NAME:
+            study.add_trial(create_trial(state=TrialState.RUNNING))
+        return study
 
     def _store(self, trial: FrozenTrial) -> int:
         self._study.add_trial(trial)
@@ -164,29 +229,37 @@ class OptunaModel:
         trial_id: int = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, self._stored - 1)
         return trial_id
 
-    def _ranges_of(self, flat: Flat) -> dict[str, Range]:
-        ranges: dict[str, Range] = {}
 
-        def note(path: str, range_: Range) -> Any:
-            ranges[path] = range_
-            return flat[path]
+def frozen(
+    note: TrialNote, components: tuple[dict[str, Any], dict[str, BaseDistribution]], worst: list[float]
+) -> FrozenTrial:
+    params, distributions = components
+    return create_trial(
+        state=STATES[note.state],
+        values=_values(note, worst) if note.state == FINISHED else None,
+        params=params,
+        distributions=distributions,
+        intermediate_values=_intermediate(note, worst),
+    )
 
-        self._space.build(note)
-        return ranges
 
-    def _distribution(self, path: str, range_: Range) -> BaseDistribution:
-        if path not in self._distributions:
-            self._distributions[path] = distribution_for(range_)
-        return self._distributions[path]
+def _values(note: TrialNote, worst: list[float]) -> list[float]:
+    return [bad if value is None else value for value, bad in zip(note.values, worst, strict=True)]
 
-    def _value(self, note: TrialNote) -> float:
-        return self._worst if note.value is None else note.value
 
-    def _intermediate(self, note: TrialNote) -> dict[int, float]:
-        if note.state != PRUNED or note.step is None:
-            return {}
-        return {note.step: self._value(note)}
+def _intermediate(note: TrialNote, worst: list[float]) -> dict[int, float]:
+    if note.state != PRUNED or note.step is None:
+        return {}
+    return {note.step: _values(note, worst)[0]}
+
+
+def _parts(path: str, range_: Range) -> Iterator[tuple[str, Range]]:
+    if not isinstance(range_, Permutation | Subset):
+        yield path, range_
+        return
+    for index, part in enumerate(range_.parts):
+        yield f"{path}#{index}", part
 
 
 def _only_value(range_: Range) -> Any:
-    return 0 if isinstance(range_, Choice) else range_.grid_value(0, 1)
+    return 0 if isinstance(range_, Choice | Permutation | Subset) else range_.grid_value(0, 1)

@@ -52,10 +52,11 @@ class ProposedParameters:
         size = self._space.size
         if self.fills_the_space or size == float("inf"):
             return None
-        start, total = rng.randrange(int(size)), int(size)
+        total = self._space.grid_size(1)
+        start = rng.randrange(total)
         for step in range(min(total, SCAN_LIMIT)):
             # A finite space has no continuous parameter, so its grid is all of it.
             point = self._space.grid_point((start + step) % total, 1)
-            if point not in self:
+            if point is not None and point not in self:
                 return point
         return None

@@ -7,13 +7,16 @@ import sys
 from importlib import import_module
 from typing import TypeVar
 
+from tuner_service.advisors.base import Advisor
+from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.base import Assessor
 from tuner_service.assessors.registry import create_assessor
-from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.errors import Fault, InputError, SearchSpaceNotSupportedError
 from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.tuners.base import Tuner
 from tuner_service.tuners.registry import create_tuner
+from tuner_service.workers.advisor_folding import AdvisorFold
 from tuner_service.workers.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import Initialize
 
@@ -35,7 +38,21 @@ def build_tuner_fold(command: Initialize) -> TunerFold:
     else:
         found = load_class(spec.class_name, Tuner)  # type: ignore[type-abstract]  # the base is only compared with
         tuner = found(space, command.objective, **spec.args)
+    if command.objective.further and not tuner.several_objectives:
+        count = len(command.objective.every)
+        raise SearchSpaceNotSupportedError(spec.label, "objective", f"it searches for one, not for {count} at a time")
     return TunerFold(tuner, seed=command.seed)
+
+
+def build_advisor_fold(command: Initialize, spec: AlgorithmSpec) -> AdvisorFold:
+    """Whatever the advisor's own constructor raises comes through."""
+    space = parse_search_space(command.search_space)
+    if spec.class_name is None:
+        advisor = create_advisor(spec.name or "", spec.args, space=space, objective=command.objective)
+    else:
+        found = load_class(spec.class_name, Advisor)  # type: ignore[type-abstract]  # the base is only compared with
+        advisor = found(space, command.objective, **spec.args)
+    return AdvisorFold(advisor, seed=command.seed, deterministic=command.deterministic)
 
 
 def build_assessor_fold(command: Initialize, spec: AlgorithmSpec) -> AssessorFold:

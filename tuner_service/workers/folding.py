@@ -46,7 +46,7 @@ class TunerFold:
 
     def __init__(self, tuner: Tuner, *, seed: int) -> None:
         self._tuner = tuner
-        self._seed = seed
+        self._seed = tuner.experiment_seed = seed
         self._ahead: dict[int, Callable[[], Suggestion]] = {}  # suggestions being computed, by line
         self._beside: list[Parameters] = []  # what was suggested for lines computed at the same time
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
@@ -88,7 +88,7 @@ class TunerFold:
         self._search_space = state["search_space"]
         if self._search_space is not None:
             self._tuner.update_search_space(parse_search_space(self._search_space))
-        _load(self._tuner, state["tuner"])
+        load_snapshot(self._tuner, state["tuner"])
 
     def _suggest(self, item: SuggestionRequested) -> Answer:
         ahead = self._ahead.pop(item.line, None)
@@ -196,13 +196,13 @@ class AssessorFold:
 
     def load_state_dict(self, state: State) -> None:
         """Into a fold that has taken nothing, whose assessor was built as the first one was."""
-        _load(self._base, state["base"])
+        load_snapshot(self._base, state["base"])
         self._version = state["version"]
         for number, steps, values, stopped, version, key in state["live"]:
             view = None
             if key is not None:
                 view = self._base.fork()
-                _load(view, state["views"][key])
+                load_snapshot(view, state["views"][key])
             reports = [Report(step=step, value=value) for step, value in zip(steps, values, strict=True)]
             self._live[number] = _LiveTrial(reports=reports, stopped=stopped, view=view, version=version)
 
@@ -271,7 +271,8 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
             raise TypeError(f"parameters{where} is {value!r}, which is no finite JSON value")
 
 
-def _load(algorithm: object, state: Any) -> None:
+def load_snapshot(algorithm: object, state: Any) -> None:
+    """TypeError where the class has lost its load_state_dict since the snapshot was taken."""
     load = getattr(algorithm, "load_state_dict", None)
     if load is None:
         raise TypeError(f"{type(algorithm).__name__} has no load_state_dict, and there is a snapshot of it")

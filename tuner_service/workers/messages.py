@@ -2,10 +2,12 @@
 
     items                                   commands                          answers
     SuggestionRequested                     RequestTrialJobs                  NewTrialJob | NotYet | NoMoreTrialJobs
+    the same, advisor                       RequestTrialJobs                  ScheduleTrialJob | NotYet | NoMoreTrialJobs
     CustomTrialAdded                        AddCustomizedTrialJob             Acknowledged
     ResultsImported                         ImportData                        Acknowledged
     SearchSpaceUpdated                      UpdateSearchSpace                 Acknowledged
-    MetricsReported                         ReportMetricData (periodical)     KillTrialJob | Acknowledged
+    MetricsReported                         ReportMetricData (periodical)     KillTrialJob | PauseTrialJob | Acknowledged
+    TrialRested                             TrialRested                       Acknowledged
     TrialEnded, tuner, with a value         ReportMetricData (final)          Acknowledged
     TrialEnded otherwise                    TrialEnd                          Acknowledged
 
@@ -16,16 +18,18 @@ Items before a queue's HistoryEnd were answered long ago: they are folded, count
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
     Answer,
     CustomTrialAdded,
+    Decided,
     MetricsReported,
     NoMoreSuggestions,
     NoSuggestionYet,
+    PauseAdvised,
     Queue,
     QueueItem,
     ResultsImported,
@@ -35,9 +39,10 @@ from tuner_service.dispatcher.items import (
     SuggestionRequested,
     Taken,
     TrialEnded,
+    TrialRested,
 )
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
-from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.workers.faults import Faulted
 from tuner_service.workers.protocol import FrameError, pack
 
@@ -57,6 +62,7 @@ class Initialize:
     seed: int
     tuner: AlgorithmSpec
     assessor: AlgorithmSpec | None = None
+    advisor: AlgorithmSpec | None = None  # in place of both
     deterministic: bool = False
     code_folder: str | None = None
     snapshot_every: int = 256
@@ -178,7 +184,9 @@ def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
             recorded = None if item.recorded is None else pack(item.recorded)
             request = {"command": "RequestTrialJobs", "line": item.line, "number": item.number, "recorded": recorded}
             # NNI's multi-phase has no command of its own either: the trial's number and an index.
-            return request | ({"index": item.index} if item.index else {})
+            further = {"index": item.index} if item.index else {}
+            decided = {} if item.decision is None else {"decision": _decision_to_wire(item.decision)}
+            return request | further | decided
         case MetricsReported():
             return {
                 "command": "ReportMetricData",
@@ -189,6 +197,8 @@ def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
                 "values": [report.value for report in item.reports],
                 "sequences": list(item.sequences),
             }
+        case TrialRested():
+            return {"command": "TrialRested", "line": item.line, "number": item.number, "step": item.step}
         case TrialEnded():
             outcome = _outcome_to_wire(item.outcome)
             if queue is Queue.TUNER and item.outcome.value is not None:
@@ -219,7 +229,10 @@ def item_from_wire(wire: Wire) -> QueueItem:
                 number=_get(wire, "number", int),
                 recorded=None if recorded is None else _get(wire, "recorded", dict),
                 index=_get(wire, "index", int) if "index" in wire else 0,
+                decision=_decision_from_wire(_get(wire, "decision", dict)) if "decision" in wire else None,
             )
+        case "TrialRested", _:
+            return TrialRested(line=line, number=_get(wire, "number", int), step=_get(wire, "step", int))
         case "ReportMetricData", "PERIODICAL":
             return _metrics_from_wire(wire, line)
         case ("ReportMetricData", "FINAL") | ("TrialEnd", _):
@@ -293,10 +306,13 @@ def _answers_to_wire(queue: Queue, answers: Sequence[Answer]) -> list[Wire]:
                 wires.append({"answer": "NotYet", "queue": queue, "line": answer.line})
             case NoMoreSuggestions():
                 wires.append({"answer": "NoMoreTrialJobs", "queue": queue, "line": answer.line})
-            case StopAdvised():
+            case Decided():
+                decision = _decision_to_wire(answer.decision)
+                wires.append({"answer": "ScheduleTrialJob", "queue": queue, "line": answer.line, "decision": decision})
+            case StopAdvised() | PauseAdvised():
                 wires.append(
                     {
-                        "answer": "KillTrialJob",
+                        "answer": "KillTrialJob" if isinstance(answer, StopAdvised) else "PauseTrialJob",
                         "queue": queue,
                         "line": answer.line,
                         "sequence": answer.sequence,
@@ -340,6 +356,10 @@ def _answer_from_wire(answer: str, wire: Wire) -> Answer:
             return NoSuggestionYet(line=line)
         case "NoMoreTrialJobs":
             return NoMoreSuggestions(line=line)
+        case "ScheduleTrialJob":
+            return Decided(line=line, decision=_decision_from_wire(_get(wire, "decision", dict)))
+        case "PauseTrialJob":
+            return PauseAdvised(line=line, sequence=_get(wire, "sequence", int), message=_get(wire, "message", str))
         case "KillTrialJob":
             return StopAdvised(line=line, sequence=_get(wire, "sequence", int), message=_get(wire, "message", str))
         case _:
@@ -395,6 +415,7 @@ def _outcome_to_wire(outcome: TrialOutcome) -> Wire:
         "value": outcome.value,
         "step": outcome.step,
         "source": outcome.source,
+        "further_values": list(outcome.further_values),
     }
 
 
@@ -408,6 +429,32 @@ def _outcome_from_wire(wire: Any) -> TrialOutcome:
         value=None if value is None else _number(value),
         step=None if step is None else _get(wire, "step", int),
         source=_get(wire, "source", str),
+        further_values=tuple(None if v is None else _number(v) for v in _get(wire, "further_values", list)),
+    )
+
+
+def _decision_to_wire(decision: Decision) -> Wire:
+    return {
+        "kind": decision.kind,
+        "number": decision.number,
+        "parameters": pack(decision.parameters),
+        "until_step": decision.until_step,
+        "forked_from": decision.forked_from,
+        "dropped": list(decision.dropped),
+    }
+
+
+def _decision_from_wire(wire: Wire) -> Decision:
+    def whole(key: str) -> int | None:
+        return None if wire.get(key) is None else _get(wire, key, int)
+
+    return Decision(
+        kind=_member(DecisionKind, _get(wire, "kind", str)),
+        number=_get(wire, "number", int),
+        parameters=None if wire.get("parameters") is None else _get(wire, "parameters", dict),
+        until_step=whole("until_step"),
+        forked_from=whole("forked_from"),
+        dropped=tuple(_all_of(_get(wire, "dropped", list), int)),
     )
 
 
@@ -421,16 +468,24 @@ def _algorithm_from_wire(wire: Wire | None) -> AlgorithmSpec | None:
     return AlgorithmSpec(name=wire.get("name"), class_name=wire.get("class_name"), args=_get(wire, "args", dict))
 
 
+def _objective_from_wire(wires: list[Any]) -> Objective:
+    if not wires:
+        raise FrameError("there must be an objective")
+    every = [Objective(metric=_get(w, "metric", str), goal=_member(Goal, _get(w, "goal", str))) for w in wires]
+    return replace(every[0], further=tuple(every[1:]))
+
+
 def _initialize_to_wire(command: Initialize) -> Wire:
     return {
         "command": "Initialize",
         "protocol": WORKER_PROTOCOL,
         "experiment_id": command.experiment_id,
         "search_space": pack(command.search_space),
-        "objective": {"metric": command.objective.metric, "goal": command.objective.goal},
+        "objectives": [{"metric": one.metric, "goal": one.goal} for one in command.objective.every],
         "seed": command.seed,
         "tuner": _algorithm_to_wire(command.tuner),
         "assessor": _algorithm_to_wire(command.assessor),
+        "advisor": _algorithm_to_wire(command.advisor),
         "deterministic": command.deterministic,
         "code_folder": command.code_folder,
         "snapshot_every": command.snapshot_every,
@@ -441,17 +496,17 @@ def _initialize_to_wire(command: Initialize) -> Wire:
 def _initialize_from_wire(wire: Wire) -> Initialize:
     if wire.get("protocol") != WORKER_PROTOCOL:
         raise FrameError(f"the worker speaks protocol {WORKER_PROTOCOL}, not {wire.get('protocol')!r}")
-    objective = _get(wire, "objective", dict)
     tuner = _algorithm_from_wire(_get(wire, "tuner", dict))
     if tuner is None:
         raise FrameError("tuner must be of type dict")
     return Initialize(
         experiment_id=_get(wire, "experiment_id", str),
         search_space=_get(wire, "search_space", dict),
-        objective=Objective(metric=_get(objective, "metric", str), goal=_member(Goal, _get(objective, "goal", str))),
+        objective=_objective_from_wire(_get(wire, "objectives", list)),
         seed=_get(wire, "seed", int),
         tuner=tuner,
         assessor=_algorithm_from_wire(wire.get("assessor")),
+        advisor=_algorithm_from_wire(wire.get("advisor")),
         deterministic=_get(wire, "deterministic", bool),
         code_folder=wire.get("code_folder"),
         snapshot_every=_get(wire, "snapshot_every", int),

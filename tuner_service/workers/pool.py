@@ -85,6 +85,7 @@ class WorkerPool:
             seed=spec.seed,
             tuner=spec.tuner,
             assessor=spec.assessor,
+            advisor=spec.advisor,
             deterministic=spec.deterministic,
             code_folder=self._code_folder(order),
             workers=spec.workers,

@@ -24,7 +24,8 @@ from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested
-from tuner_service.workers.building import add_code_folder, build_assessor_fold, build_tuner_fold
+from tuner_service.workers.advisor_folding import AdvisorFold
+from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import Faulted, guarded
 from tuner_service.workers.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import (
@@ -52,7 +53,7 @@ SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so tha
 PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
 EXIT_BAD_FRAME = 3
 
-Fold = TunerFold | AssessorFold
+Fold = TunerFold | AssessorFold | AdvisorFold
 QueueCommand = LoadSnapshot | Told | HistoryEnd
 
 
@@ -225,8 +226,10 @@ class Worker:
             raise FrameError("initialized twice")
         add_code_folder(command.code_folder)
         builds: dict[Queue, Callable[[], Fold]] = {Queue.TUNER: lambda: build_tuner_fold(command)}
-        assessor = command.assessor
-        if assessor is not None:
+        advisor, assessor = command.advisor, command.assessor
+        if advisor is not None:
+            builds[Queue.TUNER] = lambda: build_advisor_fold(command, advisor)
+        elif assessor is not None:
             builds[Queue.ASSESSOR] = lambda: build_assessor_fold(command, assessor)
         for name, build in builds.items():
             self._threads[name] = QueueThread(

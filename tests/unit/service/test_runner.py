@@ -15,8 +15,10 @@ from tests.waiting import wait_until
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
-from tuner_service.service.runner import INBOX_LIMIT, Runner
+from tuner_service.domain.trial import TrialOutcome, TrialStatus
+from tuner_service.service.runner import HOLD_S, INBOX_LIMIT, Runner
 
 TIMEOUT_S = 10
 
@@ -158,6 +160,78 @@ def test_time_passes_by_itself_while_an_experiment_has_not_ended(world: World) -
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
+# ── what can wait ───────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def taken(world: World) -> c.QueueAnswered:
+    """The tuner says that it has taken imported results; nothing follows from it."""
+    world.do(created())
+    event: dict[str, Any] = {"at": START, "experiment_id": EXPERIMENT_ID, "generation": 1}
+    world.do(c.WorkerReady(**event))
+    for count in range(1, a_spec().budget.parallel + 1):
+        wait_until(lambda count=count: len(world.orders(e.Deliver)) == count)
+        suggested = Suggested(line=world.orders(e.Deliver)[-1].item.line, parameters={"x": count / 10})
+        world.do(c.QueueAnswered(**event, queue=Queue.TUNER, answers=(suggested,)))
+    outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"x": 0.1}, value=1.0)
+    world.do(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, outcomes=(outcome,)))
+    wait_until(lambda: isinstance(world.orders(e.Deliver)[-1].item, ResultsImported))
+    line = world.orders(e.Deliver)[-1].item.line
+    return c.QueueAnswered(**event, queue=Queue.TUNER, answers=(Taken(line=line),))
+
+
+def tuner_cursor(world: World) -> int:
+    experiment = world.store.queries.experiment(EXPERIMENT_ID)
+    assert experiment is not None
+    return experiment.tuner_cursor
+
+
+def test_that_a_line_was_taken_is_saved_with_what_comes_next(world: World, taken: c.QueueAnswered) -> None:
+    commits = world.store.log.count("commit")
+    answer = world.submit(taken)
+    wait_until(lambda: world.runner.queue_depths(EXPERIMENT_ID)["tuner"] == 0)
+    assert not answer.done()
+    assert world.store.log.count("commit") == commits
+
+    world.do(paused())
+
+    answer.result(TIMEOUT_S)
+    assert world.store.log.count("commit") == commits + 1
+    assert tuner_cursor(world) == taken.answers[-1].line
+
+
+def test_that_a_line_was_taken_is_saved_a_while_later_where_nothing_comes(world: World, taken: c.QueueAnswered) -> None:
+    answer = world.submit(taken)
+    wait_until(lambda: world.runner.queue_depths(EXPERIMENT_ID)["tuner"] == 0)
+
+    world.clock.at += HOLD_S
+
+    answer.result(TIMEOUT_S)
+    assert tuner_cursor(world) == taken.answers[-1].line
+
+
+def test_closing_saves_what_waited_for_the_next_step(world: World, taken: c.QueueAnswered) -> None:
+    answer = world.submit(taken)
+    wait_until(lambda: world.runner.queue_depths(EXPERIMENT_ID)["tuner"] == 0)
+
+    world.runner.close()
+
+    answer.result(TIMEOUT_S)
+    assert tuner_cursor(world) == taken.answers[-1].line
+
+
+def test_where_the_next_step_cannot_be_saved_what_waited_for_it_is_refused_too(
+    world: World, taken: c.QueueAnswered
+) -> None:
+    answer = world.submit(taken)
+    wait_until(lambda: world.runner.queue_depths(EXPERIMENT_ID)["tuner"] == 0)
+    world.store.refusals.append(StorageError("the disk is gone"))
+
+    with pytest.raises(UnavailableError):
+        world.do(paused())
+
+    with pytest.raises(UnavailableError):
+        answer.result(TIMEOUT_S)
+
+
 def test_a_conflict_hits_only_its_sender(world: World) -> None:
     world.store.gate.clear()
     world.store.entered.clear()

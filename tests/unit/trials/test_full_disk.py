@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from trials.agent.files import is_full_disk
 from trials.agent.spool import SpoolReader
-from trials.checkpoints import Restored, _when_there_is_room
+from trials.checkpoint_files import when_there_is_room
+from trials.checkpoint_image import Image
+from trials.checkpoints import Entry
 from trials.phases import AlonePhases
 from trials.protocol import CheckpointRecord
 from trials.session import Trial, TrialParts
@@ -30,7 +33,9 @@ class Recording:
         self.calls.append("report")
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        assert record == RECORD
+        assert record.stall_s is not None
+        assert record.write_s is not None
+        assert replace(record, stall_s=None, write_s=None) == replace(RECORD, value=0.5)
         self.calls.append("offer")
 
     def cooperates(self) -> None:
@@ -42,12 +47,15 @@ class Recording:
     def close(self) -> None:
         self.calls.append("close")
 
-    def save(self, state: Any, step: int, **fields: Any) -> CheckpointRecord:
-        self.calls.append("save")
+    def write(self, image: Image) -> CheckpointRecord:
+        self.calls.append("write")
         return RECORD
 
-    def restore(self) -> Restored | None:
-        return None
+    def entries(self) -> list[Entry]:
+        return []
+
+    def damaged(self, **fields: Any) -> None:
+        self.calls.append("damaged")
 
 
 def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> None:
@@ -56,10 +64,10 @@ def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> Non
         parameters={}, defaults={}, sink=recording, checkpoints=recording, phases=AlonePhases(), stop_file=None
     )
     with Trial(parts, environ={}) as trial:
-        trial.report(step=3, loss=0.5)
+        trial.report(step=3, default=0.5)
         trial.save_checkpoint({"step": 3})
 
-    assert recording.calls == ["report", "sync", "save", "offer", "close"]
+    assert recording.calls == ["report", "sync", "write", "offer", "close"]
 
 
 def test_saving_a_checkpoint_waits_for_room(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +79,7 @@ def test_saving_a_checkpoint_waits_for_room(capsys: pytest.CaptureFixture[str]) 
         return RECORD
 
     pauses: list[float] = []
-    assert _when_there_is_room(save, pause=pauses.append) == RECORD
+    assert when_there_is_room(save, pause=pauses.append) == RECORD
     assert len(pauses) == 2
     assert capsys.readouterr().err == "save_checkpoint() waits: the disk is full\n"
 
@@ -81,7 +89,7 @@ def test_another_trouble_than_a_full_disk_is_told_at_once() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(OSError, match="Input/output error"):
-        _when_there_is_room(save)
+        when_there_is_room(save)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

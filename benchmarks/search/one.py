@@ -1,0 +1,96 @@
+"""One method on one task with one seed: ``python -m benchmarks.search.one`` reads jobs, one JSON object a line.
+
+Each answer is one JSON line too. Peers that want another interpreter are run so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.search import clock
+from benchmarks.search.outcome import Outcome
+from benchmarks.search.task import Task, load_file, loss_of
+
+PEER_MODULES = {"optuna": "benchmarks.search.peers_optuna", "syne": "benchmarks.search.peers_syne"}
+SHARES = 100  # of the budget at which the loss so far is noted
+
+
+def kind_of(task: Task) -> str:
+    """black_box, multi_fidelity (its trials report epochs) or multi_objective."""
+    if len(task.objectives) > 1:
+        return "multi_objective"
+    return "multi_fidelity" if task.max_epochs > 1 else "black_box"
+
+
+def run(job: dict[str, Any], task: Task) -> dict[str, Any]:
+    """``curve``: the loss so far after each hundredth of the budget.
+
+    The budget is a number of trials, or of mean full trainings of each worker, with which the simulated time ends.
+    """
+    fidelity = kind_of(task) == "multi_fidelity"
+    horizon_s = job["budget"] * task.full_seconds if fidelity else None
+    trials = None if fidelity else int(job["budget"])
+    outcome = _run(job, task, trials=trials, horizon_s=horizon_s)
+    return {
+        "curve": _curve(outcome, task, horizon_s, trials or 0),
+        "trials": outcome.trials,
+        "epochs": len(outcome.evaluations),
+        "own_s": round(outcome.own_s, 3),
+        "suggest_s": round(outcome.suggest_s, 3),
+        "choice": outcome.choice,
+    }
+
+
+def _run(job: dict[str, Any], task: Task, *, trials: int | None, horizon_s: float | None) -> Outcome:
+    method, seed = job["method"], job["seed"]
+    workers = job["workers"] if horizon_s is not None else 1
+    library = method.partition("_")[0]
+    if library in PEER_MODULES:
+        peer = import_module(PEER_MODULES[library]).make(method, task, seed)
+        return clock.run(peer, task, workers=workers, seed=seed, trials=trials, horizon_s=horizon_s)
+    from benchmarks.search.ours import run_ours  # not importable where only a peer is
+
+    return run_ours(method, task, seed=seed, workers=workers, trials=trials, horizon_s=horizon_s)
+
+
+def _curve(outcome: Outcome, task: Task, horizon_s: float | None, trials: int) -> list[float | None]:
+    """JSON has no infinity: None where nothing is known yet."""
+    total = horizon_s if horizon_s is not None else trials
+    curve: list[float | None] = []
+    seen: list[dict[str, float]] = []
+    place = 0
+    evaluations = sorted(outcome.evaluations, key=lambda e: e.at)
+    single, best = len(task.objectives) == 1, float("inf")
+    for share in range(1, SHARES + 1):
+        limit = total * share / SHARES
+        before = place
+        while place < len(evaluations) and (evaluations[place].at if horizon_s is not None else place + 1) <= limit:
+            place += 1
+        if place > before:
+            fresh = [e.values for e in evaluations[before:place]]
+            seen += fresh
+            best = min(best, loss_of(task, fresh)) if single else loss_of(task, seen)
+        curve.append(None if best == float("inf") else round(best, 6))
+    return curve
+
+
+def main() -> None:
+    tasks: dict[tuple[str, str], Task] = {}
+    files: dict[str, dict[str, Any]] = {}
+    for line in sys.stdin:
+        job = json.loads(line)
+        key = (job["file"], job["task"])
+        if key not in tasks:
+            if job["file"] not in files:
+                files[job["file"]] = load_file(Path(job["file"]))
+            tasks[key] = files[job["file"]][job["task"]]()
+        sys.stdout.write(json.dumps(run(job, tasks[key])) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

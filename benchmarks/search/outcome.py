@@ -1,0 +1,26 @@
+"""What one run of one method on one task gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """``values``: the objectives after ``epoch`` epochs of trial ``trial``, known at ``at`` simulated seconds."""
+
+    at: float
+    trial: int
+    epoch: int
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """``own_s``: wall seconds spent in the algorithms; ``choice``: what ``auto`` said it chose."""
+
+    evaluations: list[Evaluation]
+    trials: int
+    own_s: float
+    suggest_s: float
+    choice: str

@@ -1,0 +1,105 @@
+"""The learner killed with SIGKILL, and readers of weights whose publisher is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from trials.learner import WeightsReader
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "learner" / "train.py"
+STEPS = 120
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_") and k != "RANK"}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def training(folder: Path) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--save-every", "20", "--publish", "policy"]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def run_to_the_end(folder: Path) -> str:
+    with training(folder) as process:
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return output
+
+
+def killed_at(folder: Path, step: int) -> str:
+    lines = []
+    with training(folder) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith(f"step {step}:"):
+                process.kill()
+                break
+    return "".join(lines)
+
+
+@pytest.mark.slow
+def test_the_digits_end_with_the_same_weights_after_two_kills(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    whole = run_to_the_end(tmp_path / "whole")
+
+    killed_at(tmp_path / "killed", 53)
+    again = killed_at(tmp_path / "killed", 97)
+    last = run_to_the_end(tmp_path / "killed")
+
+    assert re.search(r"continuing after step (20|40)\b", again), again
+    assert re.search(r"continuing after step (60|80)\b", last), last
+    (expected,) = re.findall(r"^weights \w+$", whole, re.MULTILINE)
+    assert expected in last
+    assert re.findall(r"^step 1\d\d: loss=.*$", whole, re.MULTILINE) == re.findall(
+        r"^step 1\d\d: loss=.*$", last, re.MULTILINE
+    )
+    policies = [WeightsReader(tmp_path / name / "policy") for name in ("whole", "killed")]
+    first, second = (reader.poll() for reader in policies)
+    assert {name: value.tolist() for name, value in first.items()} == {n: v.tolist() for n, v in second.items()}
+
+
+PUBLISHER = """
+import sys
+from trials.learner import publish_weights
+version = int(sys.argv[1])
+while True:
+    version += 1
+    publish_weights({"version": version, "weights": [version] * 20_000}, version=version, to=[sys.argv[2]], keep=2)
+    print(version, flush=True)
+"""
+
+
+def test_readers_never_see_torn_weights_while_their_publisher_is_killed_again_and_again(tmp_path: Path) -> None:
+    reader, late = WeightsReader(tmp_path / "place"), WeightsReader(tmp_path / "place")
+    seen: list[int] = []
+
+    def look() -> int:
+        found = reader.poll()
+        if found is not None:
+            assert found["weights"] == [found["version"]] * 20_000
+            seen.append(found["version"])
+        return len(seen)
+
+    for life in range(4):
+        before = len(seen)
+        command = [sys.executable, "-c", PUBLISHER, str(1_000 * life), str(tmp_path / "place")]
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) as publisher:
+            try:
+                wait_until(lambda before=before: look() >= before + 15, timeout_s=60)
+            finally:
+                publisher.kill()
+        assert late.poll() is not None
+    assert seen == sorted(seen)

@@ -1,0 +1,236 @@
+"""Weights published to others, and priorities given back: whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials.learner import (
+    Learner,
+    LoadWeights,
+    PriorityReader,
+    PriorityWriter,
+    PublishWeights,
+    WeightsReader,
+    When,
+    publish_weights,
+    report_priorities,
+)
+from trials.learner.priorities import LINE_LIMIT_BYTES, SamplePriorities
+from trials.learner.weights import NEWEST, WeightsUnreadableError
+
+
+class Weight:
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+
+    def step(self, batch: float) -> dict[str, float]:
+        self.value += batch
+        return {"loss": self.value}
+
+    def state_dict(self) -> dict[str, float]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.value = state["value"]
+
+
+class NoTrial:
+    """Alone, and without any checkpoint."""
+
+    def restore(self) -> None:
+        return None
+
+    def report(self, values: Any, *, step: int) -> None: ...
+
+    def save_checkpoint(self, state: Any, *, step: int) -> None: ...
+
+    def should_stop(self) -> bool:
+        return False
+
+
+def a_learner(model: Weight, *hooks: Any) -> Learner:
+    return Learner(NoTrial(), step=model.step, batches=[1.0], state={"model": model}, hooks=hooks)
+
+
+@pytest.mark.parametrize("state", [{"w": [1.5, 2.0]}, b"bytes of one's own"])
+def test_what_was_published_is_read_and_only_once(tmp_path: Path, state: Any) -> None:
+    reader = WeightsReader(tmp_path / "policy")
+    assert reader.poll() is None
+
+    published = publish_weights(state, version=3, to=[tmp_path / "policy"])
+
+    assert reader.poll() == state
+    assert reader.seen == published
+    assert reader.poll() is None
+    assert hashlib.sha256((tmp_path / "policy" / published.file).read_bytes()).hexdigest() == published.digest
+
+
+def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"layer.weight": torch.arange(6.0).reshape(2, 3), "steps": 3}
+
+    publish_weights(state, version=1, to=[tmp_path])
+
+    found = WeightsReader(tmp_path).poll()
+    assert torch.equal(found["layer.weight"], state["layer.weight"])
+    assert found["steps"] == 3
+
+
+def test_what_could_not_be_loaded_safely_is_refused_when_it_is_published(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="cannot be loaded without executing code"):
+        publish_weights({"model": Weight()}, version=1, to=[tmp_path / "p"])
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_place_keeps_the_newest_few_versions(tmp_path: Path) -> None:
+    for version in range(1, 6):
+        publish_weights({"v": version}, version=version, to=[tmp_path], keep=2)
+
+    assert sorted(int(p.name.split("-")[1]) for p in tmp_path.glob("weights-*")) == [4, 5]
+    assert WeightsReader(tmp_path).poll() == {"v": 5}
+
+
+def test_a_version_published_again_after_a_restart_is_the_newest(tmp_path: Path) -> None:
+    reader = WeightsReader(tmp_path)
+    for version in (10, 20, 30):
+        publish_weights({"v": version}, version=version, to=[tmp_path])
+    assert reader.poll() == {"v": 30}
+
+    publish_weights({"v": "fifteen"}, version=15, to=[tmp_path], keep=2)
+
+    assert reader.poll() == {"v": "fifteen"}
+
+
+def test_several_places_get_the_same_and_one_that_fails_keeps_no_other_from_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    places = [tmp_path / "file", tmp_path / "a", f"file://{tmp_path}/b"]
+
+    with pytest.raises(OSError, match=r"version 7 was not published to .*/file: "):
+        publish_weights({"v": 7}, version=7, to=places)
+
+    assert WeightsReader(tmp_path / "a").poll() == WeightsReader(tmp_path / "b").poll() == {"v": 7}
+
+
+def test_urls_of_fsspec_are_places(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    url = f"memory://{tmp_path.name}-{os.getpid()}/policy"
+    reader = WeightsReader(url)
+    assert reader.poll() is None
+    for version in range(5):
+        publish_weights({"v": version}, version=version, to=[url], keep=2)
+
+    assert reader.poll() == {"v": 4}
+    assert reader.poll() is None
+
+
+def test_weights_that_do_not_have_their_digest_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = publish_weights({"v": 1}, version=1, to=[tmp_path])
+    (tmp_path / published.file).write_bytes(b'{"v": 2}')
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+
+    with pytest.raises(WeightsUnreadableError, match="names weights that are missing or damaged"):
+        WeightsReader(tmp_path).poll()
+    assert pauses
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}'])
+def test_a_name_that_is_just_being_written_is_nothing_new(tmp_path: Path, text: str) -> None:
+    (tmp_path / NEWEST).write_text(text)
+
+    assert WeightsReader(tmp_path).poll() is None
+
+
+def test_a_reader_that_waits_in_vain_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="nothing new was published to .* within 0 s"):
+        WeightsReader(tmp_path).wait(0)
+
+
+def test_the_hook_publishes_before_the_first_iteration_and_when_it_is_due(tmp_path: Path) -> None:
+    places = [tmp_path / "a", tmp_path / "b"]
+    a_learner(Weight(), PublishWeights(places, when=When(every_steps=2, on_stop=True), keep=9)).run(steps=5)
+
+    for place in places:
+        assert sorted(int(p.name.split("-")[1]) for p in place.glob("weights-*")) == [0, 2, 4, 5]
+        assert WeightsReader(place).poll() == {"value": 5.0}
+
+
+def test_only_rank_0_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    a_learner(Weight(), PublishWeights(tmp_path / "p", when=When(every_steps=1))).run(steps=2)
+
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_learner_takes_a_policy_from_a_place_and_gives_its_own_to_another(tmp_path: Path) -> None:
+    given, back = tmp_path / "given", tmp_path / "back"
+    publish_weights({"value": 100.0}, version=0, to=[given])
+    model = Weight()
+
+    def weights() -> dict[str, float]:
+        if model.value == 102.0:
+            publish_weights({"value": 1000.0}, version=1, to=[given])
+        return model.state_dict()
+
+    a_learner(
+        model,
+        LoadWeights(given, when=When(every_steps=1), first_within_s=1),
+        PublishWeights(back, when=When(every_steps=1), weights=weights),
+    ).run(steps=4)
+
+    assert WeightsReader(back).poll() == {"value": 1001.0}
+
+
+def test_priorities_are_read_on_from_where_the_last_look_ended(tmp_path: Path) -> None:
+    writer, reader = PriorityWriter(tmp_path / "p.jsonl"), PriorityReader(tmp_path / "p.jsonl")
+    assert list(reader.read()) == []
+
+    report_priorities(writer, ["a", "b"], [0.5, 1], step=3)
+    assert list(reader.read()) == [SamplePriorities(step=3, samples=("a", "b"), priorities=(0.5, 1.0))]
+    report_priorities(writer, [7], [0], step=4)
+    with (tmp_path / "p.jsonl").open("a") as file:
+        file.write('{"step": 5, "samp')
+    assert [found.step for found in reader.read()] == [4]
+    with (tmp_path / "p.jsonl").open("a") as file:
+        file.write('\nnonsense\n{"step": 6, "samples": [], "priorities": []}\n')
+    assert [found.step for found in reader.read()] == [6]
+
+
+def test_the_file_of_priorities_is_bounded_and_its_reader_misses_nothing_in_two_files(tmp_path: Path) -> None:
+    writer, reader = PriorityWriter(tmp_path / "p.jsonl", limit=200), PriorityReader(tmp_path / "p.jsonl")
+    steps: list[int] = []
+    for step in range(40):
+        report_priorities(writer, [step], [1.0], step=step)
+        if step % 3 == 0:
+            steps += [found.step for found in reader.read()]
+
+    assert steps == list(range(40))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 400
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_report_of_priorities_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="report fewer"):
+        report_priorities(PriorityWriter(tmp_path / "p"), ["x" * LINE_LIMIT_BYTES], [1.0])
+
+
+def test_a_learner_reports_to_the_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_PRIORITIES", str(tmp_path / "p.jsonl"))
+    model = Weight()
+    learner = a_learner(model)
+    learner.run(steps=2)
+    learner.report_priorities([5], [0.25])
+
+    line = json.loads((tmp_path / "p.jsonl").read_text())
+    assert line == {"step": 2, "samples": [5], "priorities": [0.25]}

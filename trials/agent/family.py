@@ -1,0 +1,64 @@
+"""The processes below a parent of trials, and which attempt each belongs to.
+
+The parent is their subreaper: whatever a trial leaves behind becomes the parent's child, however it tried to get away.
+Imported by the supervisor, so it stays as small as its start is quick.
+"""
+
+from __future__ import annotations
+
+import os
+
+from trials.agent.marks import has_nonce, limit_of, limit_on
+from trials.agent.processes import children_of, descendants_of
+
+
+class Family:
+    """Of this process. ``trials`` maps a nonce to the process that is the trial."""
+
+    def __init__(self) -> None:
+        self.trials: dict[str, int] = {}
+        self._unmarked: dict[int, set[str]] = {}  # strays that shed their marks: whose they may be
+
+    def add(self, nonce: str, pid: int) -> None:
+        self.trials[nonce] = pid
+
+    def remove(self, nonce: str) -> None:
+        """The attempt is over, and its trial reaped."""
+        del self.trials[nonce]
+        for owners in self._unmarked.values():
+            owners.discard(nonce)
+
+    def everyone(self, nonce: str) -> list[int]:
+        """The trial, whatever is below it, and its strays."""
+        trial = self.trials[nonce]
+        return [trial, *descendants_of(trial), *self.strays(nonce)]
+
+    def strays(self, nonce: str) -> list[int]:
+        """What the trial left behind: it has lost its parent and lives. Reaps the dead ones, whosever they were."""
+        known = set(self.trials.values())
+        strays = [pid for pid in children_of(os.getpid()) if pid not in known and not _reap(pid)]
+        self._unmarked = {pid: owners for pid, owners in self._unmarked.items() if pid in strays}
+        found = []
+        for pid in strays:
+            if self._is_of(pid, nonce):
+                found += [pid, *descendants_of(pid)]
+        return found
+
+    def _is_of(self, pid: int, nonce: str) -> bool:
+        if len(self.trials) == 1:
+            return True
+        limit = limit_on(pid)
+        if limit is not None:
+            return limit == limit_of(nonce)
+        if any(has_nonce(pid, other) for other in self.trials):
+            return has_nonce(pid, nonce)
+        # Nothing tells whose it is: it goes with the last of those that ran when it was first seen.
+        return self._unmarked.setdefault(pid, set(self.trials)) <= {nonce}
+
+
+def _reap(pid: int) -> bool:
+    """Whether it has ended; then it is gone for good."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True

@@ -1,0 +1,218 @@
+"""In a forked child: the script, exactly as ``python script.py`` would run it.
+
+The interpreter is the fork server's, with its modules; everything that belongs to one run is made anew, and its end is
+the interpreter's own in the order of ``Py_FinalizeEx``, except that modules of libraries are not taken apart.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import NoReturn
+
+from trials.agent import seeding, threads
+from trials.agent.script import Script, script_of
+from trials.agent.starting import Start
+
+FILE_IMPORTS = "imports.json"  # in the attempt's folder: what the first trial of an experiment imported
+EXIT_FLUSH_FAILED = 120  # of the interpreter, where standard output cannot be written
+EXIT_NO_SCRIPT = 2
+_HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
+
+
+def become(start: Start) -> NoReturn:
+    """Run the script of ``start`` in this process, and end it as the interpreter would."""
+    script = script_of(start.command)
+    before = set(sys.modules)
+    _renew_process(start)
+    main = _new_main()
+    status = _run(script, main)
+    _finish(status, start, before=before)
+
+
+# ── the state of a new process ──────────────────────────────────────────────────────────────────
+def _renew_process(start: Start) -> None:
+    for number in _HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _replace_environment(start.variables)
+    sys.orig_argv[:] = start.command
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]  # kept for children that are spawned
+        processes.current_process().authkey = os.urandom(32)
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = None  # type: ignore[attr-defined]  # chosen by TMPDIR, which is the trial's own now
+    threads.give_back(start.variables)
+    seeding.seed(start.seed)
+    gc.enable()
+
+
+def _replace_environment(variables: dict[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    for name, text in variables.items():
+        if os.environ.get(name) != text:
+            os.environ[name] = text
+
+
+def _new_main() -> ModuleType:
+    main = ModuleType("__main__")
+    main.__dict__["__annotations__"] = {}
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules["__main__"] = main
+    return main
+
+
+# ── running ─────────────────────────────────────────────────────────────────────────────────────
+def _run(script: Script, main: ModuleType) -> int:
+    """The exit code; minus a signal where that should end the process."""
+    try:
+        _execute(script, main)
+    except SystemExit as error:
+        return _code_of(error)
+    except KeyboardInterrupt as error:
+        _report(error)
+        return -signal.SIGINT
+    except BaseException as error:  # noqa: BLE001  this is what the interpreter itself does with it
+        _report(error)
+        return 1
+    return 0
+
+
+def _execute(script: Script, main: ModuleType) -> None:
+    sys.argv = list(script.arguments)
+    if script.kind == "module":
+        _put_first(os.getcwd())  # noqa: PTH109  as the interpreter does
+        import runpy
+
+        runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]  # what the interpreter calls for -m
+        return
+    if script.kind == "code":
+        _put_first("")
+        main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter  # type: ignore[attr-defined]
+        exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+        return
+    path = os.path.abspath(script.name)  # noqa: PTH100  which leaves links as they are, as the interpreter does
+    code = _code_of_file(path)
+    _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    exec(code, main.__dict__)  # noqa: S102
+
+
+def _code_of_file(path: str) -> CodeType:
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
+        raise SystemExit(EXIT_NO_SCRIPT) from None
+    code: CodeType = compile(source, path, "exec", dont_inherit=True)
+    return code
+
+
+def _put_first(folder: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
+
+
+def _code_of(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stdout.flush()
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
+def _report(error: BaseException) -> None:
+    """As the interpreter does, by the script's own hook if it has one, without the frames that led to the script."""
+    trace = _own(error.__traceback__)
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    try:
+        sys.excepthook(type(error), error, trace)
+    except BaseException:  # noqa: BLE001  likewise
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(*sys.exc_info())
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, trace)
+
+
+def _own(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+# ── ending ──────────────────────────────────────────────────────────────────────────────────────
+def _finish(status: int, start: Start, *, before: set[str]) -> NoReturn:
+    if start.learn:
+        _write_imports(Path(start.folder) / FILE_IMPORTS, before)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    status = _flush(status)
+    _drop_own_modules(before, Path(start.work))
+    status = _flush(status)
+    ctypes.CDLL(None).fflush(None)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _flush(status: int) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except (OSError, ValueError, AttributeError):
+            status = status if stream is sys.stderr else EXIT_FLUSH_FAILED
+    return status
+
+
+def _drop_own_modules(before: set[str], work: Path) -> None:
+    """What the script's modules hold is let go, so that open files are written and finalizers run."""
+    for name in ("last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
+    prefix = f"{work}{os.sep}"
+    own = [n for n, m in sys.modules.items() if n not in before and str(getattr(m, "__file__", "")).startswith(prefix)]
+    for name in ["__main__", *reversed(own)]:
+        module = sys.modules.pop(name, None)
+        if isinstance(module, ModuleType):
+            _clear(module)
+    gc.collect()
+
+
+def _clear(module: ModuleType) -> None:
+    """In the interpreter's order: private names first."""
+    for name in sorted(module.__dict__, key=lambda name: not name.startswith("_")):
+        if name != "__builtins__":
+            module.__dict__[name] = None
+
+
+def _write_imports(path: Path, before: set[str]) -> None:
+    """What of the libraries the script has imported, in that order; nothing of its own."""
+    roots = tuple(f"{folder}{os.sep}" for folder in sys.path[1:] if folder)
+    work = f"{path.parent}{os.sep}"
+    found = []
+    for name, module in list(sys.modules.items()):
+        origin = str(getattr(module, "__file__", None) or "")
+        if name not in before and origin.startswith(roots) and not origin.startswith(work):
+            found.append(name)
+    temporary = path.with_suffix(".part")
+    try:
+        temporary.write_text(json.dumps({"modules": found}), encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        return  # the next trial tells it

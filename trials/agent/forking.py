@@ -1,0 +1,228 @@
+"""The fork server: imports once, then one fork for each trial, which it supervises to its end.
+
+One thread. It outlives agent and service; orders come as datagrams, because a full disk must not stand in their way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from trials.agent import memory, threads
+from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
+from trials.agent.marks import FirstMemory
+from trials.agent.processes import become_subreaper, identity
+from trials.agent.starting import Start
+from trials.agent.supervision import FILE_ATTEMPT, WRITE_RETRY_S, Parent, Supervised
+
+ORDER_BYTES = 8 << 10
+ORDERS_AT_ONCE = 64
+FIRST_DESCRIPTOR = 3  # after the standard streams
+# Whatever a module does when it is imported, the trial does it again by itself and shows what it raises.
+_IMPORT_ERRORS = (Exception, SystemExit)
+
+
+class _BecameTrialError(BaseException):
+    """In a forked child: leave everything of the server behind."""
+
+    def __init__(self, start: Start) -> None:
+        super().__init__()
+        self.start = start
+
+
+def serve(path: str, *, at_start: Collection[str]) -> Start | None:
+    """Serve as the configuration in ``path`` says, until told to end; in a forked child, what it is to become.
+
+    ``at_start``: the modules that every interpreter has before it runs anything.
+    """
+    config = read_json(path)
+    if config is None:
+        sys.stderr.write(f"{path} is missing or damaged\n")
+        return None
+    try:
+        ForkServer(config, at_start=at_start).run()
+    except _BecameTrialError as became:
+        start = became.start
+    else:
+        return None
+    # Only here, where no frame of the server holds anything any more.
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, not paths
+        if int(name) >= FIRST_DESCRIPTOR:
+            with suppress(OSError):  # the one that this listing was read with
+                os.close(int(name))
+    return start
+
+
+class ForkServer:
+    """``config``: id, key, ``orders`` (socket), ``state`` (file), ``preload``, ``wake`` (socket), ``agent_gone_s``."""
+
+    def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
+        self._config = config
+        self._at_start = at_start
+        self._first = FirstMemory()
+        self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
+        self._ending = False
+        self._alone_since: float | None = None
+
+    def run(self) -> None:
+        """Until told to end, or nobody has been there for a while."""
+        problem = _preload(self._config["preload"])
+        memory.settle()
+        self._orders = _listen(self._config["orders"])
+        self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
+        self._parent.extra[self._orders.fileno()] = self._take_orders
+        signal.signal(signal.SIGTERM, lambda *_: self._shut_down())
+        become_subreaper()
+        self._write_state(problem)
+        self._parent.wake_agent("", self._config["wake"])
+        while not self._may_end():
+            self._claim_again()
+            self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
+        self._orders.close()
+        for name in ("orders", "state"):
+            Path(self._config[name]).unlink(missing_ok=True)
+
+    def _write_state(self, problem: str | None) -> None:
+        modules = {name.partition(".")[0] for name in sys.modules}
+        files = {}
+        for module in list(sys.modules.values()):
+            with suppress(OSError, TypeError):
+                name = str(getattr(module, "__file__", None) or "")
+                if name:
+                    found = Path(name).stat()
+                    files[name] = [found.st_mtime_ns, found.st_size]
+        state = {
+            **identity(os.getpid()),
+            "id": self._config["id"],
+            "key": self._config["key"],
+            "orders": self._config["orders"],
+            "problem": problem,
+            "shadowable": sorted(modules - set(self._at_start)),
+            "files": files,
+        }
+        write_atomically(self._config["state"], to_json(state))
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────
+    def _take_orders(self) -> None:
+        for _ in range(ORDERS_AT_ONCE):
+            try:
+                order = json.loads(self._orders.recv(ORDER_BYTES))
+            except BlockingIOError:
+                return
+            except ValueError:
+                continue  # nobody who knows this socket sends such things
+            self._follow(order)
+
+    def _follow(self, order: dict[str, Any]) -> None:
+        match order:
+            case {"start": str(folder)}:
+                self._start(folder, learns=bool(order.get("learn")))
+            case {"stop": str(nonce), "grace_s": grace_s, "reason": reason}:
+                for supervised in [*self._parent.attempts.values(), *self._waiting]:
+                    if supervised.nonce == nonce:
+                        supervised.order_stop(grace_s=float(grace_s), reason=str(reason))
+            case {"end": True}:
+                self._ending = True
+
+    def _start(self, folder: str, *, learns: bool) -> None:
+        attempt = read_json(f"{folder}/{FILE_ATTEMPT}")
+        if attempt is None or attempt["nonce"] in self._parent.attempts:
+            return
+        supervised = Supervised(folder, attempt, parent=self._parent)
+        supervised.learns = learns
+        self._claim(supervised)
+
+    def _claim(self, supervised: Supervised) -> None:
+        try:
+            claimed = supervised.claim()
+        except OSError as error:
+            if is_full_disk(error):
+                self._waiting.append(supervised)
+            return  # else its folder is gone
+        if claimed:
+            self._parent.take(supervised)
+
+    def _claim_again(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for supervised in waiting:
+            self._claim(supervised)
+
+    # ── forking ───────────────────────────────────────────────────────────────────────────────
+    def _fork(self, start: Start) -> int:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or the child would write it again
+        pid = os.fork()
+        if pid == 0:
+            self._leave(start)
+        return pid
+
+    def _leave(self, start: Start) -> None:
+        self._parent.let_go()
+        self._orders.detach()
+        try:
+            self._first.show(nonce=start.nonce, command=start.command)
+            start.enter()
+        except OSError as error:
+            os.write(2, f"the trial could not be started: {error}\n".encode())
+            os._exit(127)
+        raise _BecameTrialError(start)
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────
+    def _shut_down(self) -> None:
+        self._ending = True
+        self._parent.shut_down()
+
+    def _may_end(self) -> bool:
+        if self._parent.attempts or self._waiting:
+            self._alone_since = None
+            return False
+        if self._ending:
+            return True
+        if _listens(self._config["wake"]):
+            self._alone_since = None
+            return False
+        self._alone_since = self._alone_since or time.monotonic()
+        return time.monotonic() - self._alone_since > float(self._config["agent_gone_s"])
+
+
+def _preload(names: Sequence[str]) -> str | None:
+    """Import what can be imported; why nothing must be forked from here, or None."""
+    threads.hold_back(os.environ)
+    for name in names:
+        try:
+            import_module(name)
+        except _IMPORT_ERRORS as error:
+            sys.stderr.write(f"{name} could not be imported: {error!r}\n")
+        if threads.count() > 1:
+            return f"importing {name} starts threads"
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)  # imports what every trial's own seeding would have to import
+    return None if threads.count() == 1 else "importing torch starts threads"
+
+
+def _listen(path: str) -> socket.socket:
+    Path(path).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    listening.bind(path)
+    Path(path).chmod(0o600)
+    return listening
+
+
+def _listens(path: str) -> bool:
+    """Whether an agent is there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as trying:
+        try:
+            trying.connect(path)
+        except OSError:
+            return False
+    return True

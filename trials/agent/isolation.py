@@ -1,0 +1,83 @@
+"""Whether a trial is forked or started anew, and what its fork server must have in common with it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from trials.agent.command import command_line, environment
+from trials.agent.script import NotForkableError, Script, is_interpreter, script_of
+
+SDK = "trials"  # imported by every fork server: the SDK of training scripts
+# Of one attempt or one place only, and read when they are used: they are set in the child.
+_OF_ONE_TRIAL = frozenset(
+    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES RANK LOCAL_RANK WORLD_SIZE "
+    "LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT".split()
+)
+_OF_ONE_TRIAL_PREFIXES = ("TUNER_", "TRIAL_PARAM_", "NNI_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """From a fork server that ``key`` names: of this interpreter, these modules and these variables."""
+
+    key: str
+    preload: tuple[str, ...]
+    variables: Mapping[str, str]
+    script: Script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """As a process of its own from the start; ``why`` is for people."""
+
+    why: str
+
+
+def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequence[str]) -> Fork | Spawn:
+    """How the attempt, as it stands in attempt.json, is started by an agent whose own variables are ``base``."""
+    spec, local = attempt["spec"], attempt["local"]
+    if spec.get("isolation", "fork") == "spawn":
+        return Spawn(why="the experiment asks for isolation: spawn")
+    command = command_line(spec, python=local["python"])
+    given = spec["command"]
+    if not given or not is_interpreter(given[0], python=spec.get("python"), own=local["python"]):
+        if given and PurePath(given[0]).name.startswith("python"):
+            return Spawn(why=f"{command[0]} is another interpreter than the agent's {local['python']}")
+        return Spawn(why="the command does not run Python")
+    try:
+        script = script_of(command)
+    except NotForkableError as error:
+        return Spawn(why=str(error))
+    variables = _common(environment(base, attempt, attempt_dir="", paths=local["paths"]))
+    key = _key(local["python"], preload, variables)
+    return Fork(key=key, preload=tuple(preload), variables=variables, script=script)
+
+
+def _common(variables: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in variables.items()
+        if name not in _OF_ONE_TRIAL and not name.startswith(_OF_ONE_TRIAL_PREFIXES)
+    }
+
+
+def _key(python: str, preload: Sequence[str], variables: Mapping[str, str]) -> str:
+    text = json.dumps([python, list(preload), sorted(variables.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def shadowed(names: Collection[str], loaded: Collection[str]) -> str | None:
+    """A name of ``names``, the files in the script's folder, under which the fork server has ``loaded`` another module.
+
+    The script would import its own, so it cannot be forked.
+    """
+    for name in sorted(names):
+        stem, _, ending = name.partition(".")
+        if stem in loaded and (not ending or ending == "py" or ending.endswith("so")):
+            return name
+    return None

@@ -1,0 +1,90 @@
+"""What shows that a process belongs to an attempt, whatever it made of itself.
+
+Two marks, because a process may shed one: a variable of its environment, which it can clear, and a limit that every
+descendant inherits through fork and exec alike. The limit is of the time that real-time processes may run without a
+pause, so large that it never takes effect; its number says which attempt it is.
+Imported by the supervisor, so it stays as small as its start is quick.
+"""
+# Without pathlib, which would add a third to the start of a supervisor.
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import binascii
+import ctypes
+import resource
+
+NONCE_PLACE_BYTES = 160  # room for a nonce in the first environment of a fork server
+NONCE_VARIABLE = "TUNER_NONCE"
+_LIMIT_FLAG = 1 << 61  # microseconds: seventy thousand years
+_LIMIT_LINE = b"Max realtime timeout"
+_ARGUMENTS, _ENVIRONMENT = 45, 47  # of /proc/PID/stat, counted after the name: where they begin; where they end follows
+
+
+def limit_of(nonce: str) -> int:
+    """The limit that marks the attempt; equal for equal nonces, and different for others but once in 2**60."""
+    data = nonce.encode()
+    low, high = binascii.crc32(data), binascii.crc32(data[::-1], 0x5EED)
+    return _LIMIT_FLAG | (high & 0x0FFF_FFFF) << 32 | low
+
+
+def put_limit(nonce: str) -> None:
+    """Mark this process and everything it will start. Without effect where the machine has a lower limit already."""
+    _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+    if hard == resource.RLIM_INFINITY or hard >= limit_of(nonce):
+        resource.setrlimit(resource.RLIMIT_RTTIME, (limit_of(nonce), hard))
+
+
+def has_mark(pid: int, nonce: str) -> bool:
+    """Whether the process was started for the attempt, by itself or by an ancestor."""
+    return limit_on(pid) == limit_of(nonce) or has_nonce(pid, nonce)
+
+
+def limit_on(pid: int) -> int | None:
+    """The mark on a process; None where there is none, or the process is gone or another user's."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    begin = text.find(_LIMIT_LINE)
+    fields = text[begin + len(_LIMIT_LINE) :].split(None, 1)
+    if begin < 0 or not fields or not fields[0].isdigit():
+        return None
+    limit = int(fields[0])
+    return limit if limit & _LIMIT_FLAG else None
+
+
+def has_nonce(pid: int, nonce: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return False  # ended, or another user's
+    return f"\0{NONCE_VARIABLE}={nonce}\0".encode() in b"\0" + environment + b"\0"
+
+
+class FirstMemory:
+    """Arguments and environment as this process was started with them: what other processes see of it.
+
+    A forked process still shows those of its parent. Found once, before the fork; written in the child.
+    """
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        self._arguments = (int(fields[_ARGUMENTS]), int(fields[_ARGUMENTS + 1]))
+        begin, end = int(fields[_ENVIRONMENT]), int(fields[_ENVIRONMENT + 1])
+        place = ctypes.string_at(begin, end - begin).find(f"{NONCE_VARIABLE}=".encode()) if begin else -1
+        self._nonce = begin + place + len(NONCE_VARIABLE) + 1 if place >= 0 else 0
+
+    def show(self, *, nonce: str, command: list[str]) -> None:
+        """From now on the process is seen as the attempt's."""
+        data = nonce.encode()[:NONCE_PLACE_BYTES]
+        if self._nonce:
+            ctypes.memmove(self._nonce, data.ljust(NONCE_PLACE_BYTES, b"\0"), NONCE_PLACE_BYTES)
+        begin, end = self._arguments
+        room = end - begin
+        if room > 1:
+            shown = "\0".join(command).encode()[: room - 1]
+            ctypes.memmove(begin, shown.ljust(room, b"\0"), room)

@@ -1,0 +1,87 @@
+"""From a fork to a process that is the trial: its session, streams, marks and folder.
+
+Imported by the supervisor, so it stays as small as its start is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from trials.agent.cgroups import ControlGroup
+from trials.agent.marks import put_limit
+from trials.agent.processes import set_death_signal
+
+
+class LaunchFailedError(Exception):
+    """The command could not be executed; the text says why."""
+
+
+class Start:
+    """What a new process needs to become the trial. ``out`` and ``err`` are the writing ends of its streams."""
+
+    __slots__ = ("command", "err", "folder", "group", "learn", "nonce", "out", "parent", "seed", "variables", "work")
+
+    def __init__(self, *, nonce: str, command: list[str], variables: dict[str, str], folder: str) -> None:
+        self.nonce = nonce
+        self.command = command
+        self.variables = variables
+        self.folder = folder
+        self.work = folder
+        self.seed = 0
+        self.learn = False  # write down what it imported
+        self.group: ControlGroup | None = None
+        self.out = -1
+        self.err = -1
+        self.parent = os.getpid()
+
+    def enter(self) -> None:
+        """In the new process: a session of its own that dies with its parent, in its folder, with its streams."""
+        os.setsid()
+        set_death_signal(signal.SIGKILL)
+        if os.getppid() != self.parent:
+            os._exit(1)  # the parent ended before its death could be noticed
+        if self.group is not None:
+            self.group.enter()
+        put_limit(self.nonce)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, number in ((null, 0), (self.out, 1), (self.err, 2)):
+            os.dup2(descriptor, number)
+        os.close(null)
+        os.chdir(self.work)
+
+
+def execute(start: Start) -> int:
+    """Fork and execute the command; the pid of the new process. LaunchFailedError where it cannot be executed."""
+    reading, failure = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _become(start, failure)
+    os.close(failure)
+    problem = _read_to_end(reading)
+    if problem:
+        os.waitpid(pid, 0)
+        raise LaunchFailedError(problem)
+    return pid
+
+
+def _become(start: Start, failure: int) -> None:
+    command = start.command
+    try:
+        start.enter()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.execvpe(command[0], command, start.variables)  # noqa: S606  a shell is never wanted
+    except (OSError, ValueError, IndexError) as error:
+        name = command[0] if command else "(no command)"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        os.write(failure, f"cannot start {name!r}: {reason}".encode(errors="replace")[:4000])
+    finally:
+        os._exit(127)
+
+
+def _read_to_end(descriptor: int) -> str:
+    parts = []
+    while part := os.read(descriptor, 4096):
+        parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts).decode(errors="replace")

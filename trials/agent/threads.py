@@ -1,0 +1,43 @@
+"""Pools of threads that libraries start when they are imported: held back before a fork, given back after it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+
+# Read by OpenBLAS when it is loaded, in this order; more than one thread would be started at once.
+_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+_SETTERS = tuple(
+    f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "", "_64")
+)
+
+
+def hold_back(environ: MutableMapping[str, str]) -> None:
+    """Libraries imported from now on start no threads."""
+    environ["OPENBLAS_NUM_THREADS"] = "1"
+
+
+def count() -> int:
+    """Threads of this process, also those Python knows nothing of."""
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208  only how many
+
+
+def give_back(variables: Mapping[str, str]) -> None:
+    """In the child: as many threads as the libraries would have started by themselves under ``variables``."""
+    wanted = next((int(variables[name]) for name in _VARIABLES if variables.get(name, "").isdigit()), 0)
+    number = wanted or len(os.sched_getaffinity(0))
+    if number == 1:
+        return
+    for path in _loaded("openblas"):
+        library = ctypes.CDLL(path)
+        setter = next((getattr(library, name) for name in _SETTERS if hasattr(library, name)), None)
+        if setter is not None:
+            setter(ctypes.c_int(number))
+
+
+def _loaded(word: str) -> list[str]:
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    paths = (line.split(maxsplit=5)[5] for line in lines if word in line and "/" in line)
+    return [path for path in dict.fromkeys(paths) if word in path.rpartition("/")[2]]

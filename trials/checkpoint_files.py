@@ -1,0 +1,137 @@
+"""Checkpoint files: written so that there is a whole one or none, and believed only if their digest matches."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from trials.checkpoint_image import BLOCK_BYTES, Image
+from trials.records import CheckpointRecord
+from trials.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
+
+DIRECT_FROM_BYTES = 4 << 20  # smaller files go through the page cache
+_WRITE_BYTES = 8 << 20
+_HASH_BYTES = 1 << 20
+Done = TypeVar("Done")
+
+
+def write_image(folder: Path, image: Image) -> CheckpointRecord:
+    """Temporary file, fsync, rename, fsync of the folder. The name holds the digest, so no file is ever replaced."""
+    temporary = folder / f".{os.getpid()}-{threading.get_native_id()}.tmp"
+    try:
+        digest = _write(temporary, image)
+        name = file_name(image.step, digest)
+        temporary.replace(folder / name)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(folder)
+    return CheckpointRecord(step=image.step, name=name, digest=digest, size=image.size, at=time.time())
+
+
+def file_name(step: int, digest: str) -> str:
+    return f"{step:09d}-{digest[:12]}.ckpt"
+
+
+def _write(path: Path, image: Image) -> str:
+    """The SHA-256 of what was meant to be written: so what the disk made of it is found out when it is read."""
+    digest = hashlib.sha256()
+    descriptor = _opened(path, direct=image.size >= DIRECT_FROM_BYTES and image.size % BLOCK_BYTES == 0)
+    try:
+        for part in image.parts:
+            view = memoryview(part)
+            for begin in range(0, len(view), _WRITE_BYTES):
+                block = view[begin : begin + _WRITE_BYTES]
+                digest.update(block)
+                _write_all(descriptor, block)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest()
+
+
+def _opened(path: Path, *, direct: bool) -> int:
+    """``direct``: past the page cache, where the file system can, which costs a tenth of the processor time."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    if direct and hasattr(os, "O_DIRECT"):
+        with contextlib.suppress(OSError):  # whatever it was, opening it again says so
+            return os.open(path, flags | os.O_DIRECT, 0o644)
+    return os.open(path, flags, 0o644)
+
+
+def _write_all(descriptor: int, view: memoryview) -> None:
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except OSError as error:
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            direct = getattr(os, "O_DIRECT", 0)
+            if error.errno != errno.EINVAL or not flags & direct:
+                raise
+            # This file system wants another alignment: through the page cache, then.
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~direct)
+
+
+def when_there_is_room(work: Callable[[], Done], *, pause: Callable[[float], None] = time.sleep) -> Done:
+    """A full disk is waited for, as report() waits; the disk's OSError after FULL_DISK_TIMEOUT_S."""
+    deadline = 0.0
+    while True:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            if not deadline:
+                deadline = time.monotonic() + FULL_DISK_TIMEOUT_S
+                sys.stderr.write("save_checkpoint() waits: the disk is full\n")
+            if time.monotonic() > deadline:
+                raise
+        pause(FULL_DISK_PAUSE_S)
+
+
+def problem_of(path: Path, digest: str) -> str | None:
+    """Why ``path`` must not be used; a file whose bytes are others is renamed to ``.corrupt``."""
+    try:
+        if digest_of(path) == digest:
+            return None
+        path.rename(path.with_name(f"{path.name}.corrupt"))
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+    return f"{path.name} is damaged (its digest differs); kept as {path.name}.corrupt"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_HASH_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """In one step, and on the disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names made or removed in ``folder`` are on the disk when this returns."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,37 @@
+"""Asking for the checkpoints of another trial: part of ``trials.protocol``, which the service imports in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trials.launch_spec import CheckpointRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsWanted:
+    """The attempt of ``nonce`` wants to go on from what trial ``number`` of its experiment saved.
+
+    ``step`` None: from its newest checkpoint, else from the one of that step. Asked again on the next connection until
+    it is answered.
+    """
+
+    kind: ClassVar[str] = "checkpoints_wanted"
+    since: ClassVar[int] = 2
+    request_id: str
+    nonce: str
+    experiment_id: str
+    number: int
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsFound:
+    """Answer to CheckpointsWanted: newest first, the first that verifies is taken. ``error`` is for the script."""
+
+    kind: ClassVar[str] = "checkpoints_found"
+    since: ClassVar[int] = 2
+    request_id: str
+    nonce: str
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    error: str | None = None

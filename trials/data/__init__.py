@@ -1,0 +1,1 @@
+"""Loading data into a trial."""

@@ -1,0 +1,302 @@
+"""The workers of a loader: processes forked from a fork server, or threads. Both speak the same records."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+from trials.data.channel import Channel
+from trials.data.encoding import encode
+from trials.data.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
+from trials.data.memory import SharedMemory
+from trials.data.worker import Recipe, Worker
+
+STACK_WAIT_S = 0.5
+STACK_LIMIT = 1 << 16  # bytes
+TERM_WAIT_S = 0.15  # for SIGTERM, before SIGKILL
+KILL_WAIT_S = 0.15  # for the kernel to end what was killed
+COPY_LIMIT = 256 << 20  # bytes of a dataset that each thread is given its own copy of
+
+
+class Crew(Protocol):
+    """Starts workers and says when one ended. Used under the loader's lock."""
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        """The trial's end of the new worker's channel."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable when ``exits`` has something to say; negative when there is nothing to wait for."""
+        ...
+
+    def exits(self) -> list[Exited] | None:
+        """Those that ended since; None when all of them are gone at once, with what started them."""
+        ...
+
+    def stack_of(self, worker: int) -> str: ...
+
+    def stop(self, deadline: float) -> None:
+        """All are gone when it returns, at the latest half a second after ``deadline`` (``time.monotonic``). Their
+        channels were hung up before."""
+        ...
+
+
+class ProcessCrew:
+    def __init__(self, recipe: Recipe) -> None:
+        self._pids: dict[int, int] = {}
+        self._stacks: dict[int, int] = {}
+        self._exits: deque[Exited] = deque()
+        self._server = _start_server(recipe)
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        ours, theirs = Channel.pair()
+        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._forget(worker)
+        self._stacks[worker] = readable
+        self._server.control.send(Spawn(worker, workers), (theirs.fileno(), writable))
+        theirs.close()
+        os.close(writable)
+        return ours
+
+    def fileno(self) -> int:
+        return self._server.control.fileno()
+
+    def exits(self) -> list[Exited] | None:
+        while _readable(self.fileno(), 0):
+            if not self._receive():
+                return None
+        found = list(self._exits)
+        self._exits.clear()
+        return found
+
+    def stack_of(self, worker: int) -> str:
+        readable = self._stacks.get(worker)
+        if readable is None or not self._server.control.send(Signal(worker, STACK_SIGNAL)):
+            return ""
+        return os.read(readable, STACK_LIMIT).decode(errors="replace") if _readable(readable, STACK_WAIT_S) else ""
+
+    def stop(self, deadline: float) -> None:
+        try:
+            if not self._gone_by(deadline):
+                self._signal_all(signal.SIGTERM)
+                if not self._gone_by(time.monotonic() + TERM_WAIT_S):
+                    self._signal_all(signal.SIGKILL)
+                    self._gone_by(time.monotonic() + KILL_WAIT_S)
+        finally:
+            self._server.end()
+            for worker in list(self._stacks):
+                self._forget(worker)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Worker -> process id, of those that run; for tests and for people."""
+        return dict(self._pids)
+
+    @property
+    def server_pid(self) -> int:
+        return self._server.pid
+
+    def _gone_by(self, deadline: float) -> bool:
+        """Whether the server has said of all workers that they ended."""
+        while self._stacks.keys() - {e.worker for e in self._exits}:
+            if not _readable(self.fileno(), max(0.0, deadline - time.monotonic())):
+                return False
+            if not self._receive():
+                return True  # with the server all of its workers end
+        return True
+
+    def _receive(self) -> bool:
+        received = self._server.control.receive()
+        if received is None:
+            return False
+        match received.value:
+            case Spawned(worker=worker, pid=pid):
+                self._pids[worker] = pid
+            case Exited(worker=worker) as exited:
+                self._pids.pop(worker, None)
+                self._exits.append(exited)
+        return True
+
+    def _signal_all(self, number: int) -> None:
+        for worker in self._stacks:
+            self._server.control.send(Signal(worker, number))
+
+    def _forget(self, worker: int) -> None:
+        descriptor = self._stacks.pop(worker, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class ThreadCrew:
+    """Each thread has a copy of the dataset, as a process would. A thread that is stuck in C cannot be stopped: it is
+    left alone after the deadline, and ends with the trial."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._threads: dict[int, threading.Thread] = {}
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        ours, theirs = Channel.pair()
+        recipe = copied_recipe(self._recipe)
+        thread = threading.Thread(
+            target=_work, args=(theirs, recipe, worker), name=f"data worker {worker} of {workers}", daemon=True
+        )
+        self._threads[worker] = thread
+        thread.start()
+        return ours
+
+    def fileno(self) -> int:
+        return -1
+
+    def exits(self) -> list[Exited] | None:
+        return []
+
+    def stack_of(self, worker: int) -> str:
+        thread = self._threads.get(worker)
+        frame = sys._current_frames().get(thread.ident or 0) if thread else None  # noqa: SLF001  # the only way to it
+        return "".join(traceback.format_stack(frame)) if frame else ""
+
+    def stop(self, deadline: float) -> None:
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(channel: Channel, recipe: Recipe, number: int) -> None:
+    worker = Worker(channel, recipe, globals_too=False)
+    try:
+        if recipe.worker_init is not None:
+            recipe.worker_init(number)
+        worker.run()
+    finally:
+        worker.close()
+
+
+def copied_recipe(recipe: Recipe) -> Recipe:
+    """With a dataset of its own. TypeError where the dataset cannot be copied, or is too large to be."""
+    try:
+        data = pickle.dumps(recipe, protocol=5)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(f"the dataset cannot be copied for a worker thread: {error}") from error
+    if len(data) > COPY_LIMIT:
+        raise TypeError(
+            f"the dataset takes {len(data) >> 20} MiB, and each worker thread would have a copy of it "
+            f"(at most {COPY_LIMIT >> 20} MiB); use worker_type='process'"
+        )
+    copy: Recipe = pickle.loads(data)  # noqa: S301  # we made it a line above
+    return copy
+
+
+# ── the fork server ─────────────────────────────────────────────────────────────────────────────
+class _Server:
+    """The trial's side of it."""
+
+    def __init__(self, control: Channel, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        self.control = control
+        self.pid = pid
+        self._process = process
+        self._owner = os.getpid()
+
+    def end(self) -> None:
+        """It ends when it is hung up on; it has no workers any more, or kills those it has."""
+        self.control.hang_up()
+        self.control.close()
+        if os.getpid() != self._owner:
+            return
+        if self._process is not None:
+            try:
+                self._process.wait(KILL_WAIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            return
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return  # somebody else waits for every child of this process
+        if not _readable(descriptor, KILL_WAIT_S):
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(descriptor)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return  # likewise
+
+
+def _start_server(recipe: Recipe) -> _Server:
+    return _forked(recipe) if may_fork() else _executed(recipe)
+
+
+def may_fork() -> bool:
+    """One thread, and no CUDA: then a fork of this process is safe to work in."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return False
+    return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208  # names are enough
+
+
+def _forked(recipe: Recipe) -> _Server:
+    ours, theirs = Channel.pair()
+    trial = os.pidfd_open(os.getpid())
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()  # or a worker would write it a second time
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            serve(theirs, recipe, trial)
+        finally:
+            os._exit(0)
+    theirs.close()
+    os.close(trial)
+    return _Server(ours, pid, None)
+
+
+def _executed(recipe: Recipe) -> _Server:
+    """A new interpreter, told as ``multiprocessing`` tells its own: the recipe is pickled, the main module imported."""
+    from multiprocessing import spawn
+
+    try:
+        encoded = encode(recipe)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(
+            f"the dataset, transform, collate_fn or worker_init_fn cannot be given to worker processes: {error}. "
+            "This process has threads or a CUDA device already, so it cannot be forked: define them at the top level "
+            "of a module, or start the loader's first iteration before anything that starts threads."
+        ) from error
+    memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
+    spans = encoded.place(memory.bytes())
+    ours, theirs = Channel.pair()
+    trial = os.pidfd_open(os.getpid())
+    main = {name: value for name, value in spawn.get_preparation_data("data workers").items() if name != "authkey"}
+    passed = (theirs.fileno(), memory.descriptor, trial)
+    root = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {root!r}); from trials.data.fork_server import main; sys.exit(main(sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, passed)],
+        pass_fds=passed,
+        stdin=subprocess.DEVNULL,
+        # Libraries that start threads when they are imported would make its forks unsafe.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    )
+    theirs.close()
+    os.close(trial)
+    memory.close()
+    ours.send(Preparation(main=main, spans=spans))
+    return _Server(ours, process.pid, process)
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))

@@ -1,0 +1,76 @@
+"""Memory that processes share by descriptor: anonymous, so nothing is left behind by a process that is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = mmap.PAGESIZE
+Bytes = NDArray[np.uint8]
+
+
+class SharedMemory:
+    """A memfd and its mapping. Only pages that are written take memory, so it may be much larger than what is in it.
+
+    Arrays of it keep the mapping alive; the descriptor is closed by ``close``.
+    """
+
+    def __init__(self, descriptor: int, size: int, *, access: int = mmap.ACCESS_WRITE) -> None:
+        self.descriptor = descriptor
+        self.size = size
+        self._mapping = mmap.mmap(descriptor, size, access=access)
+
+    @classmethod
+    def create(cls, size: int, *, name: str = "trials-data") -> SharedMemory:
+        """Of at least ``size`` bytes, all zero; it can neither grow nor shrink any more."""
+        size = rounded_up(max(size, 1), PAGE)
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+            return cls(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @classmethod
+    def attach(cls, descriptor: int, *, writable: bool = True, private: bool = False) -> SharedMemory:
+        """What another process created; the descriptor belongs to the result. ``private``: writes stay here."""
+        access = mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return cls(descriptor, os.fstat(descriptor).st_size, access=access)
+
+    def bytes(self, begin: int = 0, length: int | None = None) -> Bytes:
+        """A view, not a copy. Each call makes an object of its own, so its end can be noticed by a weak reference."""
+        count = self.size - begin if length is None else length
+        return np.frombuffer(self._mapping, dtype=np.uint8, count=count, offset=begin)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """How a ring is divided: equal slots, each for one batch."""
+
+    count: int
+    size: int  # bytes of one; a multiple of PAGE
+
+    @property
+    def total(self) -> int:
+        return self.count * self.size
+
+    def begin(self, slot: int) -> int:
+        if not 0 <= slot < self.count:
+            raise IndexError(f"slot {slot} of {self.count}")
+        return slot * self.size
+
+
+def rounded_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,161 @@
+"""Randomness of samples: keyed by (seed, epoch, index), so it does not matter who makes a sample, or when.
+
+``transform(sample, rng)`` is given a counter-based generator (NumPy's Philox). Code that draws from the global
+generators of random, NumPy and torch instead is as exact: they are reseeded from the same key before each sample.
+"""
+
+from __future__ import annotations
+
+import _random
+import ctypes
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trials.data.keys import WORD, derive, mixed
+
+_MT19937_BYTES = 625 * 4  # key and position, as NumPy lays them out at state_address
+
+
+class SampleKey(NamedTuple):
+    """128 bits in two words."""
+
+    high: int
+    low: int
+
+
+class SampleKeys:
+    """The keys of the samples of (``seed``, ``epoch``)."""
+
+    def __init__(self, *, seed: int, epoch: int) -> None:
+        key = derive("sample", seed, epoch)
+        self._high, self._low = key >> 64, key & WORD
+
+    def of(self, index: int) -> SampleKey:
+        word = mixed((index & WORD) ^ self._low)
+        return SampleKey(mixed(word ^ self._high), word)
+
+
+class SampleGenerator:
+    """One NumPy generator that is set to the beginning of a sample's stream.
+
+    What ``at`` returns is the same object every time: a transform may use it until it returns, and not keep it.
+    """
+
+    def __init__(self) -> None:
+        self._philox = np.random.Philox(key=0)
+        self._generator = np.random.Generator(self._philox)
+        self._key: NDArray[np.uint64] = np.zeros(2, dtype=np.uint64)
+        zeros = np.zeros(4, dtype=np.uint64)
+        self._state: Any = {
+            "bit_generator": "Philox",
+            "state": {"counter": zeros, "key": self._key},
+            "buffer": zeros,
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+    def at(self, key: SampleKey) -> np.random.Generator:
+        """The same stream as ``numpy.random.Generator(numpy.random.Philox(key=key.high << 64 | key.low))``."""
+        self._key[0], self._key[1] = key.low, key.high
+        self._philox.state = self._state
+        return self._generator
+
+
+class GlobalGenerators:
+    """The generators that a process shares with its libraries: random, NumPy's and, where it is imported, torch's."""
+
+    NAMES = ("random", "numpy", "torch")
+
+    def __init__(self) -> None:
+        self._torch: Any = None
+
+    def seed(self, key: SampleKey, names: frozenset[str] = frozenset(NAMES)) -> None:
+        """Each of ``names`` begins the stream of the sample; under 10 µs for all three."""
+        if "random" in names:
+            # The method below random.seed, which looks at the type of its argument for longer than this takes.
+            _random.Random.seed(_python(), key.high << 64 | key.low)
+            _python().gauss_next = None
+        if "numpy" in names:
+            np.random.seed(key.low & 0xFFFFFFFF)
+        if "torch" in names:
+            torch = self._loaded_torch()
+            if torch is not None:
+                torch.default_generator.manual_seed(key.high >> 1)
+
+    def mark(self) -> Mark:
+        """Where the generators stand, to be given to ``moved``. It misses a number that NumPy or random keep for
+        their next normal draw, so it is for generators that were seeded here and not used by anyone else."""
+        torch = self._loaded_torch()
+        return Mark(
+            random=_random.Random.getstate(_python()),
+            numpy=ctypes.string_at(_numpy_address(), _MT19937_BYTES),
+            torch=None if torch is None else torch.default_generator.get_state(),
+        )
+
+    def moved(self, since: Mark) -> frozenset[str]:
+        """The names of the generators that were drawn from (or seeded) since."""
+        found = set()
+        if _random.Random.getstate(_python()) != since.random:
+            found.add("random")
+        if ctypes.string_at(_numpy_address(), _MT19937_BYTES) != since.numpy:
+            found.add("numpy")
+        torch = self._loaded_torch()
+        if torch is not None and (
+            since.torch is None or not torch.equal(torch.default_generator.get_state(), since.torch)
+        ):
+            found.add("torch")
+        return frozenset(found)
+
+    def capture(self) -> Captured:
+        """Everything, to be put back exactly."""
+        torch = self._loaded_torch()
+        return Captured(
+            random=random.getstate(),
+            numpy=np.random.get_state(legacy=False),
+            torch=None if torch is None else torch.default_generator.get_state(),
+        )
+
+    def put_back(self, captured: Captured, names: frozenset[str] = frozenset(NAMES)) -> None:
+        if "random" in names:
+            random.setstate(captured.random)
+        if "numpy" in names:
+            np.random.set_state(captured.numpy)
+        torch = self._loaded_torch()
+        if "torch" in names and torch is not None and captured.torch is not None:
+            torch.default_generator.set_state(captured.torch)
+
+    def _loaded_torch(self) -> Any:
+        if self._torch is None:
+            # Half imported, by another thread, it may not have its generator yet.
+            module = sys.modules.get("torch")
+            self._torch = module if hasattr(module, "default_generator") else None
+        return self._torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    random: tuple[Any, ...]
+    numpy: bytes
+    torch: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    random: tuple[Any, ...]
+    numpy: Any
+    torch: Any
+
+
+def _python() -> Any:
+    return random._inst  # noqa: SLF001  # what random's functions are methods of
+
+
+def _numpy_address() -> int:
+    address: int = np.random.mtrand._rand._bit_generator.ctypes.state_address  # noqa: SLF001  # the global one
+    return address

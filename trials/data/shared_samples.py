@@ -1,0 +1,92 @@
+"""The part of each sample that all trials share, and the order in which they want it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trials.data.keys import derive
+from trials.data.order import BlockOrder
+from trials.data.randomness import GlobalGenerators, SampleKeys
+
+EPOCHS_KEPT = 32  # orders and keys of so many epochs are kept, which is cheap
+Positions = NDArray[np.int64]
+
+
+class Dataset(Protocol):
+    """A map-style dataset. With ``decode`` (and ``transform``), that is what is shared instead of ``__getitem__``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class GroupSamples:
+    """``decode(index)`` where the dataset has it: deterministic, the same in every epoch. Else ``dataset[index]``.
+
+    Both with the global generators seeded from (``group_seed``, epoch, index), so that it does not matter who decodes.
+    """
+
+    def __init__(self, dataset: Any, *, group_seed: int) -> None:
+        decode = getattr(dataset, "decode", None)
+        self.per_epoch = decode is None
+        self._load = dataset.__getitem__ if decode is None else decode
+        self._generators = GlobalGenerators()
+        self._keys = lru_cache(EPOCHS_KEPT)(lambda epoch: SampleKeys(seed=group_seed, epoch=epoch))
+
+    def load(self, epoch: int, index: int) -> Any:
+        """Leaves the global generators where the sample left them."""
+        self._generators.seed(self._keys(epoch if self.per_epoch else 0).of(index))
+        return self._load(index)
+
+
+class GroupOrder:
+    """Which sample stands where in the stream of all epochs: position = epoch x length + place."""
+
+    def __init__(self, *, length: int, shuffle: bool, block: int, dataset: str, group_seed: int) -> None:
+        self.length = length
+        self.block = block
+        self._shuffle = shuffle
+        # What the order depends on, so that peers who agree on it agree on every position.
+        self.fingerprint = f"{dataset}:{derive('shared order', length, int(shuffle), block, dataset, group_seed):032x}"
+        self._of_epoch = lru_cache(EPOCHS_KEPT)(
+            lambda epoch, seed: BlockOrder(
+                length=length, block=block, dataset=dataset, group_seed=group_seed, seed=seed, epoch=epoch
+            )
+        )
+
+    def indices(self, epoch: int, places: Positions) -> Positions:
+        if not self._shuffle:
+            return places
+        return self._of_epoch(epoch, 0).indices_of_places(places)
+
+    def places(self, epoch: int, positions: Positions, *, own_seed: int | None) -> Positions:
+        """Of the trial's positions, permuted inside each block by ``own_seed``; without it, in the group's order."""
+        if own_seed is None or not self._shuffle:
+            return positions
+        return self._of_epoch(epoch, own_seed).places(positions)
+
+    def indices_of_stream(self, first: int, count: int) -> Positions:
+        """Of ``count`` consecutive positions of the stream."""
+        found = np.empty(count, dtype=np.int64)
+        done = 0
+        while done < count:
+            epoch, place = divmod(first + done, self.length)
+            size = min(count - done, self.length - place)
+            found[done : done + size] = self.indices(epoch, np.arange(place, place + size, dtype=np.int64))
+            done += size
+        return found
+
+
+def dataset_fingerprint(dataset: Any) -> str:
+    """Of the dataset's own ``fingerprint`` where it has one; else of its class and length."""
+    own = getattr(dataset, "fingerprint", None)
+    name = (
+        f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+        if own is None
+        else str(own() if callable(own) else own)
+    )
+    return f"{derive('dataset', name, len(dataset)):032x}"

@@ -1,0 +1,130 @@
+"""Priorities that training finds for the samples it used, on their way back to whoever chooses samples.
+
+A sampler in the same process has ``update_priorities(samples, priorities)``. One in another process on the node reads a
+file: one JSON object a line, ``{"step": …, "samples": […], "priorities": […]}``, appended in one write.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENV_PRIORITIES = "TUNER_PRIORITIES"  # the file that a sampler outside the trial reads
+FILE_LIMIT_BYTES = 64 << 20  # then the file becomes PATH.1, in the place of an older one
+LINE_LIMIT_BYTES = 4 << 20  # of one report; report the priorities of fewer samples at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePriorities:
+    """Of the samples used at ``step``; ``samples`` are what the sampler calls them."""
+
+    step: int
+    samples: tuple[Any, ...]
+    priorities: tuple[float, ...]
+
+
+def report_priorities(to: Any, samples: Sequence[Any], priorities: Sequence[float], *, step: int = 0) -> None:
+    """Tell ``to``, a sampler or a PriorityWriter, about samples that were used.
+
+    ValueError when there is not one finite priority of 0 or more for each sample; TypeError when ``to`` wants none.
+    """
+    samples, found = _listed(samples), [float(p) for p in _listed(priorities)]
+    if len(samples) != len(found):
+        raise ValueError(f"{len(samples)} samples and {len(found)} priorities: there is one of each")
+    wrong = next((p for p in found if not math.isfinite(p) or p < 0), None)
+    if wrong is not None:
+        raise ValueError(f"a priority is a finite number of 0 or more, not {wrong}")
+    if isinstance(to, PriorityWriter):
+        to.write(SamplePriorities(step=step, samples=tuple(samples), priorities=tuple(found)))
+    elif hasattr(to, "update_priorities"):
+        to.update_priorities(samples, found)
+    else:
+        raise TypeError(
+            f"{type(to).__name__} wants no priorities: it has no update_priorities(samples, priorities); "
+            f"for a sampler in another process set {ENV_PRIORITIES} or use a PriorityWriter"
+        )
+
+
+def sampler_of(batches: Any) -> Any:
+    """Whoever wants priorities: the batches, their sampler, or the file of ENV_PRIORITIES; the batches if nobody."""
+    for candidate in (batches, getattr(batches, "sampler", None), getattr(batches, "batch_sampler", None)):
+        if hasattr(candidate, "update_priorities"):
+            return candidate
+    path = os.environ.get(ENV_PRIORITIES)
+    return PriorityWriter(path) if path else batches
+
+
+def _listed(values: Any) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+class PriorityWriter:
+    """Appends to one file. Several processes may write to it: each report is one append."""
+
+    def __init__(self, path: str | os.PathLike[str], *, limit: int = FILE_LIMIT_BYTES) -> None:
+        self._path = Path(path)
+        self._limit = limit
+
+    def write(self, found: SamplePriorities) -> None:
+        """ValueError past LINE_LIMIT_BYTES."""
+        line = {"step": found.step, "samples": found.samples, "priorities": found.priorities}
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if len(data) > LINE_LIMIT_BYTES:
+            raise ValueError(f"the priorities of {len(found.samples)} samples have {len(data)} bytes; report fewer")
+        with self._path.open("ab", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size + len(data) <= self._limit:
+                file.write(data)
+                return
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        with self._path.open("ab", buffering=0) as file:
+            file.write(data)
+
+
+class PriorityReader:
+    """Follows one file from its beginning. A reader that is more than two files behind misses what was dropped."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._inode = 0
+        self._offset = 0
+
+    def read(self) -> Iterator[SamplePriorities]:
+        """What has come since the last call. A line that is torn or is something else is passed over."""
+        older = self._path.with_name(f"{self._path.name}.1")
+        if self._inode and self._inode_of(older) == self._inode:
+            yield from self._rest_of(older)
+            self._inode, self._offset = 0, 0
+        inode = self._inode_of(self._path)
+        if inode != self._inode:
+            self._inode, self._offset = inode, 0
+        yield from self._rest_of(self._path)
+
+    @staticmethod
+    def _inode_of(path: Path) -> int:
+        try:
+            return path.stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _rest_of(self, path: Path) -> Iterator[SamplePriorities]:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        end = data.rfind(b"\n") + 1
+        self._offset += end
+        for line in data[:end].splitlines():
+            try:
+                found = json.loads(line)
+                yield SamplePriorities(
+                    step=found["step"], samples=tuple(found["samples"]), priorities=tuple(found["priorities"])
+                )
+            except (ValueError, LookupError, TypeError):
+                continue

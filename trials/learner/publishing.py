@@ -1,0 +1,80 @@
+"""Hooks that give weights to others and take them from others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trials.learner.builtin import PUBLISH
+from trials.learner.hooks import Hook, When
+from trials.learner.weights import KEPT, WeightsReader, publish_weights
+
+if TYPE_CHECKING:
+    from trials.learner.learner import Learner
+
+
+class PublishWeights(Hook):
+    """Publishes weights to one or several places: before the first iteration, and ``when`` says so.
+
+    ``weights`` is a name in the learner's state, or a function that gives what is to be published. The version is the
+    number of the iteration. Only the process with rank 0 does it.
+    """
+
+    priority = PUBLISH
+    on_every_rank = False
+
+    def __init__(
+        self,
+        to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        when: When,
+        weights: str | Callable[[], Any] = "model",
+        keep: int = KEPT,
+    ) -> None:
+        if keep < 1:
+            raise ValueError(f"keep is at least 1, not {keep}")
+        self.when = when
+        self._places = [to] if isinstance(to, str | os.PathLike) else list(to)
+        self._weights = weights
+        self._keep = keep
+
+    def before_run(self, learner: Learner) -> None:
+        self._publish(learner)
+
+    def after_iteration(self, learner: Learner) -> None:
+        self._publish(learner)
+
+    def _publish(self, learner: Learner) -> None:
+        weights = self._weights
+        state = weights() if callable(weights) else learner.state[weights].state_dict()
+        publish_weights(state, version=learner.step, to=self._places, keep=self._keep)
+
+
+class LoadWeights(Hook):
+    """Loads weights that somebody else publishes: the newest before the first iteration, newer ones ``when`` says so.
+
+    What comes from outside is in no checkpoint before it is loaded, so a trial with it does not resume exactly.
+    """
+
+    priority = 10
+
+    def __init__(
+        self, source: str | os.PathLike[str], *, when: When, into: str = "model", first_within_s: float = 0.0
+    ) -> None:
+        self.when = when
+        self._reader = WeightsReader(source)
+        self._into = into
+        self._first_within_s = first_within_s
+
+    def before_run(self, learner: Learner) -> None:
+        """With ``first_within_s``, TimeoutError when nothing was published by then."""
+        found = self._reader.wait(self._first_within_s) if self._first_within_s else self._reader.poll()
+        self._load(learner, found)
+
+    def after_iteration(self, learner: Learner) -> None:
+        self._load(learner, self._reader.poll())
+
+    def _load(self, learner: Learner, found: Any) -> None:
+        if found is not None:
+            learner.state[self._into].load_state_dict(found)

@@ -1,0 +1,88 @@
+"""What trials are worth under one objective or several: values, dominance, the front of the undominated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner_service.domain.experiment import ExperimentSpec, FinalFrom, Goal, Objective
+from tuner_service.domain.trial import Trial, TrialStatus
+
+Values = tuple[float | None, ...]
+
+
+def further_values(trial: Trial, spec: ExperimentSpec) -> Values:
+    """Of the objectives after the first, where ``trial.value`` is of that; None where the trial reported none."""
+    return tuple(further_value(trial, objective, spec.trial.final) for objective in spec.objective.further)
+
+
+def further_value(trial: Trial, objective: Objective, source: FinalFrom) -> float | None:
+    """Of an early-stopped trial the last that it reported beside the first objective."""
+    last = trial.last_metrics.get(objective.metric)
+    if trial.status is TrialStatus.EARLY_STOPPED:
+        return last
+    final = trial.final.get(objective.metric)
+    if source is FinalFrom.REPORTED:
+        return final
+    return last if last is not None else final
+
+
+def losses(objective: Objective, values: Sequence[float | None]) -> tuple[float, ...] | None:
+    """Values for minimising every objective; None where one is missing or NaN."""
+    if len(values) != len(objective.every):
+        return None
+    found = []
+    for one, value in zip(objective.every, values, strict=True):
+        if value is None or math.isnan(value):
+            return None
+        found.append(-value if one.goal is Goal.MAXIMIZE else value)
+    return tuple(found)
+
+
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether losses ``one`` are nowhere worse than ``other`` and somewhere better."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+
+
+def front(points: Sequence[Sequence[float]]) -> list[int]:
+    """Indices of the losses that no other dominates, in their order; of equal ones the first.
+
+    Ordered first, so that a point need only be compared with the front so far: n log n for two objectives.
+    """
+    order = sorted(range(len(points)), key=lambda index: (tuple(points[index]), index))
+    kept: list[int] = []
+    for index in order:
+        point = points[index]
+        if len(point) == 2:
+            undominated = not kept or point[1] < points[kept[-1]][1]
+        else:
+            undominated = not any(dominates(points[k], point) or tuple(points[k]) == tuple(point) for k in kept)
+        if undominated:
+            kept.append(index)
+    return sorted(kept)
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """The volume that losses ``points`` dominate and that lies below ``reference``, by slicing the last objective.
+
+    While, Bradstreet and Barone, "A fast way of calculating exact hypervolumes", 2012, tells of better ways for many
+    objectives; a front of a search is small.
+    """
+    inside = [tuple(p) for p in points if all(a < b for a, b in zip(p, reference, strict=True))]
+    return _volume([inside[index] for index in front(inside)], tuple(reference))
+
+
+def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> float:
+    if not points:
+        return 0.0
+    if len(reference) == 1:
+        return reference[0] - min(point[0] for point in points)
+    points = sorted(points, key=lambda point: point[-1])
+    total = 0.0
+    for place, point in enumerate(points):
+        above = points[place + 1][-1] if place + 1 < len(points) else reference[-1]
+        if above > point[-1]:
+            below = [other[:-1] for other in points[: place + 1]]
+            slices = [below[index] for index in front(below)]
+            total += (above - point[-1]) * _volume(slices, reference[:-1])
+    return total

@@ -1,0 +1,105 @@
+"""Selection and crossover of Optuna's genetic samplers, for populations that are given to them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import NSGAIIISampler, NSGAIISampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.search_space import SearchSpace
+from tuner_service.domain.trial import Parameters
+from tuner_service.tuners.optuna_model import Components, frozen
+from tuner_service.tuners.trial_notes import FINISHED, TrialNote
+
+
+class _Given:
+    """What a sampler would otherwise look up in its study: which trials belong to which generation."""
+
+    members: Sequence[FrozenTrial] = ()
+    parents: Sequence[FrozenTrial] = ()
+
+    def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:  # noqa: ARG002  # the sampler's signature
+        return 1
+
+    def get_population(self, study: Study, generation: int) -> list[FrozenTrial]:  # noqa: ARG002  # likewise
+        return list(self.members)
+
+    def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:  # noqa: ARG002  # likewise
+        return list(self.parents)
+
+
+class _NSGAIISampler(_Given, NSGAIISampler):
+    pass
+
+
+class _NSGAIIISampler(_Given, NSGAIIISampler):
+    pass
+
+
+SAMPLERS: dict[str, type[_NSGAIISampler | _NSGAIIISampler]] = {
+    "NSGAIISampler": _NSGAIISampler,
+    "NSGAIIISampler": _NSGAIIISampler,
+}
+
+
+class Population:
+    def __init__(self, space: SearchSpace, objective: Objective, *, sampler_name: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
+        self._space, self._sampler = space, SAMPLERS[sampler_name]
+        self._components = Components(space)
+        directions = ["maximize" if one.goal is Goal.MAXIMIZE else "minimize" for one in objective.every]
+        self._worst = [-math.inf if direction == "maximize" else math.inf for direction in directions]
+        self._study = optuna.create_study(directions=directions, sampler=optuna.samplers.RandomSampler(seed=0))
+        self._scratch = create_trial(state=TrialState.RUNNING)
+
+    def selected(self, candidates: Sequence[TrialNote], size: int, *, seed: int) -> list[TrialNote]:
+        """The ``size`` best of them: by front, then the less crowded or the nearer to a reference direction."""
+        trials = [self._trial(number, note) for number, note in enumerate(candidates)]
+        sampler = self._made(size, seed, {})
+        sampler.members, sampler.parents = trials, ()
+        return [candidates[trial.number] for trial in sampler.select_parent(self._study, 1)]
+
+    def child(self, parents: Sequence[TrialNote], options: dict[str, Any], *, size: int, seed: int) -> Parameters:
+        """A new point: crossed from two of the parents and mutated. What it takes from neither is drawn at random."""
+        sampler = self._made(size, seed, options)
+        sampler.parents = [self._trial(number, note) for number, note in enumerate(parents)]
+        shared = self._shared(sampler.parents)
+        relative = sampler.sample_relative(self._study, self._scratch, shared) if shared else {}
+
+        def ask(name: str, distribution: BaseDistribution) -> Any:
+            if name in relative and shared.get(name) == distribution:
+                return relative[name]
+            return sampler.sample_independent(self._study, self._scratch, name, distribution)
+
+        return self._components.build(ask)
+
+    def _made(self, size: int, seed: int, options: dict[str, Any]) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some samplers are called experimental
+            return self._sampler(population_size=size, seed=seed, **options)
+
+    def _trial(self, number: int, note: TrialNote) -> FrozenTrial:
+        flat = self._space.flatten(note.parameters)
+        if flat is None:
+            raise ValueError(f"{note.parameters} lie outside the space")
+        whole = TrialNote(number=number, parameters=note.parameters, state=FINISHED, values=note.values)
+        trial = frozen(whole, self._components.of(flat), self._worst)
+        trial.number = number
+        return trial
+
+    def _shared(self, parents: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
+        """What every parent has: crossover needs all of it of both."""
+        first, *others = parents
+        return {
+            name: distribution
+            for name, distribution in first.distributions.items()
+            if not distribution.single() and all(other.distributions.get(name) == distribution for other in others)
+        }

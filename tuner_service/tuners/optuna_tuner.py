@@ -1,0 +1,69 @@
+"""Tuners whose model is a sampler of Optuna, kept a pure function of (generator, number, history).
+
+From the notes an in-memory study is kept up to date, and each suggestion asks a new sampler, seeded from the generator
+that is handed in, about that study. Optuna is imported with the first suggestion that needs it.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from tuner_service.domain.experiment import Objective
+from tuner_service.domain.search_space import SearchSpace
+from tuner_service.domain.trial import Parameters
+from tuner_service.tuners.model_tuner import ModelTuner
+from tuner_service.tuners.trial_notes import RUNNING, Thinning
+
+
+class OptunaTuner(ModelTuner):
+    thinning: ClassVar[Thinning]
+    joint = True
+
+    def __init__(self, space: SearchSpace, objective: Objective, *, startup: int) -> None:
+        super().__init__(space, objective, startup=startup)
+        self._forget()
+
+    @abstractmethod
+    def _make_sampler(self, seed: int) -> Any:
+        """A new sampler of Optuna; it is asked once and dropped."""
+
+    def _forget(self) -> None:
+        self._model: Any = None
+        self._chosen_at = 0
+
+    def _noted(self, index: int) -> None:
+        if self._model is not None and self._is_current():
+            self._model.add(index, self.notes[index])
+
+    def _finished(self, index: int) -> None:
+        if self._model is not None and self._is_current():
+            self._model.finish(index, self.notes[index])
+
+    def _propose(self, rng: random.Random) -> Parameters:
+        if self._model is None:
+            self._model = self._built()
+        parameters: Parameters = self._model.suggest(rng.getrandbits(32))
+        return parameters
+
+    def _is_current(self) -> bool:
+        """Whether the model still shows the trials that it should; otherwise it is dropped, and built when asked."""
+        if self.thinning.chosen_at(len(self.modelled)) == self._chosen_at:
+            return True
+        self._forget()
+        return False
+
+    def _built(self) -> Any:
+        from tuner_service.tuners.optuna_model import OptunaModel
+
+        model = OptunaModel(self.space, self.objective, make_sampler=self._make_sampler, joint=self.joint)
+        count = self._chosen_at = self.thinning.chosen_at(len(self.modelled))
+        shown = self.modelled
+        if count:
+            shown = self.thinning.choose(self.modelled[:count], self.objective) + self.modelled[count:]
+        wanted = {id(note) for note in shown}
+        for index, note in enumerate(self.notes):
+            if note.state == RUNNING or id(note) in wanted:
+                model.add(index, note)
+        return model
