@@ -44,3 +44,4 @@ class LaunchSpec:
     isolation: str = since(2, "fork", needed=False)  # "spawn": a process of its own from the start
     memory_bytes: int | None = since(2, None, needed=True)  # of the whole tree: more ends the attempt
     max_duration_s: float | None = since(2, None, needed=True)  # of the attempt
+    until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on

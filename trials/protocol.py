@@ -151,7 +151,7 @@ class Started:
 class Reports:
     """Spool lines ``first_sequence`` and on, untouched. At most one of an attempt is unanswered.
 
-    ``locations`` says of checkpoints that the lines name, by digest, where the agent has put their bytes: a path or a URL.
+    ``locations``: of checkpoints that the lines name, by digest, where the agent has put their bytes; a path or a URL.
     """
 
     kind: ClassVar[str] = "reports"
@@ -359,7 +359,9 @@ class Ping:
     kind: ClassVar[str] = "ping"
 
 
-FromAgent = Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood | CheckpointsWanted
+FromAgent = (
+    Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood | CheckpointsWanted
+)
 ToAgent = (
     Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
     | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound

@@ -24,6 +24,7 @@ from trials.protocol import (
     ENV_SEED,
     ENV_TRIAL_NUMBER,
     ENV_WAKE_SOCKET,
+    FILE_ATTEMPT,
     FILE_PARAMETERS,
     FILE_STOP,
 )
@@ -44,6 +45,7 @@ class TrialParts:
     checkpoints: CheckpointStore
     phases: Phases
     stop_file: Path | None
+    until_step: int | None = None  # where the service wants it to rest
 
 
 class Trial:
@@ -67,6 +69,8 @@ class Trial:
         self._last_value: float | None = None  # of the objective
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
+        self._until_step = parts.until_step
+        self._came_to_rest = False
         self._closed = False
 
     def report(
@@ -83,6 +87,8 @@ class Trial:
         step = self._step(step, default=self._next_step)
         self._sink.metrics(step=step, values=checked, final=False)
         self._next_step = step + 1
+        if self._until_step is not None and step >= self._until_step and self.objective in checked:
+            self._came_to_rest = True
         self._last_value = checked.get(self.objective, self._last_value)
 
     def report_final(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
@@ -140,10 +146,11 @@ class Trial:
     def should_stop(self) -> bool:
         """Whether to save and leave now. Cheap enough for every step.
 
+        Also where the trial has come to the step to which it was to run: it may be let go on from there later.
         From the first call on, a stop is told by this first and by SIGTERM only later. Before it says yes, the
         checkpoint that is being written is on the disk.
         """
-        stopping = self._stop.is_set()
+        stopping = self._stop.is_set() or self._came_to_rest
         if stopping:
             self._saver.wait()
         return stopping
@@ -222,7 +229,17 @@ def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, A
         checkpoints=AttemptCheckpoints(folder),
         phases=AttemptPhases(folder, sink),
         stop_file=folder / FILE_STOP,
+        until_step=_until_step(folder),
     )
+
+
+def _until_step(folder: Path) -> int | None:
+    try:
+        attempt = json.loads((folder / FILE_ATTEMPT).read_bytes())
+    except FileNotFoundError:
+        return None
+    until_step: int | None = attempt.get("spec", {}).get("until_step")
+    return until_step
 
 
 def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:

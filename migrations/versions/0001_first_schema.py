@@ -19,6 +19,7 @@ def upgrade() -> None:
     _create_meta()
     _create_tokens()
     _create_algorithm_snapshots()
+    _create_chunks()
     _create_blob_chunks()
     _create_code_revisions()
     _create_idempotency_keys()
@@ -119,15 +120,27 @@ def _create_algorithm_snapshots() -> None:
     )
 
 
+def _create_chunks() -> None:
+    op.create_table(
+        "chunks",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("digest"),
+    )
+
+
 def _create_blob_chunks() -> None:
     op.create_table(
         "blob_chunks",
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("position", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.Column("chunk", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["chunk"], ["chunks.digest"], name=op.f("fk_blob_chunks_chunk")),
         sa.ForeignKeyConstraint(["digest"], ["blobs.digest"], name=op.f("fk_blob_chunks_digest"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("digest", "position"),
+        sqlite_with_rowid=False,
     )
+    op.create_index("ix_blob_chunks_chunk", "blob_chunks", ["chunk"], unique=False)
 
 
 def _create_code_revisions() -> None:
@@ -335,6 +348,11 @@ def _create_checkpoints() -> None:
         sa.Column("inline", sa.Boolean(), nullable=False),
         sa.Column("value", Number(), nullable=True),
         sa.Column("at", Number(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("location", sa.Text(), nullable=True),
+        sa.Column("stall_s", Number(), nullable=True),
+        sa.Column("write_s", Number(), nullable=True),
+        sa.Column("damaged", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["experiment_id", "number"],
             ["trials.experiment_id", "trials.number"],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import random
 import time
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -21,12 +24,15 @@ from tuner_service.dispatcher.items import (
     TrialEnded,
     TunerItem,
 )
-from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.errors import SearchSpaceNotSupportedError
+from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
 from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, Tuner
 from tuner_service.tuners.registry import TUNERS, create_tuner
+from tuner_service.workers.building import build_tuner_fold
 from tuner_service.workers.folding import TunerFold
+from tuner_service.workers.messages import Initialize
 
 SPACES: dict[str, dict[str, Any]] = {
     "flat": {
@@ -58,22 +64,70 @@ SPACES: dict[str, dict[str, Any]] = {
         },
         "seed": {"_type": "uniform", "_value": [0, 1]},
     },
+    "constrained": {
+        "optimizer": {"type": "categorical", "choices": ["sgd", "adam"]},
+        "momentum": {"type": "float", "low": 0, "high": 1, "when": {"optimizer": "sgd"}},
+        "batch": {"type": "int", "low": 1, "high": 64, "log": True},
+        "accumulate": {"type": "int", "low": 1, "high": 16},
+        "order": {"type": "permutation", "choices": ["crop", "flip", "blur"]},
+        "features": {"type": "subset", "choices": ["a", "b", "c", "d"], "least": 1, "most": 3},
+        "constraints": ["batch * accumulate <= 256", "len(features) < 3 or optimizer == 'sgd'"],
+    },
 }
 SMALL = {"a": {"_type": "choice", "_value": ["x", "y", "z"]}, "b": {"_type": "randint", "_value": [0, 4]}}
 WIDER = {"a": {"_type": "choice", "_value": ["x", "y", "z", "w"]}, "b": {"_type": "randint", "_value": [0, 2]}}
 SEED = 11
-Build = Callable[[dict[str, Any]], Tuner]
+LISTED = 60  # parameters that the batch tuner is given
+Build = Callable[..., Tuner]
 
 
-@pytest.fixture(params=[*TUNERS, "tpe without a start"])
-def build(request: pytest.FixtureRequest) -> Build:
-    name, _, variant = request.param.partition(" ")
-    args = {"n_startup_trials": 0} if variant else {}
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A tuner with options that let its model begin early; ``share`` of the usual trials where each one is slow."""
 
-    def make(space: dict[str, Any], goal: Goal = Goal.MINIMIZE) -> Tuner:
-        return create_tuner(name, args, space=parse_search_space(space), objective=Objective(metric="loss", goal=goal))
+    name: str
+    args: dict[str, Any] = field(default_factory=dict)
+    share: float = 1.0
+
+    def of(self, trials: int) -> int:
+        return max(8, round(trials * self.share))
+
+
+CASES = {
+    "tpe": Case(name="tpe"),
+    "tpe without a start": Case(name="tpe", args={"n_startup_trials": 0}),
+    "tpe one by one": Case(name="tpe", args={"multivariate": False}),
+    "gp": Case(name="gp", args={"n_startup_trials": 4}, share=0.3),
+    "cma_es": Case(name="cma_es", args={"population_size": 4}),
+    "nsga2": Case(name="nsga2", args={"population_size": 4}),
+    "nsga3": Case(name="nsga3", args={"population_size": 4}),
+    "evolution": Case(name="evolution", args={"population_size": 6, "sample_size": 3}),
+}
+CASES |= {name: Case(name=name) for name in TUNERS if name not in {case.name for case in CASES.values()}}
+if importlib.util.find_spec("botorch") is not None:
+    CASES["gp by botorch"] = Case(name="gp", args={"n_startup_trials": 4, "backend": "botorch"}, share=0.2)
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture
+def build(case: Case) -> Build:
+    def make(space: dict[str, Any], objective: Objective | None = None) -> Tuner:
+        parsed = parse_search_space(space)
+        args = {"parameters": listed(parsed)} if case.name == "batch" else case.args
+        return create_tuner(case.name, args, space=parsed, objective=objective or Objective(metric="loss"))
 
     return make
+
+
+def listed(space: SearchSpace) -> list[Parameters]:
+    if math.isfinite(space.size):
+        points = [space.grid_point(index, 1) for index in range(space.grid_size(1))]
+        return [point for point in points if point is not None]
+    return [space.sample(random.Random(number)) for number in range(LISTED)]
 
 
 @pytest.fixture(params=list(SPACES))
@@ -96,7 +150,10 @@ def ended(line: int, number: int, parameters: Parameters) -> TrialEnded:
     value = value_of(parameters, number)
     statuses = [TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED, TrialStatus.CANCELED, TrialStatus.SUCCEEDED]
     status = TrialStatus.FAILED if value is None and number % 2 else statuses[number % 4]
-    outcome = TrialOutcome(number=number, status=status, parameters=parameters, value=value, step=number % 20)
+    further = (None if number % 11 == 4 else float(number % 5),)  # seen only where there are several objectives
+    outcome = TrialOutcome(
+        number=number, status=status, parameters=parameters, value=value, step=number % 20, further_values=further
+    )
     return TrialEnded(line=line, outcome=outcome)
 
 
@@ -133,37 +190,37 @@ def next_answers(fold: TunerFold, number: int, count: int = 4) -> list[Any]:
     return [fold.take(SuggestionRequested(line=10_000 + i, number=number + i)) for i in range(count)]
 
 
-def test_suggestions_lie_inside_the_space(build: Build, space: dict[str, Any]) -> None:
-    lines = search(TunerFold(build(space), seed=SEED), trials=40)
+def test_suggestions_lie_inside_the_space(case: Case, build: Build, space: dict[str, Any]) -> None:
+    lines = search(TunerFold(build(space), seed=SEED), trials=case.of(40))
     inside = parse_search_space(space)
     assert all(inside.contains(parameters) for parameters in recorded(lines))
-    assert len(recorded(lines)) == 40
+    assert len(recorded(lines)) == case.of(40)
 
 
-def test_the_same_seed_and_history_give_the_same_search(build: Build, space: dict[str, Any]) -> None:
-    first, second = (search(TunerFold(build(space), seed=SEED), trials=40) for _ in range(2))
+def test_the_same_seed_and_history_give_the_same_search(case: Case, build: Build, space: dict[str, Any]) -> None:
+    first, second = (search(TunerFold(build(space), seed=SEED), trials=case.of(40)) for _ in range(2))
     assert first == second or json.dumps(recorded(first)) == json.dumps(recorded(second))
 
 
-def test_a_suggestion_does_not_change_the_tuner(build: Build, space: dict[str, Any]) -> None:
+def test_a_suggestion_does_not_change_the_tuner(case: Case, build: Build, space: dict[str, Any]) -> None:
     tuner = build(space)
     fold = TunerFold(tuner, seed=SEED)
-    search(fold, trials=20)
+    search(fold, trials=case.of(20))
     asked = [tuner.suggest(21, random.Random(3)) for _ in range(3)]
     assert asked[0] == asked[1] == asked[2]
 
 
-def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(build: Build, space: dict[str, Any]) -> None:
+def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(case: Case, build: Build, space: dict[str, Any]) -> None:
     live = TunerFold(build(space), seed=SEED)
-    lines = search(live, trials=25)
+    lines = search(live, trials=case.of(25))
     rebuilt = TunerFold(build(space), seed=SEED)
     for line in lines:
         rebuilt.take(line)
     assert next_answers(rebuilt, 26) == next_answers(live, 26)
 
 
-def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(build: Build, space: dict[str, Any]) -> None:
-    lines = search(TunerFold(build(space), seed=SEED), trials=20)
+def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(case: Case, build: Build, space: dict[str, Any]) -> None:
+    lines = search(TunerFold(build(space), seed=SEED), trials=case.of(20))
     again = TunerFold(build(space), seed=SEED)
     for line in lines:
         if isinstance(line, SuggestionRequested):
@@ -175,9 +232,11 @@ def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(build: 
 
 
 @pytest.mark.parametrize("at", [0, 7, 30])
-def test_a_snapshot_and_the_later_lines_give_the_same_tuner(build: Build, space: dict[str, Any], at: int) -> None:
+def test_a_snapshot_and_the_later_lines_give_the_same_tuner(
+    case: Case, build: Build, space: dict[str, Any], at: int
+) -> None:
     live = TunerFold(build(space), seed=SEED)
-    lines = search(live, trials=25)
+    lines = search(live, trials=case.of(25))
     until = TunerFold(build(space), seed=SEED)
     for line in lines[:at]:
         until.take(line)
@@ -188,9 +247,9 @@ def test_a_snapshot_and_the_later_lines_give_the_same_tuner(build: Build, space:
     assert next_answers(loaded, 26) == next_answers(live, 26)
 
 
-def test_parallel_suggestions_differ(build: Build, space: dict[str, Any]) -> None:
+def test_parallel_suggestions_differ(case: Case, build: Build, space: dict[str, Any]) -> None:
     fold = TunerFold(build(space), seed=SEED)
-    search(fold, trials=15)
+    search(fold, trials=case.of(15))
     keys = [parameters_key(answer.parameters) for answer in next_answers(fold, 16, count=8)]
     assert len(set(keys)) == 8
 
@@ -252,14 +311,65 @@ def test_a_filled_space_ends_the_search_or_is_searched_again(build: Build) -> No
     assert not isinstance(build(SMALL).suggest(1, random.Random(0)), Exhausted)
 
 
-def test_a_thousand_trials_are_folded_and_asked_for_quickly(build: Build, space: dict[str, Any]) -> None:
+def test_a_thousand_trials_are_folded_and_asked_for_quickly(
+    case: Case, build: Build, space: dict[str, Any]
+) -> None:
     fold = TunerFold(build(space), seed=SEED)
+    started = time.process_time()
+    thousand_trials(fold, space)
+    next_answers(fold, 1001, count=2 if case.share < 1 else 10)
+    assert time.process_time() - started < 30
+
+
+def test_memory_grows_with_the_history_and_with_nothing_else(case: Case, build: Build) -> None:
+    space = SPACES["flat"]
+    tuner = build(space)
+    fold = TunerFold(tuner, seed=SEED)
+    tuner.suggest(1, random.Random(0))
+    asked = 2 if case.share < 1 else 20
+    tracemalloc.start()
+    try:
+        thousand_trials(fold, space)
+        tuner.suggest(1001, random.Random(0))
+        after_the_history = tracemalloc.get_traced_memory()[0]
+        for number in range(asked):
+            tuner.suggest(1001, random.Random(number))
+        after_suggestions = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after_the_history < 1_000 * 24_000
+    assert after_suggestions - after_the_history < asked * 20_000
+
+
+def thousand_trials(fold: TunerFold, space: dict[str, Any]) -> None:
     rng = random.Random(1)
     inside = parse_search_space(space)
-    started = time.process_time()
     for number in range(1, 1001):
         parameters = inside.sample(rng)
         fold.take(SuggestionRequested(line=2 * number - 1, number=number, recorded=parameters))
         fold.take(ended(2 * number, number, parameters))
-    next_answers(fold, 1001, count=10)
-    assert time.process_time() - started < 10
+
+
+# ── several objectives ──────────────────────────────────────────────────────────────────────────
+TWO = Objective(metric="loss", further=(Objective(metric="speed", goal=Goal.MAXIMIZE),))
+
+
+def test_the_registry_and_the_class_say_the_same_of_several_objectives(case: Case, build: Build) -> None:
+    assert build(SMALL).several_objectives == TUNERS[case.name].several_objectives
+
+
+def test_several_objectives_are_searched_or_refused_at_the_start(case: Case, space: dict[str, Any]) -> None:
+    parsed = parse_search_space(space)
+    args = {"parameters": listed(parsed)} if case.name == "batch" else case.args
+    command = Initialize(
+        experiment_id="x", search_space=space, objective=TWO, seed=SEED, tuner=AlgorithmSpec(name=case.name, args=args)
+    )
+    if not TUNERS[case.name].several_objectives:
+        with pytest.raises(SearchSpaceNotSupportedError, match="objective"):
+            build_tuner_fold(command)
+        return
+    trials = case.of(24)
+    searches = [search(build_tuner_fold(command), trials=trials) for _ in range(2)]
+    assert recorded(searches[0]) == recorded(searches[1])
+    assert len(recorded(searches[0])) == trials
+    assert all(parsed.contains(parameters) for parameters in recorded(searches[0]))

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner_service.advisors.base import Advisor, Choice, Fork, Judgement, Pause, Promote, Start
+from tuner_service.advisors.registry import create_advisor
+from tuner_service.assessors.base import Keep, Stop
 from tuner_service.assessors.registry import create_assessor
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
 from tuner_service.domain.experiment import ExperimentSpec
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
-from tuner_service.domain.trial import Parameters, TrialOutcome
+from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
 from tuner_service.tuners.registry import create_tuner
+from tuner_service.workers.advisor_folding import AdvisorFold
 from tuner_service.workers.folding import AssessorFold, TunerFold
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "sim"
 REMEMBERING = "remembering"
+ERRATIC = "erratic"
 NOT_YET_CHANCE = 0.1
 EXHAUSTED_CHANCE = 0.01
 
@@ -80,13 +86,104 @@ def an_assessor(spec: ExperimentSpec) -> AssessorFold:
     return AssessorFold(assessor, deterministic=spec.deterministic)
 
 
+class ErraticAdvisor(Advisor):
+    """Decides anything that is allowed, by everything it was told: any difference in history shows in what follows.
+
+    It judges, too: now and then a trial is stopped or paused while it runs.
+    """
+
+    def __init__(self, space: Any, objective: Any) -> None:
+        super().__init__(space, objective)
+        self._told = ""
+        self._resting: dict[int, int] = {}  # trial → step
+        self._rested: dict[int, int] = {}  # not ended
+        self._running: set[int] = set()
+
+    def suggest(self, number: int, rng: random.Random) -> Choice:
+        generator = random.Random(f"{self._told}{rng.random()}")
+        if self._running and generator.random() < NOT_YET_CHANCE:
+            return NotYet()
+        dropped = tuple(n for n in self._resting if generator.random() < 0.1)
+        goal = generator.choice((1, 2, 3, 4, None))
+        resting = sorted(set(self._resting) - set(dropped))
+        if resting and (not number or generator.random() < 0.5):
+            trial = generator.choice(resting)
+            until = None if goal is None else self._resting[trial] + goal
+            return Promote(trial=trial, until_step=until, dropped=dropped)
+        if not number:
+            return NotYet()
+        parameters = self.space.sample(generator)
+        if self._rested and generator.random() < 0.4:
+            source = generator.choice(sorted(self._rested))
+            until = None if goal is None else self._rested[source] + goal
+            return Fork(trial=source, parameters=parameters, until_step=until, dropped=dropped)
+        return Start(parameters=parameters, until_step=goal, dropped=dropped)
+
+    def assess(self, trial: int, reports: Sequence[Report]) -> Judgement:
+        chance = random.Random(f"{self._told}{trial}{reports[-1]}").random()
+        if chance < 0.02:
+            return Stop("no luck")
+        return Pause("a rest") if chance < 0.05 else Keep()
+
+    def decided(self, decision: Decision) -> None:
+        for number in (decision.number, *decision.dropped):
+            self._resting.pop(number, None)
+        self._running.add(decision.number)
+        self._tell("decided", decision.number, decision.kind.value, decision.until_step, decision.forked_from)
+
+    def rested(self, trial: int, reports: Sequence[Report]) -> None:
+        self._running.discard(trial)
+        step = reports[-1].step if reports else 0
+        self._resting[trial] = self._rested[trial] = step
+        self._tell("rested", trial, step, [report.value for report in reports])
+
+    def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
+        number = outcome.number
+        self._running.discard(number)
+        self._resting.pop(number, None)
+        self._rested.pop(number, None)
+        self._tell("ended", number, outcome.status.value, outcome.value, [report.value for report in reports])
+
+    def update_search_space(self, space: SearchSpace) -> None:
+        super().update_search_space(space)
+        self._tell("space", space.raw)
+
+    def _tell(self, *what: object) -> None:
+        self._told = hashlib.sha256(f"{self._told}{what!r}".encode()).hexdigest()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "told": self._told,
+            "resting": list(self._resting.items()),
+            "rested": list(self._rested.items()),
+            "running": sorted(self._running),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._told, self._running = state["told"], set(state["running"])
+        self._resting, self._rested = dict(state["resting"]), dict(state["rested"])
+
+
+def a_first_fold(spec: ExperimentSpec) -> TunerFold | AdvisorFold:
+    """Of the tuner's queue."""
+    if spec.advisor is None:
+        return TunerFold(a_tuner(spec), seed=spec.seed)
+    space = parse_search_space(spec.search_space)
+    if spec.advisor.name == ERRATIC:
+        advisor: Advisor = ErraticAdvisor(space, spec.objective)
+    else:
+        assert spec.advisor.name is not None
+        advisor = create_advisor(spec.advisor.name, spec.advisor.args, space=space, objective=spec.objective)
+    return AdvisorFold(advisor, seed=spec.seed, deterministic=spec.deterministic)
+
+
 class Worker:
     """The folds of the real worker, in memory: killed, everything is gone."""
 
     def __init__(self, world: World, order: e.StartWorker) -> None:
         self.world, self.order = world, order
         spec = order.spec
-        self.tuner = TunerFold(a_tuner(spec), seed=spec.seed)
+        self.tuner = a_first_fold(spec)
         self.assessor = None if spec.assessor is None else an_assessor(spec)
         self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
         self.halted: set[Queue] = set()
@@ -110,7 +207,7 @@ class Worker:
             for item in store.history(EXPERIMENT, queue, after=after, upto=upto):
                 fold.take(item)  # type: ignore[arg-type]  # the store routes by queue
 
-    def _fold(self, queue: Queue) -> TunerFold | AssessorFold | None:
+    def _fold(self, queue: Queue) -> TunerFold | AdvisorFold | AssessorFold | None:
         return self.tuner if queue is Queue.TUNER else self.assessor
 
     def deliver(self, queue: Queue, item: QueueItem) -> None:

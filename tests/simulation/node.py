@@ -53,6 +53,8 @@ class SimAttempt:
     stopping: bool = False
     answers: dict[int, dict[str, Any] | None] = field(default_factory=dict)  # the files with further parameters
     index: int = 0  # of the parameters it runs with
+    ancestry: str = ""  # of its weights: the checkpoint of another trial that it began with
+    cooperates: bool = False  # its script asks should_stop
     asked: int = 0
     asked_at: float = 0.0
 
@@ -72,6 +74,7 @@ class Agent:
         self.alive = True
         self.held: dict[str, SimAttempt] = {}
         self.spent: set[str] = set()
+        self.saved: dict[str, tuple[int, str]] = {}  # checkpoint digest → its trial, and the ancestry of its weights
         self.boots = 1
 
     def connect(self) -> None:
@@ -160,6 +163,11 @@ class Agent:
         attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
         self.held[effect.nonce] = attempt
         first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
+        attempt.cooperates = unit(effect.spec.seed, "cooperates") < 0.7
+        if effect.spec.checkpoints:
+            digest = effect.spec.checkpoints[0].digest
+            number, ancestry = self.saved[digest]
+            attempt.ancestry = ancestry if number == effect.key.number else digest
         attempt.answers = dict(enumerate(effect.spec.further_parameters, start=1))
         if self._is_phased(attempt):
             # As a checkpoint says; fewer where the tuner had no more.
@@ -211,7 +219,7 @@ class Agent:
         if self._waits_for_parameters(attempt, step):
             world.later(ANSWER_POLL_S, lambda: self._run(attempt, step))
             return
-        key = str(sorted(attempt.parameters.items()))
+        key = f"{sorted(attempt.parameters.items())}{attempt.ancestry}"
         fails_at = int(unit(key, "fails") * self.world.steps) if unit(key) < 0.1 else None
         if step == fails_at:
             self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
@@ -222,14 +230,24 @@ class Agent:
             return
         value = 1.0 + unit(key, "level") - 0.5 * step / world.steps + 0.05 * unit(key, step)
         attempt.spool.append(MetricRecord(step=step, values={"loss": value, "step2": step * 2.0}, at=world.now))
-        if step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
-            digest = hashlib.sha256(f"{key}{step}".encode()).hexdigest()
-            record = CheckpointRecord(step=step, name=f"step-{step}", digest=digest, size=100, at=world.now)
-            attempt.spool.append(record)
-            world.tell(c.BlobReceived(at=world.now, digest=digest, data=b"x"))
+        until = attempt.spec.until_step
+        leaves = attempt.cooperates and (attempt.stopping or (until is not None and step >= until))
+        if leaves or step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+            self._save(attempt, key, step)
+        if leaves:
+            self._exit(attempt, ExitRecord(cause="stopped" if attempt.stopping else "exited", code=0))
+            return
         self.send(attempt)
         pace = STEP_S * (0.5 + unit(key, "pace")) * (0.5 + world.rng.random())
         world.later(pace, lambda: self._run(attempt, step + 1))
+
+    def _save(self, attempt: SimAttempt, key: str, step: int) -> None:
+        world, number = self.world, attempt.key.number
+        digest = hashlib.sha256(f"{number}{key}{step}".encode()).hexdigest()
+        self.saved[digest] = number, attempt.ancestry
+        record = CheckpointRecord(step=step, name=f"step-{step}", digest=digest, size=100, at=world.now)
+        attempt.spool.append(record)
+        world.tell(c.BlobReceived(at=world.now, digest=digest, data=b"x"))
 
     def _is_phased(self, attempt: SimAttempt) -> bool:
         return self.world.phased and unit(attempt.spec.seed, "phased") < 0.6

@@ -273,7 +273,7 @@ class Service:
                 )
             case e.WelcomeAgent():
                 world.agent.welcomed(effect)
-            case e.RemoveExperimentFolders() | e.DeleteCheckpointFile():
+            case e.RemoveExperimentFolders() | e.DeleteCheckpointFile() | e.WarnNoCheckpoint():
                 pass
             case _:
                 world.to_agent(lambda: world.agent.take(effect))
@@ -320,7 +320,7 @@ def final_rows(world: World) -> list[dict[str, Any]]:
                 "number": trial.number,
                 "parameters": trial.parameters,
                 "further": (trial.further_parameters, trial.further_ended, trial.reported_index),
-                "source": (trial.source, trial.retry_of),
+                "source": (trial.source, trial.retry_of, trial.forked_from, trial.forked_step),
                 "status": trial.status.value,
                 "reason": trial.reason.value,
                 "value": trial.value,

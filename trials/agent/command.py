@@ -51,7 +51,8 @@ def environment(
     variables = {name: text for name, text in base.items() if not name.startswith(_PRIVATE_PREFIXES)}
     variables["PYTHONUNBUFFERED"] = "1"
     variables |= {name: text for name, text in spec.get("environment", {}).items() if not name.startswith("TUNER_")}
-    variables["PYTHONPATH"] = ":".join([*paths, *filter(None, [variables.get("PYTHONPATH")])])
+    # Each folder once: ``base`` may be the outcome of this very function.
+    variables["PYTHONPATH"] = ":".join(dict.fromkeys([*paths, *filter(None, variables.get("PYTHONPATH", "").split(":"))]))
     for name, value in spec["parameters"].items():
         text = as_text(value)
         if len(text.encode()) <= PARAMETER_VARIABLE_BYTES:

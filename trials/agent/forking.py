@@ -19,7 +19,7 @@ from typing import Any
 
 from trials.agent import memory, threads
 from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
-from trials.agent.marks import FirstMemory
+from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.processes import become_subreaper, identity
 from trials.agent.starting import Start
 from trials.agent.supervision import FILE_ATTEMPT, WRITE_RETRY_S, Parent, Supervised
@@ -68,6 +68,7 @@ class ForkServer:
     def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
         self._config = config
         self._at_start = at_start
+        self._base = {name: text for name, text in os.environ.items() if name != NONCE_VARIABLE}
         self._first = FirstMemory()
         self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
         self._ending = False
@@ -79,6 +80,7 @@ class ForkServer:
         memory.settle()
         self._orders = _listen(self._config["orders"])
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
+        self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
         self._parent.extra[self._orders.fileno()] = self._take_orders
         signal.signal(signal.SIGTERM, lambda *_: self._shut_down())
         become_subreaper()

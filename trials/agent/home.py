@@ -32,11 +32,12 @@ class Home:
         self.service_file = self.path / "service.json"
         self.code = self.agent / "code"
         self.incoming = self.agent / "incoming"
+        self.forks = self.agent / "fork"
         self._live = self.agent / "live"
         self._ended = self.agent / "ended"
 
     def make(self) -> None:
-        for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self._live, self._ended):
+        for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self.forks, self._live, self._ended):
             folder.mkdir(parents=True, exist_ok=True)
 
     def agent_id(self) -> str:

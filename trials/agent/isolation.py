@@ -18,7 +18,7 @@ _OF_ONE_TRIAL = frozenset(
     "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES RANK LOCAL_RANK WORLD_SIZE "
     "LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT".split()
 )
-_OF_ONE_TRIAL_PREFIXES = ("TUNER_", "TRIAL_PARAM_", "NNI_")
+_OF_ONE_TRIAL_PREFIXES = ("TUNER_", "TRIAL_PARAM_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +53,17 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
         script = script_of(command)
     except NotForkableError as error:
         return Spawn(why=str(error))
-    variables = _common(environment(base, attempt, attempt_dir="", paths=local["paths"]))
+    variables = _common(environment(base, attempt, attempt_dir="", paths=local["paths"]), base)
     key = _key(local["python"], preload, variables)
     return Fork(key=key, preload=tuple(preload), variables=variables, script=script)
 
 
-def _common(variables: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: text
-        for name, text in variables.items()
-        if name not in _OF_ONE_TRIAL and not name.startswith(_OF_ONE_TRIAL_PREFIXES)
-    }
+def _common(variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+    """Of the trial's variables those that every trial of the experiment has, and the agent's own in place of others."""
+    common = {name: text for name, text in variables.items() if not name.startswith(_OF_ONE_TRIAL_PREFIXES)}
+    for name in _OF_ONE_TRIAL & set(common):
+        del common[name]
+    return common | {name: base[name] for name in _OF_ONE_TRIAL & set(base)}
 
 
 def _key(python: str, preload: Sequence[str], variables: Mapping[str, str]) -> str:

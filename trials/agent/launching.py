@@ -74,7 +74,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path) -> None:
     write_atomically(str(folder / FILE_PARAMETERS), to_json(launch.spec.parameters))
     for index, parameters in enumerate(launch.spec.further_parameters, start=1):
         give_parameters(folder, index, parameters)
-    paths = [str(_sdk_folder(home))]
+    paths = [str(sdk_folder(home))]
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
     local = {"python": sys.executable, "wake": str(wake_socket_path(home.path)), "paths": paths}
@@ -87,7 +87,7 @@ def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None)
     write_atomically(str(folder / FILE_FURTHER_PARAMETERS.format(index=index)), to_json({"parameters": parameters}))
 
 
-def _sdk_folder(home: Home) -> Path:
+def sdk_folder(home: Home) -> Path:
     """A folder with ``trials`` and nothing else, for the path of any interpreter."""
     folder = home.agent / "path"
     link = folder / "trials"

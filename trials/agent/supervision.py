@@ -14,10 +14,10 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from trials.agent.cgroups import ControlGroup, make_group
+from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group
 from trials.agent.command import command_line, environment
 from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
 from trials.agent.family import Family
@@ -77,6 +77,8 @@ class Parent:
 
     def __init__(self, *, start: Starter, isolation: str, orders: str | None = None) -> None:
         self.attempts: dict[str, Supervised] = {}
+        self.base: Mapping[str, str] = os.environ  # what the variables of trials are made from
+        self.makes_groups = os.environ.get(ENV_CGROUPS) != "off"
         self.family = Family()
         self.start = start
         self.isolation = isolation
@@ -205,13 +207,13 @@ class Supervised:
         start = Start(
             nonce=self.nonce,
             command=command_line(self.spec, python=local["python"]),
-            variables=environment(os.environ, self._attempt, attempt_dir=folder, paths=local["paths"]),
+            variables=environment(self._parent.base, self._attempt, attempt_dir=folder, paths=local["paths"]),
             folder=folder,
         )
         start.work = f"{folder}/{FOLDER_WORK}"
         start.seed = int(self.spec.get("seed", 0))
         start.learn = self.learns
-        start.group = self._group = make_group(self.nonce)
+        start.group = self._group = make_group(self.nonce) if self._parent.makes_groups else None
         limit = self.spec.get("memory_bytes")
         self._kernel_keeps_limit = bool(limit and self._group is not None and self._group.limit_memory(int(limit)))
         out, start.out = os.pipe2(os.O_CLOEXEC)

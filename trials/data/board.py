@@ -45,8 +45,7 @@ class Board:
     # ── the worker's side ───────────────────────────────────────────────────────────────────────
     def begin(self, index: object) -> bool:
         """The worker begins a sample. True when the loader is being closed, so that it need not."""
-        known = isinstance(index, int) and 0 <= index <= _INT64_MAX
-        self._words[self._own] = index if known else _UNNAMED
+        self._words[self._own] = index if isinstance(index, int) and 0 <= index <= _INT64_MAX else _UNNAMED
         return bool(self._words[_CLOSING])
 
     def idle(self) -> None:
@@ -66,5 +65,3 @@ class Board:
     def close(self) -> None:
         if self._memory is not None:
             self._memory.close()
-
-

@@ -11,6 +11,7 @@ from trials.data.memory import SharedMemory
 
 RECORD_LIMIT = 60_000  # bytes; larger ones travel as memory of their own
 DESCRIPTORS_LIMIT = 4  # with one record
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _INLINE, _OUTSIDE = b"i", b"o"
 
 
@@ -20,7 +21,7 @@ class Received(NamedTuple):
 
 
 class Channel:
-    """One end of a socket pair that keeps records apart. Only for processes that trust each other: records are pickles."""
+    """One end of a socket pair that keeps records apart. Records are pickles: only for processes of one loader."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -57,11 +58,10 @@ class Channel:
     def receive(self) -> Received | None:
         """The next record, waiting for it; None when the other end is gone."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(
-                self._socket, RECORD_LIMIT + 1, DESCRIPTORS_LIMIT, socket.MSG_CMSG_CLOEXEC
-            )
+            data, descriptors = self._receive()
         except ConnectionResetError:
-            return None
+            # The other end died with records unread. What it had sent before comes after this error.
+            data, descriptors = self._receive()
         if not data:
             return None
         if data[:1] == _INLINE:
@@ -83,6 +83,10 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        data, descriptors, _, _ = socket.recv_fds(self._socket, RECORD_LIMIT + 1, DESCRIPTORS_LIMIT, _CLOEXEC)
+        return data, descriptors
 
     def _send(self, data: bytes, descriptors: tuple[int, ...]) -> None:
         if descriptors:

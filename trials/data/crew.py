@@ -13,7 +13,7 @@ import time
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from trials.data.channel import Channel
 from trials.data.encoding import encode
@@ -55,6 +55,7 @@ class ProcessCrew:
     def __init__(self, recipe: Recipe) -> None:
         self._pids: dict[int, int] = {}
         self._stacks: dict[int, int] = {}
+        self._alive: set[int] = set()
         self._exits: deque[Exited] = deque()
         self._server = _start_server(recipe)
 
@@ -63,6 +64,7 @@ class ProcessCrew:
         readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._forget(worker)
         self._stacks[worker] = readable
+        self._alive.add(worker)
         self._server.control.send(Spawn(worker, workers), (theirs.fileno(), writable))
         theirs.close()
         os.close(writable)
@@ -108,7 +110,7 @@ class ProcessCrew:
 
     def _gone_by(self, deadline: float) -> bool:
         """Whether the server has said of all workers that they ended."""
-        while self._stacks.keys() - {e.worker for e in self._exits}:
+        while self._alive:
             if not _readable(self.fileno(), max(0.0, deadline - time.monotonic())):
                 return False
             if not self._receive():
@@ -124,11 +126,12 @@ class ProcessCrew:
                 self._pids[worker] = pid
             case Exited(worker=worker) as exited:
                 self._pids.pop(worker, None)
+                self._alive.discard(worker)
                 self._exits.append(exited)
         return True
 
     def _signal_all(self, number: int) -> None:
-        for worker in self._stacks:
+        for worker in self._alive:
             self._server.control.send(Signal(worker, number))
 
     def _forget(self, worker: int) -> None:
@@ -281,7 +284,7 @@ def _executed(recipe: Recipe) -> _Server:
     main = {name: value for name, value in spawn.get_preparation_data("data workers").items() if name != "authkey"}
     passed = (theirs.fileno(), memory.descriptor, trial)
     root = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path.insert(0, {root!r}); from trials.data.fork_server import main; sys.exit(main(sys.argv[1:]))"
+    code = f"import sys; sys.path.insert(0, {root!r}); from trials.data import fork_server as f; f.main(sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, passed)],
         pass_fds=passed,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ class IterableReader:
     def __init__(self, iterable: Any, begin: IterableBegin) -> None:
         self._begin = begin
         self._source = iterable
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Any = None
 
     def batch(self, part: Part, maker: SampleMaker, *, drop_last: bool) -> Read:
         """Up to as many samples as the part has items. Never raises what the source raises: it is in the result."""
@@ -49,14 +48,14 @@ class IterableReader:
             return Read(samples=[], ended=True, state=None, failure=failed)
         return Read(samples=samples, ended=False, state=self._state())
 
-    def _started(self) -> Iterator[Any]:
+    def _started(self) -> Any:
         if self._iterator is None:
             state = None if self._begin.state is None else pickle.loads(self._begin.state)  # noqa: S301  # our own
             if state is not None and hasattr(self._source, "load_state_dict"):
                 self._source.load_state_dict(state)
             self._iterator = iter(self._source)
             if state is not None and not hasattr(self._source, "load_state_dict"):
-                self._iterator.load_state_dict(state)  # type: ignore[attr-defined]  # its own state: it has one
+                self._iterator.load_state_dict(state)
             for _ in range(self._begin.skip):
                 next(self._iterator, None)
         return self._iterator

@@ -170,13 +170,13 @@ def _leaves(node: Node | Leaf) -> list[Leaf]:
 def _collect(node: Node | Leaf, value: Any, found: list[Any]) -> bool:
     if isinstance(node, Leaf):
         return _collect_leaf(node, value, found)
-    if type(value) is not node.type or len(value) != len(node.children):
+    items = value
+    if type(value) is not node.type or len(items) != len(node.children):
         return False
-    items: Any = value
     if node.keys is not None:
-        if tuple(value) != node.keys:
+        if tuple(items) != node.keys:
             return False
-        items = value.values()
+        items = items.values()
     return all(_collect(child, item, found) for child, item in zip(node.children, items, strict=True))
 
 

@@ -28,6 +28,10 @@ class Plan(NamedTuple):
     begin: int
     end: int
     items: Sequence[Any]
+    ready: bool = False  # the items are samples already
+
+
+PAUSE = Plan(0, 0, ())  # a source that is being asked has nothing yet
 
 
 class Death(NamedTuple):
@@ -50,6 +54,7 @@ class Batch:
     pieces: list[Piece] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)  # what came with pieces that stand outside the slot
     death: tuple[Death, tuple[Any, ...]] | None = None
+    worker: int = 0  # of the piece that failed
     error: BaseException | None = None  # of the sampler or the source that should have said what is in it
 
     @property
@@ -125,18 +130,20 @@ class Pipeline:
             if batch is None:
                 continue  # delivered as an error before this part of it was done
             batch.pieces.append(piece)
-            batch.missing -= piece.count
+            if piece.failures:
+                batch.worker = worker
+            batch.missing -= piece.covered
             if piece.outside:
                 batch.memories.append((piece, memory))
 
-    def worker_died(self, worker: int, death: Death) -> None:
-        """Its oldest task is charged with the death; the one behind it is only given to another."""
+    def worker_died(self, worker: int, death: Death | None) -> None:
+        """Its oldest task is charged with the death, unless that is None; the others are only given to another."""
         entries = self._assigned.pop(worker, [])
         for entry in reversed(entries):
             if entry.abandoned:
                 self._let_go(entry)
                 continue
-            if entry is entries[0]:
+            if death is not None and entry is entries[0]:
                 entry.tries += 1
                 if entry.tries > RETRIES:
                     self._give_up(entry, death)
@@ -150,7 +157,7 @@ class Pipeline:
     # ── what to do ──────────────────────────────────────────────────────────────────────────────
     def orders(self) -> list[tuple[int, Task]]:
         """Tasks for workers that have room, oldest first, to the worker with the least to do."""
-        found = []
+        found: list[tuple[int, Task]] = []
         while True:
             room = [(len(entries), worker) for worker, entries in self._assigned.items() if len(entries) < DEPTH]
             if not room or not (self._waiting or self._cut()):
@@ -200,13 +207,14 @@ class Pipeline:
         return [worker for _, worker in sorted(found)]
 
     @property
-    def in_the_making(self) -> int:
-        return len(self._batches)
+    def credit(self) -> int:
+        """How many more batches may be asked for."""
+        return min(len(self._free), self._size.ahead - len(self._batches))
 
     # ── cutting ─────────────────────────────────────────────────────────────────────────────────
     def _cut(self) -> bool:
         """Cut the next batch, or several small ones, into tasks. False when there is no credit or no more."""
-        credit = min(len(self._free), self._size.ahead - len(self._batches))
+        credit = self.credit
         wanted = self._size.batches
         # Several batches a task are worth waiting for, unless there is nothing else to wait for.
         if self._ended or credit < 1 or (credit < wanted and self._batches):
@@ -214,10 +222,10 @@ class Pipeline:
         batches = self._planned(min(wanted, credit))
         if not batches:
             return False
-        if self._size.chunk and len(batches) == 1:
+        if self._size.chunk and len(batches) == 1 and batches[0].missing:
             self._cut_in_parts(batches[0])
         else:
-            self._queue(tuple(_part(b, 0, len(b.plan.items)) for b in batches if b.error is None))
+            self._queue(tuple(_part(b, 0, len(b.plan.items)) for b in batches if b.missing))
         return bool(self._waiting)
 
     def _planned(self, count: int) -> list[Batch]:
@@ -228,6 +236,8 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001  # a user's sampler may raise anything; it is delivered in its place
                 batches.append(self._add(Plan(0, 0, ()), error))
                 plan = None
+            if plan is PAUSE:
+                break
             if plan is None:
                 self._ended = True
                 break
@@ -235,13 +245,13 @@ class Pipeline:
         return batches
 
     def _add(self, plan: Plan, error: BaseException | None) -> Batch:
-        slot = self._free.popleft() if error is None else _NOT_FREE
+        slot = _NOT_FREE if error is not None or plan.ready else self._free.popleft()
         batch = Batch(
             sequence=self._next_sequence,
             epoch=self._epoch,
             plan=plan,
             slot=slot,
-            missing=len(plan.items),
+            missing=0 if plan.ready else len(plan.items),
             error=error,
         )
         self._batches[batch.sequence] = batch

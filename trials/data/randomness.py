@@ -74,6 +74,8 @@ class GlobalGenerators:
 
     def __init__(self) -> None:
         self._torch: Any = None
+        self._words = b""  # of NumPy's generator, when its state was last taken
+        self._numpy: Any = None
 
     def seed(self, key: SampleKey, names: frozenset[str] = frozenset(NAMES)) -> None:
         """Each of ``names`` begins the stream of the sample; under 10 µs for all three."""
@@ -115,11 +117,32 @@ class GlobalGenerators:
     def capture(self) -> Captured:
         """Everything, to be put back exactly."""
         torch = self._loaded_torch()
+        words = ctypes.string_at(_numpy_address(), _MT19937_BYTES)
+        if words != self._words or self._numpy is None or self._numpy["has_gauss"]:
+            self._numpy = np.random.get_state(legacy=False)  # slow beside the rest, so it is done when it must
+            self._words = words
         return Captured(
             random=random.getstate(),
-            numpy=np.random.get_state(legacy=False),
+            numpy=self._numpy,
+            numpy_words=words,
             torch=None if torch is None else torch.default_generator.get_state(),
         )
+
+    def changed(self, since: Captured) -> frozenset[str]:
+        """As ``moved``, and misses nothing: for generators that the trial draws from, too."""
+        found = set()
+        if random.getstate() != since.random:
+            found.add("random")
+        # A number kept for the next normal draw goes without the rest moving only where there is one.
+        if ctypes.string_at(_numpy_address(), _MT19937_BYTES) != since.numpy_words or (
+            since.numpy["has_gauss"] and not np.random.get_state(legacy=False)["has_gauss"]
+        ):
+            found.add("numpy")
+        torch = self._loaded_torch()
+        if torch is not None:
+            same = since.torch is not None and torch.equal(torch.default_generator.get_state(), since.torch)
+            found.update(() if same else ("torch",))
+        return frozenset(found)
 
     def put_back(self, captured: Captured, names: frozenset[str] = frozenset(NAMES)) -> None:
         if "random" in names:
@@ -149,6 +172,7 @@ class Mark:
 class Captured:
     random: tuple[Any, ...]
     numpy: Any
+    numpy_words: bytes
     torch: Any
 
 

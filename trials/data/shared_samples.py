@@ -79,14 +79,3 @@ class GroupOrder:
             found[done : done + size] = self.indices(epoch, np.arange(place, place + size, dtype=np.int64))
             done += size
         return found
-
-
-def dataset_fingerprint(dataset: Any) -> str:
-    """Of the dataset's own ``fingerprint`` where it has one; else of its class and length."""
-    own = getattr(dataset, "fingerprint", None)
-    name = (
-        f"{type(dataset).__module__}.{type(dataset).__qualname__}"
-        if own is None
-        else str(own() if callable(own) else own)
-    )
-    return f"{derive('dataset', name, len(dataset)):032x}"

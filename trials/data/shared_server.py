@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +44,7 @@ from trials.plain import ProtocolError
 MEMBERS_MAX = 64  # a further trial is refused and decodes for itself
 WINDOWS_MAX = 4
 WINDOW_BLOCKS = 4  # what a window holds, where the memory allows
+WINDOW_SAMPLES = 512  # likewise
 CHUNKS_PER_WORKER = 2  # one that it works on, and the next
 CHUNK_S = 0.004  # what a chunk should take
 FILL_TIMEOUT_S = 60.0  # a worker that needs longer for a chunk is killed, and the chunk counts as lost
@@ -87,9 +89,11 @@ def plan(layout: Layout, *, order: GroupOrder, memory_bytes: int) -> Geometry:
     def whole(samples: int) -> int:
         return -(-samples // page) * page
 
-    capacity = next(
-        (whole(n * block) for n in range(WINDOW_BLOCKS, 1, -1) if whole(n * block) * size <= memory_bytes), 0
-    )
+    fitting = [whole(n * block) for n in range(2, WINDOW_BLOCKS + 1) if whole(n * block) * size <= memory_bytes]
+    capacity = max(fitting, default=0)
+    roomy = whole(WINDOW_SAMPLES)  # so that batches of many blocks fit in, too
+    if capacity and roomy * size <= memory_bytes // 4:
+        capacity = max(capacity, roomy)
     if not capacity:
         need = whole(2 * block) * size
         raise SharingError(
@@ -124,6 +128,7 @@ class SharedDataServer:
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._listening: socket.socket | None = None
+        self._not_for_workers: Sequence[int] = ()
         self._writing_cache: dict[int, Fill] = {}
         self._next_member = 0
         self._seconds_per_sample = CHUNK_S
@@ -142,9 +147,12 @@ class SharedDataServer:
         return layout
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────
-    def run(self, listening: socket.socket) -> None:
-        """Until idle, or until workers die one after another. Every process and descriptor is gone when it returns."""
-        self._listening = listening
+    def run(self, listening: socket.socket, *, not_for_workers: Sequence[int] = ()) -> None:
+        """Until idle, or until workers die one after another. Every process and descriptor is gone when it returns.
+
+        ``not_for_workers`` are descriptors that must be closed with this process.
+        """
+        self._listening, self._not_for_workers = listening, not_for_workers
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
         try:
             for _ in range(max(1, self._options.workers)):
@@ -266,7 +274,8 @@ class SharedDataServer:
         self._selector.close()
         assert self._listening is not None
         self._listening.close()
-        os.close(self._descriptor)
+        for descriptor in (self._descriptor, *self._not_for_workers):
+            os.close(descriptor)
         for member in self._members.values():
             member.socket.close()
         for worker in self._workers:

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from trials.data.errors import SharingError
+from trials.data.fingerprint import fingerprint
 from trials.data.shared_protocol import listen, require_private
-from trials.data.shared_samples import GroupOrder, GroupSamples, dataset_fingerprint
+from trials.data.shared_samples import GroupOrder, GroupSamples
 from trials.data.shared_server import ServerOptions, SharedDataServer
 from trials.plain import ProtocolError, from_plain
 
-BLOCK_SIZE = 256
+BLOCK_SIZE = 128
 READY = b"ready\n"
 PROBLEM_BYTES = 4000
 logger = logging.getLogger(__name__)
@@ -65,8 +66,8 @@ class SharedOrder:
 class ServerSpec:
     socket: str
     dataset: DatasetName
-    order: SharedOrder = SharedOrder()
-    options: ServerOptions = ServerOptions()
+    order: SharedOrder = field(default_factory=SharedOrder)
+    options: ServerOptions = field(default_factory=ServerOptions)
 
 
 def order_of(dataset: Any, shared: SharedOrder) -> GroupOrder:
@@ -77,7 +78,7 @@ def order_of(dataset: Any, shared: SharedOrder) -> GroupOrder:
         length=len(dataset),
         shuffle=shared.shuffle,
         block=shared.block_size,
-        dataset=dataset_fingerprint(dataset),
+        dataset=fingerprint(dataset),
         group_seed=shared.group_seed,
     )
 
@@ -96,7 +97,7 @@ def serve(spec: ServerSpec, *, ready: int | None = None) -> int:
         server = SharedDataServer(order_of(dataset, spec.order), samples, spec.options)
         with listen(path) as listening:
             _tell(ready, READY)
-            server.run(listening)
+            server.run(listening, not_for_workers=(lock,))
         return 0
     except SharingError as error:
         _tell(ready, str(error).encode())

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trials.agent.processes import set_death_signal
+from trials.data.fork_server import keep_freed_memory
 from trials.data.layout import Layout
 from trials.data.shared_ring import EMPTY, Ring, cache_key, fence, window_key
 from trials.data.shared_samples import GroupSamples
@@ -68,12 +70,21 @@ def _become_worker(tools: Tools, orders: socket.socket, server: int, in_child: C
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if os.getppid() == server:  # else it ended before its death could be noticed
             in_child()
+            keep_freed_memory()
+            _single_threaded()
             _serve(tools, orders)
             code = 0
     except (OSError, ValueError, MemoryError):
         logger.exception("event=worker_failed pid=%d", os.getpid())
     finally:
         os._exit(code)
+
+
+def _single_threaded() -> None:
+    """As torch's own workers are: several of them share the cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 def _serve(tools: Tools, orders: socket.socket) -> None:

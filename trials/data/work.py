@@ -66,7 +66,7 @@ class Piece(NamedTuple):
     sequence: int
     row: int
     kind: str
-    count: int
+    covered: int  # rows
     spans: Spans = ()
     outside: bool = False  # the spans are of the memory that came with the answer, not of the slot
     failures: tuple[Failure, ...] = ()

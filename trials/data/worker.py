@@ -1,4 +1,4 @@
-"""What a worker does: takes chunks, loads their samples, and writes them where they belong. In a process or a thread."""
+"""What a worker does, process or thread: takes chunks, loads their samples, and writes them where they belong."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KEPT = 3  # versions a place keeps; one that is being read may be removed, and t
 READ_ATTEMPTS = 50  # of a reader that finds a file gone or torn, before it says so
 READ_PAUSE_S = 0.02
 WAIT_PAUSE_S = 0.05
-_PREFIX, _SUFFIX = "weights-", ".bin"
+_PREFIX, _SUFFIX, _TEMPORARY = "weights-", ".bin", ".tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class FolderPlace:
 
     def put(self, name: str, data: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{name}.{os.getpid()}.tmp"
+        temporary = self._folder / f".{name}.{os.getpid()}{_TEMPORARY}"
         try:
             with temporary.open("wb") as file:
                 file.write(data)
@@ -159,9 +159,10 @@ def publish_weights(state: Any, *, version: int, to: Iterable[str | os.PathLike[
 def _put(place: Place, published: Published, data: bytes, *, keep: int) -> None:
     place.put(published.file, data)
     place.put(NEWEST, json.dumps(asdict(published)).encode())
-    files = sorted(n for n in place.names() if n.startswith(_PREFIX) and n.endswith(_SUFFIX) and n != published.file)
-    # By their numbers: after a restart from an earlier step, those of the time before go first.
-    for name in files[: max(0, len(files) - (keep - 1))]:
+    names = place.names()
+    files = sorted(n for n in names if n.startswith(_PREFIX) and n.endswith(_SUFFIX) and n != published.file)
+    unfinished = [n for n in names if n.endswith(_TEMPORARY)]  # of a publisher that was killed
+    for name in (*unfinished, *files[: max(0, len(files) - (keep - 1))]):
         place.remove(name)
 
 

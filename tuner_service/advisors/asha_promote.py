@@ -91,7 +91,7 @@ class AshaPromote(Advisor):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._rungs = [Rung.restored(rung) for rung in state["rungs"]]
-        self._heights = {number: height for number, height in state["heights"]}
+        self._heights = dict(state["heights"])
         self._resting = {number: (loss_in(loss), number) for number, loss in state["resting"]}
         self._draws.restore(state["draws"])
 

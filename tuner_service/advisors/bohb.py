@@ -89,7 +89,7 @@ class Bohb(Hyperband):
         for model, told in zip(self._models, state["models"], strict=True):
             model.load_state_dict(told)  # type: ignore[attr-defined]  # ours have both
         self._counts = list(state["counts"])
-        self._parameters = {number: parameters for number, parameters in state["parameters"]}
+        self._parameters = dict(state["parameters"])
 
 
 def _model(name: str, space: SearchSpace, objective: Objective) -> Tuner:

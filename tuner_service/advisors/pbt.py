@@ -226,7 +226,11 @@ def scaled(range_: Range, value: Any, factor: float) -> Any:
         case IntRange():
             wanted = min(max(round(value * factor), range_.low), range_.high)
             return wanted if range_.contains(wanted) else value
-        case QuantizedRange() | NormalRange():
+        case QuantizedRange():
             return range_.project(value * factor)
+        case NormalRange(q=None):
+            return float(value) * factor
+        case NormalRange():
+            return round(value * factor / (range_.q or 1.0)) * (range_.q or 1.0)
         case _:
             return value

@@ -96,7 +96,7 @@ ADVISORS = {
         RegisteredAlgorithm(
             name="pbt",
             home="tuner_service.advisors.pbt:Pbt",
-            meaning="population based training: bad trials go on from checkpoints of good ones, with changed parameters",
+            meaning="population based training: bad trials go on from checkpoints of good ones, with other parameters",
             options=(
                 *POPULATION,
                 AlgorithmOption(

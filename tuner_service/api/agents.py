@@ -22,6 +22,7 @@ from trials.protocol import (
     BlobStored,
     BlobWanted,
     Busy,
+    CheckpointsWanted,
     Exited,
     ExitRecord,
     FromAgent,
@@ -54,12 +55,14 @@ from tuner_service.dispatcher.commands import (
     ReportsReceived,
 )
 from tuner_service.domain.errors import TunerServiceError
+from tuner_service.service.checkpoints import checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
 from tuner_service.service.reports import parse_lines
 
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
+LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
 PROTOCOL_ERROR = 1002  # WebSocket close codes
 GOING_AWAY = 1001
 
@@ -221,6 +224,8 @@ class _Connection:
                 answer = self._channel.requests.get(message.request_id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
+            case CheckpointsWanted():
+                self._loop.create_task(self._send_checkpoints(message)).add_done_callback(_log_failure)
             case Pong():
                 pass
             case NotUnderstood():
@@ -237,6 +242,7 @@ class _Connection:
             nonce=message.nonce,
             first_sequence=message.first_sequence,
             records=parse_lines(message.lines),
+            locations={digest: place for digest, place in message.locations.items() if len(place) <= LOCATION_LIMIT},
         )
 
         def answered(future: Future[None]) -> None:
@@ -272,6 +278,9 @@ class _Connection:
 
         command = BlobReceived(at=self._now(), digest=offer.digest, data=complete)
         self._services.runner.submit(command).add_done_callback(stored)
+
+    async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
+        self._send(await asyncio.to_thread(checkpoints_for, self._services.queries, wanted))
 
     async def _send_blob(self, digest: str) -> None:
         data = await asyncio.to_thread(self._services.queries.blob, digest)

@@ -52,7 +52,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "nodes"): (None, 1),
     ("trial", "processes_per_node"): (None, 1),
     ("trial", "resources", "gpus"): (None, 0),
-    ("trial", "resources", "memory"): (None,),
     ("quota_group",): (None, "default"),
     ("executor",): (None, "local", {"name": "local"}),
     ("warm_start",): (None, []),
@@ -195,7 +194,7 @@ def _deterministic_faults(raw: dict[str, Any]) -> list[Fault]:
     message = "cannot be used with deterministic: true, as it depends on time"
     faults = [
         Fault(pointer=pointer_of(path), message=message)
-        for path in (("budget", "duration"), ("trial", "heartbeat"))
+        for path in (("budget", "duration"), ("trial", "heartbeat"), ("trial", "max_duration"))
         if _at(raw, *path) is not None
     ]
     if raw.get("workers", 1) != 1:
@@ -293,6 +292,8 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         keep_last=trial.keep.last,
         keep_best=trial.keep.best,
         heartbeat_s=trial.heartbeat,
+        max_duration_s=trial.max_duration,
+        memory_bytes=trial.resources.memory,
         max_attempts=trial.max_attempts,
         stop_grace_s=30.0 if trial.stop_grace is None else trial.stop_grace,
         preload=tuple(trial.preload),

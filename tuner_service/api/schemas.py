@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from tuner_service.api.quantities import parse_duration
+from tuner_service.api.quantities import parse_bytes, parse_duration
 
 MAX_NAME = 200
 MAX_TRIALS = 10_000_000
+MIN_MEMORY_BYTES = 16 << 20  # less than a bare interpreter needs
 MAX_PARALLEL = 10_000
 MAX_ATTEMPTS = 1_000
 MAX_WORKERS = 1_000
@@ -71,6 +72,10 @@ def _duration(value: Any) -> Any:
     return None if value is None else parse_duration(value)
 
 
+def _bytes(value: Any) -> Any:
+    return None if value is None else parse_bytes(value)
+
+
 def _positive(value: float | None) -> float | None:
     if value is not None and value <= 0:
         raise ValueError("should be longer than nothing")
@@ -124,6 +129,9 @@ def _code(value: Any) -> Any:
 
 
 Duration = Annotated[float | None, BeforeValidator(_duration), Field(json_schema_extra={"format": "duration"})]
+Size = Annotated[
+    int | None, BeforeValidator(_bytes), Field(ge=MIN_MEMORY_BYTES, json_schema_extra={"format": "size"})
+]
 Period = Annotated[
     float | None, BeforeValidator(_duration), AfterValidator(_positive), Field(json_schema_extra={"format": "duration"})
 ]
@@ -201,7 +209,7 @@ class KeepBody(Body):
 class ResourcesBody(Body):
     cpus: float = Field(default=0.0, ge=0, le=100_000)
     gpus: Any = None
-    memory: Any = None
+    memory: Size = None
 
 
 class TrialBody(Body):
@@ -218,6 +226,7 @@ class TrialBody(Body):
     keep: KeepBody = Field(default_factory=KeepBody)
     resources: ResourcesBody = Field(default_factory=ResourcesBody)
     heartbeat: Period = None
+    max_duration: Period = None
     max_attempts: int = Field(default=1, ge=1, le=MAX_ATTEMPTS)
     stop_grace: Duration = 30.0
     compat: Literal["nni"] | None = None
@@ -230,7 +239,7 @@ class TrialBody(Body):
     preload: list[Annotated[str, _matching(_MODULE, 'the name of a module, like "torch"')]] = Field(
         default_factory=list, max_length=100
     )
-    isolation: Literal["fork", "spawn"] = "spawn"
+    isolation: Literal["fork", "spawn"] = "fork"
 
 
 class ExperimentBody(Body):

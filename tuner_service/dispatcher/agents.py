@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord
-from tuner_service.dispatcher import endings, launching, phases, rungs
+from trials.protocol import (
+    CheckpointDamagedRecord,
+    CheckpointRecord,
+    ExitRecord,
+    MetricRecord,
+    ParametersWantedRecord,
+)
+from tuner_service.dispatcher import endings, launching, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -18,7 +24,6 @@ from tuner_service.dispatcher.commands import (
 )
 from tuner_service.dispatcher.effects import (
     AcknowledgeReports,
-    DeleteCheckpointFile,
     ForgetAttempt,
     RefuseReports,
     StopAttempt,
@@ -46,7 +51,7 @@ from tuner_service.dispatcher.reconcile import (
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import AgentState, ExperimentState
 from tuner_service.dispatcher.step import Step, Why
-from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Report, TrialReason, TrialStatus
+from tuner_service.domain.trial import Attempt, AttemptStatus, Report, TrialReason, TrialStatus
 
 LOST = ExitRecord(cause="attempt_lost")
 
@@ -230,8 +235,13 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
                     progress.save(step)
                     rungs.reach(step, xs, number, record.step or 0)
             case CheckpointRecord():
-                progress.save(step)  # it is kept or dropped by the value reported last before it
-                _checkpoint(step, xs, attempt, record, sequence)
+                progress.save(step)  # it may be kept or dropped by the value reported last before it
+                location = command.locations.get(record.digest)
+                retention.take(
+                    step, xs, attempt, retention.Saved(record=record, sequence=sequence, location=location)
+                )
+            case CheckpointDamagedRecord():
+                retention.damaged(step, xs, attempt, record)
             case ParametersWantedRecord():
                 progress.save(step)  # what was reported before belongs to the parameters before
                 phases.wanted(step, xs, attempt, record)
@@ -338,49 +348,6 @@ def _rejected(step: Step, xs: ExperimentState, attempt: Attempt, record: Rejecte
     if count <= REJECTED_RECORDS_LIMIT:
         payload = {"number": number, "attempt": attempt.key.attempt, "sequence": sequence, "error": record.error}
         step.journal(xs, LineKind.RECORD_REJECTED, payload)
-
-
-def _checkpoint(step: Step, xs: ExperimentState, attempt: Attempt, record: CheckpointRecord, sequence: int) -> None:
-    """Keep the newest and the best, as the experiment says; drop the others, file and bytes."""
-    number, template = attempt.key.number, xs.experiment.spec.trial
-    kept = xs.checkpoints.setdefault(number, [])
-    checkpoint = Checkpoint(
-        experiment_id=xs.id,
-        number=number,
-        attempt=attempt.key.attempt,
-        nonce=attempt.nonce,
-        sequence=sequence,
-        step=record.step,
-        name=record.name,
-        digest=record.digest,
-        size=record.size,
-        inline=record.size <= CHECKPOINT_INLINE_BYTES,
-        value=xs.trials[number].last_value,
-        at=record.at,
-    )
-    kept.append(checkpoint)
-    step.changes.checkpoints.append(checkpoint)
-    step.state.fresh_blobs.pop(record.digest, None)
-    wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
-    wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
-    wanted.add(id(rungs.rung_checkpoint(xs, number)))
-    for dropped in [c for c in kept if id(c) not in wanted]:
-        kept.remove(dropped)
-        step.changes.dropped_checkpoints.append(dropped)
-        # Equal content has one blob: the agent may just have been told that it is stored.
-        step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
-        if not rungs.is_inherited(xs, dropped):
-            step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=dropped.nonce, name=dropped.name))
-
-
-def _best(xs: ExperimentState, kept: list[Checkpoint]) -> list[Checkpoint]:
-    better = xs.experiment.spec.objective.better
-    ordered: list[Checkpoint] = []
-    for checkpoint in kept:
-        if checkpoint.value is not None:
-            place = next((i for i, c in enumerate(ordered) if better(checkpoint.value, c.value)), len(ordered))
-            ordered.insert(place, checkpoint)
-    return ordered
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────

@@ -302,7 +302,9 @@ def _apply_judgement(step: Step, xs: ExperimentState, item: MetricsReported, ans
     if trial is None or trial.status.is_final:
         return  # it ended while the assessor was thinking
     given_up = trial.reason is TrialReason.STOPPED_BY_USER
-    if isinstance(answer, PauseAdvised) and not given_up and not trial.rung_reached:
+    # Deterministic: it may have come to a later rung meanwhile, and then rests here all the same.
+    may_pause = not given_up and (xs.experiment.spec.deterministic or not trial.rung_reached)
+    if isinstance(answer, PauseAdvised) and may_pause:
         step.journal(xs, LineKind.PAUSE_ADVISED, {"number": item.number, "message": answer.message})
         rungs.pause_judged_trial(step, xs, item, answer)
     elif isinstance(answer, StopAdvised) and trial.stopped_at_line is None and not given_up:

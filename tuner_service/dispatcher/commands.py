@@ -7,6 +7,7 @@ from typing import Any
 
 from trials.protocol import (
     AttemptKey,
+    CheckpointDamagedRecord,
     CheckpointRecord,
     CooperationRecord,
     ExitRecord,
@@ -157,12 +158,18 @@ class RejectedRecord:
     error: str
 
 
-Record = MetricRecord | CheckpointRecord | CooperationRecord | ParametersWantedRecord | RejectedRecord
+Record = (
+    MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | ParametersWantedRecord
+    | RejectedRecord
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsReceived:
-    """The records of spool lines ``first_sequence`` and on."""
+    """The records of spool lines ``first_sequence`` and on.
+
+    ``locations``: by digest, where in the checkpoint store the bytes of large checkpoints are.
+    """
 
     at: float
     agent_id: str
@@ -170,6 +177,7 @@ class ReportsReceived:
     nonce: str
     first_sequence: int
     records: tuple[Record, ...]
+    locations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

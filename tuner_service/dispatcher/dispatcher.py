@@ -44,7 +44,8 @@ class Dispatcher:
         for number in xs.trials:
             xs.seen_steps[number] = set(loaded.seen_steps.get(number, ()))
         for checkpoint in loaded.checkpoints:
-            xs.checkpoints.setdefault(checkpoint.number, []).append(checkpoint)
+            if not checkpoint.damaged:
+                xs.checkpoints.setdefault(checkpoint.number, []).append(checkpoint)
         for queue, items in loaded.unanswered.items():
             xs.queues[queue].pending = deque(items)
             xs.queues[queue].reports = sum(map(report_count, items))

@@ -117,6 +117,7 @@ class DeleteCheckpointFile:
     agent_id: str
     nonce: str
     name: str
+    location: str | None = None  # in the checkpoint store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

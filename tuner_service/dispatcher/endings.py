@@ -71,23 +71,38 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
 def _left_at_rung(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
     """However the attempt ended, the trial did what was decided; unless it was done altogether.
 
-    Deterministic: killed before it had saved what it would have rested with, it comes to its rung once more, so that
-    a fork of it does not depend on the kill.
+    Deterministic: a fork of it may not depend on what happened just then. So it comes to its rung once more where it
+    was killed before it had saved what it would have rested with, or where the advisor's word came while it ran on.
     """
     trial, meaning = xs.trials[number], exits.meaning(record)
     if isinstance(meaning, exits.Ended) and xs.experiment.spec.objective.metric in trial.final:
         _ran_to_its_end(step, xs, number)
         return
-    killed = isinstance(meaning, exits.Interrupted) and record.cause != "stopped"
-    deaths = trial.deaths_without_progress + 1
-    if xs.experiment.spec.deterministic and killed and deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:
-        kept = xs.checkpoints.get(number, [])
-        if kept and all(checkpoint.step != trial.rung_step for checkpoint in kept):
-            step.put_trial(xs, number, deaths_without_progress=deaths, rung_reached=False)
-            message = f"ended before it had saved a checkpoint at step {trial.rung_step}; runs to there once more"
-            _go_on(step, xs, number, Why(reason=TrialReason.PREEMPTED, message=message))
-            return
-    rest_later(step, xs, number)
+    was_killed = isinstance(meaning, exits.Interrupted) and record.cause != "stopped"
+    deaths = trial.deaths_without_progress + was_killed
+    may_differ = xs.experiment.spec.deterministic and (was_killed or was_late(trial))
+    if may_differ and deaths < DEATHS_WITHOUT_PROGRESS_LIMIT and not has_saved_at_rung(xs, trial):
+        step.put_trial(xs, number, deaths_without_progress=deaths)
+        come_again(step, xs, number)
+    else:
+        rest_later(step, xs, number)
+
+
+def was_late(trial: Trial) -> bool:
+    """Whether the advisor said while it ran that it rests, and not before it began to run."""
+    return trial.until_step is None or trial.until_step > (trial.rung_step or 0)
+
+
+def has_saved_at_rung(xs: ExperimentState, trial: Trial) -> bool:
+    return any(checkpoint.step == trial.rung_step for checkpoint in xs.checkpoints.get(trial.number, []))
+
+
+def come_again(step: Step, xs: ExperimentState, number: int) -> None:
+    """The trial runs to its rung once more, from its newest checkpoint before that; it has no attempt."""
+    trial = step.put_trial(xs, number, until_step=xs.trials[number].rung_step, rung_reached=False, pending_end=None)
+    if trial.status in {TrialStatus.RUNNING, TrialStatus.STOPPING}:
+        message = f"ended without a checkpoint at step {trial.rung_step}, where it is to rest; runs to there once more"
+        _go_on(step, xs, number, Why(reason=TrialReason.PREEMPTED, message=message))
 
 
 def rest_later(step: Step, xs: ExperimentState, number: int) -> None:

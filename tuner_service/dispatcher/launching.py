@@ -88,7 +88,10 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
     number = attempt.key.number
     xs.ordered_at[number] = step.at
     spec, template = xs.experiment.spec, xs.experiment.spec.trial
-    checkpoints = [CheckpointRef(digest=c.digest, step=c.step, size=c.size) for c in xs.checkpoints.get(number, [])]
+    checkpoints = [
+        CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location)
+        for c in xs.checkpoints.get(number, [])
+    ]
     launch = LaunchSpec(
         command=template.command,
         parameters=xs.trials[number].parameters,
@@ -104,6 +107,7 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         compat=template.compat,
         checkpoints=tuple(reversed(checkpoints)),
         further_parameters=xs.trials[number].further_parameters,
+        until_step=xs.trials[number].until_step,
         preload=template.preload,
         isolation=template.isolation,
         memory_bytes=template.memory_bytes,

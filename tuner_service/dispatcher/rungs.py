@@ -23,7 +23,7 @@ from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKi
 FORKED_CHECKPOINTS = 2  # that a fork is given: one to begin with, and the one before should that be damaged
 
 # Asked to stop for one of these, a trial that reaches its rung rests instead.
-_MAKING_ROOM = frozenset({TrialReason.EXPERIMENT_STOPPED, TrialReason.HEARTBEAT_MISSED})
+_MAKING_ROOM = frozenset({TrialReason.EXPERIMENT_STOPPED, TrialReason.HEARTBEAT_MISSED, TrialReason.RUNG_REACHED})
 
 
 # ── decisions ───────────────────────────────────────────────────────────────────────────────────
@@ -212,7 +212,10 @@ def pause_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, a
         )
         xs.seen_steps[number] = {seen for seen in xs.seen_steps[number] if seen <= report.step}
         _forget_beyond(step, xs, number, report.step)
-    step.put_trial(xs, number, until_step=report.step)
+        trial = step.put_trial(xs, number, rung_step=report.step, rung_reached=True)
+        if number not in xs.attempts and not endings.has_saved_at_rung(xs, trial):
+            endings.come_again(step, xs, number)
+            return
     reach(step, xs, number, report.step)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -136,7 +136,15 @@ class SearchSpace:
 
     def decode(self, point: tuple[float, ...]) -> Parameters:
         """The parameters of a point; the whole cube stands for the whole space. Constraints are not looked at."""
-        return self.build(lambda path, range_: unit_cube.decode(self._layout, path, range_, point))
+        return self.build(lambda path, range_: self.decode_one(path, range_, point))
+
+    def decode_one(self, path: str, range_: Range, point: tuple[float, ...]) -> Any:
+        """What ``choose`` of ``build`` has to answer for the parameters of ``point``."""
+        return unit_cube.decode(self._layout, path, range_, point)
+
+    def columns_of(self, paths: Iterable[str]) -> frozenset[int]:
+        """The coordinates of points that stand for the parameters at ``paths``."""
+        return frozenset(column for path in paths for column in unit_cube.columns(self._layout, path))
 
     # ── beside another ──────────────────────────────────────────────────────────────────────────
     def same_as(self, other: SearchSpace) -> bool:

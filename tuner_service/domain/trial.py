@@ -185,9 +185,14 @@ class Checkpoint:
     name: str
     digest: str
     size: int
-    inline: bool  # bytes in the blobs table; else in the checkpoint folder
+    inline: bool  # bytes in the blobs table; else at ``location``
     value: float | None = None  # the objective when it was taken, for keep: best
     at: float = 0.0
+    agent_id: str = ""  # whose attempt's folder has the file
+    location: str | None = None  # path or URL in the checkpoint store, of one that is not inline
+    stall_s: float | None = None  # so long the script waited for the save
+    write_s: float | None = None  # so long the background took
+    damaged: bool = False  # an attempt found other bytes than its digest says: it is not used again
 
 
 class DecisionKind(StrEnum):

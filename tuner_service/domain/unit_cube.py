@@ -98,6 +98,12 @@ def value_at(range_: NumericRange, u: float) -> Any:
             return range_.quantile(min(max(u, TINIEST), 1 - TINIEST))
 
 
+def columns(places: Layout, path: str) -> range:
+    """The coordinates of the parameter at ``path``."""
+    start, range_ = places.places[path]
+    return range(start, start + (len(range_.options) if isinstance(range_, Permutation | Subset) else 1))
+
+
 def _place(parameters: tuple[Parameter, ...], found: Layout) -> None:
     for parameter in parameters:
         range_ = parameter.range

@@ -30,6 +30,7 @@ class Performer:
     hub: AgentHub
     workers: Workers
     lineage: str
+    checkpoint_store: str = ""  # a folder or a URL; empty: each agent's own folder
 
     def perform(self, effect: e.Effect) -> None:
         """Carry ``effect`` out. Repeating one that was carried out is harmless."""
@@ -66,7 +67,12 @@ class Performer:
     ) -> None:
         match effect:
             case e.WelcomeAgent():
-                welcome = Welcome(version=PROTOCOL_VERSION, lineage=self.lineage, acknowledged=effect.acknowledged)
+                welcome = Welcome(
+                    version=PROTOCOL_VERSION,
+                    lineage=self.lineage,
+                    acknowledged=effect.acknowledged,
+                    checkpoint_store=self.checkpoint_store,
+                )
                 self.hub.send(effect.agent_id, welcome)
             case e.LaunchAttempt():
                 launch = Launch(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
@@ -86,6 +92,7 @@ class Performer:
             case e.ForgetAttempt():
                 self.hub.send(effect.agent_id, Forget(nonce=effect.nonce))
             case e.DeleteCheckpointFile():
-                self.hub.send(effect.agent_id, DeleteCheckpoint(nonce=effect.nonce, name=effect.name))
+                order = DeleteCheckpoint(nonce=effect.nonce, name=effect.name, location=effect.location)
+                self.hub.send(effect.agent_id, order)
             case _:
                 assert_never(effect)

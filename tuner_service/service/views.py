@@ -169,11 +169,14 @@ def _template_view(spec: ExperimentSpec) -> View:
         "metrics_pattern": template.metrics_pattern,
         "final": template.final.value,
         "keep": {"last": template.keep_last, "best": template.keep_best},
-        "resources": {"cpus": template.cpus},
+        "resources": {"cpus": template.cpus, "memory": template.memory_bytes},
         "heartbeat": template.heartbeat_s,
+        "max_duration": template.max_duration_s,
         "max_attempts": template.max_attempts,
         "stop_grace": template.stop_grace_s,
         "compat": template.compat,
+        "preload": list(template.preload),
+        "isolation": template.isolation,
     }
 
 
@@ -262,6 +265,10 @@ def attempt_view(attempt: Attempt) -> View:
             "signal": ended.signal,
             "stop_reason": ended.stop_reason,
             "peak_memory_bytes": ended.peak_memory_bytes,
+            "memory_limit_bytes": ended.memory_limit_bytes,
+            "processor_s": ended.processor_s,
+            "isolation": ended.isolation,
+            "why_spawned": ended.why_spawned,
             "tail": ended.tail,
         },
     }
@@ -287,7 +294,11 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
         "digest": digest_view(checkpoint.digest),
         "size": checkpoint.size,
         "inline": checkpoint.inline,
+        "location": checkpoint.location,
         "value": plain(checkpoint.value),
+        "stall_s": plain(checkpoint.stall_s),
+        "write_s": plain(checkpoint.write_s),
+        "damaged": checkpoint.damaged,
         "at": moment(checkpoint.at),
     }
 

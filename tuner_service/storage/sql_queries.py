@@ -157,12 +157,13 @@ class SqlQueries:
         return None if row is None else mapping.KEYS.value(row)
 
     def blob(self, digest: str) -> bytes | None:
-        b, c = tables.blobs, tables.blob_chunks
+        b, places, c = tables.blobs, tables.blob_chunks, tables.chunks
         with self.reading() as connection:
             size = connection.scalar(select(b.c.size).where(b.c.digest == digest))
             if size is None:
                 return None
-            chunks = connection.scalars(select(c.c.data).where(c.c.digest == digest).order_by(c.c.position))
+            query = select(c.c.data).join(places, places.c.chunk == c.c.digest).where(places.c.digest == digest)
+            chunks = connection.scalars(query.order_by(places.c.position))
             data = b"".join(chunks)
         if len(data) != size:
             raise StorageError(f"blob {digest} has {len(data)} of its {size} bytes; run `tuner doctor` on the database")

@@ -27,7 +27,7 @@ from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment
-from tuner_service.storage import mapping, reading, tables
+from tuner_service.storage import blobs, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.row_updates import INSERTS, RowUpdates, upsert
@@ -115,7 +115,7 @@ class _Writing:
         self._save_experiments(connection, list(changes.experiments.values()))
         _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
         for digest, data in changes.blobs.items():
-            _save_blob(connection, digest, data, at)
+            blobs.save(connection, digest, data, at)
         self._trials.put(connection, [mapping.TRIALS.row(t) for t in changes.trials.values()])
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
@@ -219,16 +219,6 @@ def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
         connection.execute(upsert(table, connection.dialect.name), rows)
 
 
-def _save_blob(connection: Connection, digest: str, data: bytes, at: float) -> None:
-    b, size = tables.blobs, tables.BLOB_CHUNK_BYTES
-    if connection.scalar(select(b.c.digest).where(b.c.digest == digest)) is not None:
-        return
-    connection.execute(insert(b), {"digest": digest, "size": len(data), "at": at})
-    for position, start in enumerate(range(0, len(data), size)):
-        chunk = {"digest": digest, "position": position, "data": data[start : start + size]}
-        connection.execute(insert(tables.blob_chunks), chunk)
-
-
 def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:
     m = tables.metrics
     later = or_(m.c.line > cut.line, and_(m.c.line == cut.line, m.c.sequence > cut.sequence))
@@ -257,8 +247,10 @@ def _delete_experiment(connection: Connection, experiment_id: ExperimentId) -> s
 
 
 def _delete_blobs_nobody_names(connection: Connection, digests: Sequence[str]) -> None:
+    b = tables.blobs
     for digest in digests:
-        connection.execute(delete(tables.blobs).where(tables.blobs.c.digest == digest, *_named_by_nobody()))
+        if connection.scalar(select(b.c.digest).where(b.c.digest == digest, *_named_by_nobody())) is not None:
+            blobs.remove(connection, digest)
 
 
 def _named_by_nobody() -> list[ColumnElement[bool]]:

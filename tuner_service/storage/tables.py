@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
 HEAD_REVISION = "0001"  # of the migrations; a test compares
-BLOB_CHUNK_BYTES = 1 << 20  # larger blobs are several rows
+BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
 class _Untyped(UserDefinedType[Any]):
@@ -143,12 +143,21 @@ blobs = Table(
     sqlite_with_rowid=False,
 )
 
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
 blob_chunks = Table(
     "blob_chunks",
     metadata,
     Column("digest", Text, ForeignKey("blobs.digest", ondelete="CASCADE"), primary_key=True),
     _part_of_key("position"),
-    Column("data", LargeBinary, nullable=False),
+    Column("chunk", Text, ForeignKey("chunks.digest"), nullable=False),
+    Index("ix_blob_chunks_chunk", "chunk"),
+    sqlite_with_rowid=False,
 )
 
 code_revisions = Table(
@@ -298,6 +307,11 @@ checkpoints = Table(
     Column("inline", Boolean, nullable=False),
     Column("value", Number),
     Column("at", Number, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("location", Text),
+    Column("stall_s", Number),
+    Column("write_s", Number),
+    Column("damaged", Boolean, nullable=False),
     _trial_key(),
     Index("ix_checkpoints_digest", "digest"),
     sqlite_with_rowid=False,

@@ -2,11 +2,11 @@
 
     items                                   commands                          answers
     SuggestionRequested                     RequestTrialJobs                  NewTrialJob | NotYet | NoMoreTrialJobs
-    the same, advisor                       RequestTrialJobs                  ScheduleTrialJob | NotYet | NoMoreTrialJobs
+    the same, advisor                       RequestTrialJobs                  ScheduleTrialJob | NotYet | …
     CustomTrialAdded                        AddCustomizedTrialJob             Acknowledged
     ResultsImported                         ImportData                        Acknowledged
     SearchSpaceUpdated                      UpdateSearchSpace                 Acknowledged
-    MetricsReported                         ReportMetricData (periodical)     KillTrialJob | PauseTrialJob | Acknowledged
+    MetricsReported                         ReportMetricData (periodical)     KillTrialJob | PauseTrialJob | …
     TrialRested                             TrialRested                       Acknowledged
     TrialEnded, tuner, with a value         ReportMetricData (final)          Acknowledged
     TrialEnded otherwise                    TrialEnd                          Acknowledged

@@ -151,7 +151,7 @@ def test_a_name_that_is_just_being_written_is_nothing_new(tmp_path: Path, text: 
 
 
 def test_a_reader_that_waits_in_vain_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TimeoutError, match="nothing new was published to .* within 0 s"):
+    with pytest.raises(TimeoutError, match=r"nothing new was published to .* within 0 s"):
         WeightsReader(tmp_path).wait(0)
 
 

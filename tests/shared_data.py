@@ -1,0 +1,142 @@
+"""Datasets that a shared data server and its trials both make, and a server to share them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trials.data.layout import Layout
+from trials.data.shared_batches import Making, SharedBatches
+from trials.data.shared_link import Link, greeting
+from trials.data.shared_samples import GroupSamples
+from trials.data.shared_start import DatasetName, ServerSpec, SharedOrder, order_of
+from trials.plain import to_plain
+
+FOLDER = Path(__file__).resolve().parent.parent
+STARTING_S = 60.0
+
+
+class Augmented:
+    """Every sample is drawn from the three global generators: equal bytes mean that all of them were keyed."""
+
+    def __init__(self, length: int = 100, width: int = 16) -> None:
+        self._length, self._width = length, width
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        noise = torch.rand(self._width) + float(np.random.random()) + random.random()
+        return noise + index, index, np.float32(index / 2)
+
+
+class Decoded:
+    """``decode`` is shared, ``transform`` is each trial's own."""
+
+    def __init__(self, length: int = 100) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def decode(self, index: int) -> dict[str, Any]:
+        return {"pixels": np.full((4, 5), index % 251, dtype=np.uint8), "label": index}
+
+    def transform(self, sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**sample, "noise": rng.random(3) + random.random() + float(torch.rand(()))}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.decode(index)
+
+
+def order(**fields: Any) -> SharedOrder:
+    return SharedOrder(**({"block_size": 16} | fields))
+
+
+@contextmanager
+def serving(factory: str, arguments: dict[str, Any], shared: SharedOrder, **options: Any) -> Iterator[Served]:
+    """A server of ``tests.shared_data:factory``, ready; killed at the end if it still runs."""
+    with tempfile.TemporaryDirectory(prefix="tuner-shared-") as folder:
+        served = Served(Path(folder) / "data.sock", factory, arguments, shared, options)
+        served.start()
+        try:
+            yield served
+        finally:
+            served.stop()
+
+
+class Served:
+    def __init__(
+        self, path: Path, factory: str, arguments: dict[str, Any], shared: SharedOrder, options: dict[str, Any]
+    ) -> None:
+        self.path, self.shared = path, shared
+        self.name = DatasetName(factory=f"tests.shared_data:{factory}", arguments=arguments)
+        self._options = {"workers": 2, "memory_bytes": 4 << 20, "idle_s": 30.0} | options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        reading, writing = os.pipe()
+        spec: dict[str, Any] = to_plain(ServerSpec(socket=str(self.path), dataset=self.name, order=self.shared)) | {
+            "options": self._options
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trials.data.shared_start", json.dumps(spec)],
+            cwd=FOLDER,
+            env={**os.environ, "TUNER_DATA_READY": str(writing)},
+            pass_fds=(writing,),
+        )
+        os.close(writing)
+        with os.fdopen(reading, "rb") as told:
+            said = told.read()
+        assert said == b"ready\n", said.decode()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=20)
+
+    def workers(self) -> list[int]:
+        assert self.process is not None
+        pid = self.process.pid
+        try:
+            return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except FileNotFoundError:
+            return []
+
+
+def batches_of(
+    name: DatasetName, shared: SharedOrder, path: Path | None, *, waited_for: bool = False, **making: Any
+) -> SharedBatches:
+    """Of a trial that shares at ``path``, or alone without one."""
+    dataset = name.make()
+    group = order_of(dataset, shared)
+    hello = greeting(group.fingerprint, is_waited_for=waited_for)
+
+    def connect(layout: Layout) -> Link | None:
+        if path is None:
+            return None
+        try:
+            return Link.open(path, layout, hello, patience_s=20.0)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+
+    parts = {"seed": 0, "transform": getattr(dataset, "transform", None)} | making
+    return SharedBatches(
+        Making(order=group, samples=GroupSamples(dataset, group_seed=shared.group_seed), **parts), connect=connect
+    )

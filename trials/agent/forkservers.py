@@ -1,0 +1,374 @@
+"""The fork servers of one agent: started where trials want them, adopted from an earlier agent, ended when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trials.agent import forkserver
+from trials.agent.cgroups import ENV_CGROUPS
+from trials.agent.files import read_json, to_json, write_atomically
+from trials.agent.home import Home
+from trials.agent.isolation import SDK, Fork, Spawn, choose, shadowed
+from trials.agent.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
+from trials.agent.orders import send_order
+from trials.agent.processes import is_alive
+from trials.protocol import FILE_ATTEMPT, FOLDER_WORK, wake_socket_path
+
+FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
+FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
+FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
+AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
+LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
+LEARNED_MODULES_MAX = 5_000
+FILE_IMPORTS = "imports.json"
+ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
+_LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", f"/python{sys.version_info[0]}.{sys.version_info[1]}/")
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """One of them. ``given`` are the attempts that it was ordered to start and nobody has seen the end of."""
+
+    def __init__(self, *, number: str, key: str, orders: str, state: Path) -> None:
+        self.id = number
+        self.key = key
+        self.orders = orders
+        self.state = state
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self.start_time = 0
+        self.boot = ""
+        self.problem: str | None = None
+        self.loaded: frozenset[str] = frozenset()
+        self.given: dict[str, Path] = {}
+        self.used_at = time.monotonic()
+        self.ready = asyncio.Event()
+        self._library: dict[str, list[int]] = {}
+        self._others: dict[str, list[int]] = {}
+        self._compared_at = 0.0
+
+    def read_state(self) -> bool:
+        """Whether it is ready, which its state file says."""
+        state = read_json(str(self.state))
+        if state is None:
+            return False
+        self.pid, self.start_time, self.boot = int(state["pid"]), int(state["start_time"]), str(state["boot_id"])
+        self.problem = state["problem"]
+        self.loaded = frozenset(state["shadowable"])
+        files: dict[str, list[int]] = state["files"]
+        self._library = {path: known for path, known in files.items() if any(f in path for f in _LIBRARY_FOLDERS)}
+        self._others = {path: known for path, known in files.items() if path not in self._library}
+        self.ready.set()
+        return True
+
+    def is_alive(self) -> bool:
+        if not self.ready.is_set():
+            return self.process is not None and self.process.poll() is None
+        return is_alive(pid=self.pid, start_time=self.start_time, boot=self.boot)
+
+    def changed_file(self) -> str | None:
+        """A file of a module it has imported that is another one now."""
+        changed = _changed(self._others)
+        if changed is None and time.monotonic() - self._compared_at > LIBRARY_CHECK_S:
+            changed = _changed(self._library)
+            self._compared_at = time.monotonic()
+        return changed
+
+
+def _changed(files: Mapping[str, list[int]]) -> str | None:
+    for path, known in files.items():
+        try:
+            found = os.stat(path)  # noqa: PTH116  of hundreds of files
+        except OSError:
+            return path
+        if [found.st_mtime_ns, found.st_size] != known:
+            return path
+    return None
+
+
+class ForkServers:
+    """``on_lost``: a server ended before it had claimed these attempts."""
+
+    def __init__(self, home: Home, *, on_lost: Callable[[list[Path]], None]) -> None:
+        self._home = home
+        self._on_lost = on_lost
+        self._servers: dict[str, Server] = {}  # by key; the newest of each
+        self._leaving: list[Server] = []  # told to end, or replaced; they follow their trials to the end
+        self._learned: dict[str, tuple[str, ...]] = {}
+        self._learning: dict[str, str] = {}  # experiment by nonce
+        self._pidfds: dict[str, int] = {}
+        self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
+
+    # ── placing ───────────────────────────────────────────────────────────────────────────────
+    async def place(self, folder: Path, *, experiment_id: str) -> str | None:
+        """Let a fork server start the attempt in ``folder``. Where none can, the reason to start it anew."""
+        attempt = read_json(str(folder / FILE_ATTEMPT)) or {}
+        asked = tuple(attempt["spec"].get("preload", ()))
+        learned = () if asked else self._learned_by(experiment_id)
+        choice = choose(attempt, base=os.environ, preload=(SDK, *(asked or learned or ())))
+        if isinstance(choice, Spawn):
+            return choice.why
+        if learned and self._is_without(choice.key):
+            # While the libraries are being imported, or where they cannot be, trials go on as the first one did.
+            plain = choose(attempt, base=os.environ, preload=(SDK,))
+            choice = plain if isinstance(plain, Fork) else choice
+        found = await self._server(choice)
+        if isinstance(found, str):
+            return found
+        why = _own_module(folder, choice, found)
+        if why is not None:
+            return why
+        learns = not asked and learned is None and experiment_id not in self._learning.values()
+        return self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
+
+    def _is_without(self, key: str) -> bool:
+        server = self._servers.get(key)
+        return key in self._refused or (server is not None and not server.ready.is_set())
+
+    def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
+        server.given[nonce] = folder
+        server.used_at = time.monotonic()
+        if not send_order(server.orders, {"start": str(folder), "learn": experiment_id is not None}):
+            del server.given[nonce]
+            return "the fork server takes no orders"
+        if experiment_id is not None:
+            self._learning[nonce] = experiment_id
+        return None
+
+    async def _server(self, choice: Fork) -> Server | str:
+        """A server that is ready, or why there is none."""
+        if choice.key in self._refused:
+            return self._refused[choice.key]
+        server = self._servers.get(choice.key)
+        if server is not None and server.ready.is_set():
+            changed = server.changed_file()
+            if changed is not None or not server.is_alive():
+                logger.info("event=fork_server_replaced id=%s changed=%s", server.id, changed)
+                self._let_go(server)
+                server = None
+        if server is None:
+            if len(self._servers) >= FORK_SERVERS_MAX and not self._make_room():
+                return f"all {FORK_SERVERS_MAX} fork servers have trials of other experiments"
+            server = self._start(choice)
+        return await self._when_ready(server)
+
+    async def _when_ready(self, server: Server) -> Server | str:
+        deadline = time.monotonic() + FORK_SERVER_START_TIMEOUT_S
+        while not server.ready.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(server.ready.wait(), 0.2)
+            self.look()
+            if not server.ready.is_set() and not server.is_alive():
+                self._refused[server.key] = f"the fork server did not start: {server.problem or 'it says nothing'}"
+                self._let_go(server)
+                return self._refused[server.key]
+            if time.monotonic() > deadline:
+                return f"the fork server was not ready after {FORK_SERVER_START_TIMEOUT_S:g} s"
+        if server.problem is not None:
+            self._refused[server.key] = f"nothing can be forked after the imports: {server.problem}"
+            self._let_go(server)
+            return self._refused[server.key]
+        return server
+
+    def _make_room(self) -> bool:
+        idle = [server for server in self._servers.values() if server.ready.is_set() and not server.given]
+        if not idle:
+            return False
+        self._let_go(min(idle, key=lambda server: server.used_at))
+        return True
+
+    # ── what to import ────────────────────────────────────────────────────────────────────────
+    def _learned_by(self, experiment_id: str) -> tuple[str, ...] | None:
+        """What the experiment's first trial imported; None as long as nobody knows."""
+        if experiment_id not in self._learned:
+            found = read_json(str(self._imports(experiment_id)))
+            if found is None:
+                return None
+            self._learned[experiment_id] = tuple(map(str, found["modules"]))
+        return self._learned[experiment_id]
+
+    def _imports(self, experiment_id: str) -> Path:
+        return self._home.forks / f"{experiment_id}{FILE_IMPORTS}"
+
+    def note_end(self, nonce: str, folder: Path) -> None:
+        """The attempt is over: learn from it, if it was the first, and have a server that knows as much as it did."""
+        for server in [*self._servers.values(), *self._leaving]:
+            server.given.pop(nonce, None)
+        experiment_id = self._learning.pop(nonce, None)
+        if experiment_id is None:
+            return
+        found = read_json(str(folder / FILE_IMPORTS))
+        if found is None:
+            return  # it did not come to its end; the next one tells
+        modules = [str(name) for name in found["modules"]][:LEARNED_MODULES_MAX]
+        with suppress(OSError):  # on a full disk it is known as long as this agent lives
+            write_atomically(str(self._imports(experiment_id)), to_json({"modules": modules}))
+        self._learned[experiment_id] = tuple(modules)
+        logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
+        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=(SDK, *modules))
+        if isinstance(choice, Fork) and choice.key not in self._servers and choice.key not in self._refused:
+            if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
+                self._start(choice)
+
+    def forget(self, experiment_id: str) -> None:
+        """The experiment was removed."""
+        self._learned.pop(experiment_id, None)
+        self._imports(experiment_id).unlink(missing_ok=True)
+
+    # ── servers ───────────────────────────────────────────────────────────────────────────────
+    def _start(self, choice: Fork) -> Server:
+        number = f"{choice.key[:8]}-{secrets.token_hex(3)}"
+        folder = self._home.forks
+        folder.mkdir(parents=True, exist_ok=True)
+        wake = wake_socket_path(self._home.path)
+        orders = str(wake.with_suffix(f".{number}"))
+        server = Server(number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
+        config: dict[str, Any] = {
+            "id": number,
+            "key": choice.key,
+            "orders": orders,
+            "state": str(server.state),
+            "preload": list(choice.preload),
+            "wake": str(wake),
+            "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),
+            "makes_groups": os.environ.get(ENV_CGROUPS) != "off",
+        }
+        path = folder / f"{number}.config.json"
+        write_atomically(str(path), to_json(config))
+        with (folder / f"{number}.log").open("ab") as log:
+            server.process = subprocess.Popen(
+                [sys.executable, forkserver.__file__, str(path)],
+                env={**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._servers[choice.key] = server
+        self._watch(server, server.process.pid)
+        logger.info("event=fork_server_started id=%s pid=%d modules=%d", number, server.process.pid, len(choice.preload))
+        return server
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Have a server for the first trial of an experiment that sets no variables of its own."""
+        spec = {"command": ["python", "script.py"], "parameters": {}, "objective": "", "seed": 0}
+        local = {"python": sys.executable, "paths": list(paths), "wake": ""}
+        key = {"experiment_id": "", "number": 0, "attempt": 0}
+        attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
+        choice = choose(attempt, base=os.environ, preload=(SDK,))
+        if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
+            self._start(choice)
+
+    def adopt(self) -> None:
+        """Take over the servers of an earlier agent; what is left of dead ones is removed."""
+        for path in self._home.forks.glob("*.state.json"):
+            state = read_json(str(path)) or {}
+            try:
+                server = Server(number=state["id"], key=state["key"], orders=state["orders"], state=path)
+                alive = server.read_state() and server.is_alive()
+            except (KeyError, TypeError, ValueError):
+                alive = False  # of another version
+            if not alive:
+                self._remove_files(path.name.partition(".")[0])
+            elif server.key not in self._servers and server.problem is None:
+                self._servers[server.key] = server
+                self._watch(server, server.pid)
+
+    def look(self) -> None:
+        """Take note of servers that have become ready."""
+        for server in self._servers.values():
+            if not server.ready.is_set():
+                server.read_state()
+
+    def end_idle(self) -> None:
+        """End those that nobody has wanted for long."""
+        for server in list(self._servers.values()):
+            if server.ready.is_set() and not server.given and time.monotonic() - server.used_at > FORK_SERVER_IDLE_S:
+                self._let_go(server)
+
+    def has_given(self, nonce: str) -> bool:
+        """Whether a living server has the attempt, or will claim it."""
+        return any(nonce in server.given for server in [*self._servers.values(), *self._leaving])
+
+    def close(self) -> None:
+        """End them when their trials have ended; let go of them now."""
+        for server in list(self._servers.values()):
+            self._let_go(server)
+        for descriptor in self._pidfds.values():
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        self._pidfds.clear()
+        for server in self._leaving:
+            if server.process is not None:
+                # Not waited for: it follows its trials to their end, longer than this process lives.
+                server.process.returncode = server.process.poll() or 0
+
+    def _let_go(self, server: Server) -> None:
+        self._servers.pop(server.key, None)
+        self._leaving.append(server)
+        if not send_order(server.orders, {"end": True}) and server.process is not None and not server.ready.is_set():
+            server.process.kill()  # it is still importing, and has no trials
+
+    def _watch(self, server: Server, pid: int) -> None:
+        try:
+            self._pidfds[server.id] = descriptor = os.pidfd_open(pid)
+        except OSError:
+            self._ended(server)
+            return
+        asyncio.get_running_loop().add_reader(descriptor, self._ended, server)
+
+    def _ended(self, server: Server) -> None:
+        descriptor = self._pidfds.pop(server.id, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        if server.process is not None:
+            server.process.wait()
+        logger.info("event=fork_server_ended id=%s", server.id)
+        if self._servers.get(server.key) is server:
+            del self._servers[server.key]
+        if server in self._leaving:
+            self._leaving.remove(server)
+        if not server.ready.is_set():
+            server.problem = _last_line(self._home.forks / f"{server.id}.log")
+        self._remove_files(server.id)
+        given, server.given = list(server.given.values()), {}
+        self._on_lost(given)
+
+    def _remove_files(self, number: str) -> None:
+        for kind in ("state.json", "config.json", "log"):
+            (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
+        wake_socket_path(self._home.path).with_suffix(f".{number}").unlink(missing_ok=True)
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return None
+    return lines[-1][-500:] if lines else None
+
+
+def _own_module(folder: Path, choice: Fork, server: Server) -> str | None:
+    """Why the script must not be forked from ``server``: it has a module that the server has another one of."""
+    work = folder / FOLDER_WORK
+    script = work / choice.script.name if choice.script.kind == "file" else work
+    place = script.resolve().parent if choice.script.kind == "file" else work
+    try:
+        with os.scandir(place) as entries:
+            names = [e.name for e in entries if not e.is_dir() or (place / e.name / "__init__.py").exists()]
+    except OSError:
+        return None  # the script says so itself
+    name = shadowed(names, server.loaded)
+    return None if name is None else f"the script's folder has {name}, and a library of that name is loaded already"

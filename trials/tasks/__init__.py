@@ -1,0 +1,37 @@
+"""Trials of several processes: tasks on nodes, in groups that start together and end together."""
+
+from __future__ import annotations
+
+from trials.tasks.cluster import Cluster, Node, WorkspaceType
+from trials.tasks.instance import Instance, current_instance, set_output
+from trials.tasks.session import LocalSession, NodeStartError, TaskFailedError
+from trials.tasks.task_group import (
+    GroupUsedError,
+    OutputMissingError,
+    SetupSteps,
+    Task,
+    TaskGroup,
+    TaskOutput,
+    distributed,
+    final_output,
+)
+
+__all__ = [
+    "Cluster",
+    "GroupUsedError",
+    "Instance",
+    "LocalSession",
+    "Node",
+    "NodeStartError",
+    "OutputMissingError",
+    "SetupSteps",
+    "Task",
+    "TaskFailedError",
+    "TaskGroup",
+    "TaskOutput",
+    "WorkspaceType",
+    "current_instance",
+    "distributed",
+    "final_output",
+    "set_output",
+]

@@ -1,0 +1,251 @@
+"""What a group does next: a pure state machine but for the plans it writes. Nodes do what it orders."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trials.tasks.instance import ENV_NODE, ENV_TASK, ENV_WORKSPACE
+from trials.tasks.steps import Step, only_command, plan_of, with_interpreter, write_plan
+from trials.tasks.task_group import ReportStep, Task, TaskGroup
+
+Order = tuple[str, dict[str, Any]]  # (node, what its runner is told)
+PYTHON_INSTANCE = ("python", "-m", "trials.tasks.instance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Ranks of one world: how many, and the first one of each task."""
+
+    size: int
+    first_rank: Mapping[str, int]
+    first_node: str
+
+
+def worlds_of(tasks: Iterable[Task]) -> dict[str, World]:
+    """By name; ranks follow the order in which the tasks were made."""
+    members: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.step is not None:
+            members.setdefault(task.world, []).append(task)
+    worlds = {}
+    for name, found in members.items():
+        first_rank, size = {}, 0
+        for task in found:
+            first_rank[task.name] = size
+            size += task.num_instances
+        worlds[name] = World(size=size, first_rank=first_rank, first_node=found[0].node)
+    return worlds
+
+
+class Progress:
+    """Of one group. Jobs are named by what they are for, such as ``task:node0/train``."""
+
+    def __init__(
+        self, group: TaskGroup, *, workspaces: Mapping[str, Path], addresses: Mapping[str, str], plans: Path
+    ) -> None:
+        self._group = group
+        self._workspaces, self._addresses = workspaces, addresses
+        self._plans = plans
+        self._written = 0
+        self._tasks = {task.name: task for task in group.tasks}
+        self._worlds = worlds_of(group.tasks)
+        self._ports: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._done: set[str] = set()  # tasks
+        self._begun: set[str] = set()  # tasks
+        self._set_up: set[str] = set()  # "node:NAME" and "task:NAME" whose setup steps have ended, exit steps not
+        self._nodes_waiting = set(workspaces)  # for their setup steps
+        self._nodes_reporting: set[str] = set()
+        self._nodes_done: set[str] = set()
+
+    def is_done(self) -> bool:
+        return self._nodes_done == set(self._workspaces)
+
+    def waits_for(self) -> str:
+        return ", ".join(sorted(self._running)) or "nothing"
+
+    def describe(self, job: str, instance: int) -> str:
+        """For people: which part of the group a job is."""
+        kind, _, name = job.partition(":")
+        if kind == "task" and self._tasks[name].num_instances > 1:
+            return f"instance {instance} of task {name!r}"
+        kinds = {
+            "node_setup": "a setup step",
+            "node_exit": "an exit step",
+            "task_setup": f"a setup step of task {name!r}",
+            "task_exit": f"an exit step of task {name!r}",
+            "report": "a report step",
+        }
+        return kinds.get(kind, f"task {name!r}")
+
+    # ── the way of a group ──────────────────────────────────────────────────────────────────────
+    def begin(self) -> list[Order]:
+        """All nodes are ready: their setup steps first; tasks start when those of all nodes have ended."""
+        orders: list[Order] = []
+        for node in self._workspaces:
+            steps = [step for setup in self._group.setups_of(node) for step in setup.before]
+            if steps:
+                orders.append(self._job(f"node_setup:{node}", node, steps))
+        if not orders:
+            return self._all_set_up()
+        self._nodes_waiting = {node for node, _ in orders}
+        self._set_up |= {f"node:{node}" for node in self._workspaces if node not in self._nodes_waiting}
+        return orders
+
+    def ended(self, job: str) -> list[Order]:
+        """A job has ended well: what is to be done now."""
+        self._running.discard(job)
+        kind, _, name = job.partition(":")
+        match kind:
+            case "node_setup":
+                self._set_up.add(f"node:{name}")
+                self._nodes_waiting.discard(name)
+                return [] if self._nodes_waiting else self._all_set_up()
+            case "task_setup":
+                self._set_up.add(f"task:{name}")
+                return [self._instances(self._tasks[name])]
+            case "task":
+                return self._task_exit(self._tasks[name])
+            case "task_exit":
+                return self._task_done(name)
+            case "report":
+                return self._reports_ended(name.rpartition("#")[0])
+            case _:
+                self._nodes_done.add(name)
+                return []
+
+    def exit_orders(self) -> Sequence[list[Order]]:
+        """After a failure: exit steps of the tasks that had been set up, then those of the nodes."""
+        self._running.clear()
+        tasks = [task for task in self._tasks.values() if f"task:{task.name}" in self._set_up]
+        nodes = [node for node in self._workspaces if f"node:{node}" in self._set_up]
+        self._set_up.clear()
+        of_tasks = [self._job(f"task_exit:{t.name}", t.node, t.setup.after, task=t) for t in tasks if t.setup.after]
+        of_nodes = [
+            self._job(f"node_exit:{node}", node, steps) for node in nodes if (steps := self._exit_steps_of(node))
+        ]
+        return [orders for orders in (of_tasks, of_nodes) if orders]
+
+    def _all_set_up(self) -> list[Order]:
+        self._nodes_waiting = set()
+        self._set_up |= {f"node:{node}" for node in self._workspaces}
+        orders = [order for node in self._workspaces for order in self._reports(node)]
+        return orders + self._start_tasks()
+
+    def _start_tasks(self) -> list[Order]:
+        """Those that have not begun and wait for nothing. Without a step they have ended at once."""
+        orders: list[Order] = []
+        for task in self._tasks.values():
+            if task.name in self._begun or any(other.name not in self._done for other in task.after):
+                continue
+            self._begun.add(task.name)
+            if task.step is None:
+                orders += self._task_done(task.name)
+            elif task.setup.before:
+                orders.append(self._job(f"task_setup:{task.name}", task.node, task.setup.before, task=task))
+            else:
+                self._set_up.add(f"task:{task.name}")
+                orders.append(self._instances(task))
+        return orders
+
+    def _task_exit(self, task: Task) -> list[Order]:
+        self._set_up.discard(f"task:{task.name}")
+        if task.setup.after:
+            return [self._job(f"task_exit:{task.name}", task.node, task.setup.after, task=task)]
+        return self._task_done(task.name)
+
+    def _task_done(self, name: str) -> list[Order]:
+        self._done.add(name)
+        node = self._tasks[name].node
+        orders = self._start_tasks()
+        if all(task.name in self._done for task in self._tasks.values() if task.node == node):
+            orders += self._tasks_of_node_done(node)
+        return orders
+
+    def _tasks_of_node_done(self, node: str) -> list[Order]:
+        if node in self._nodes_reporting or node in self._nodes_done:
+            return []  # a task without a step was the last, and has said so
+        self._nodes_reporting.add(node)
+        reports = [job for job in self._running if job.startswith(f"report:{node}#")]
+        if reports:
+            return [(node, {"do": "end", "job": job}) for job in sorted(reports)]
+        return self._node_exit(node)
+
+    def _reports_ended(self, node: str) -> list[Order]:
+        return [] if any(job.startswith(f"report:{node}#") for job in self._running) else self._node_exit(node)
+
+    def _node_exit(self, node: str) -> list[Order]:
+        self._set_up.discard(f"node:{node}")
+        steps = self._exit_steps_of(node)
+        if steps:
+            return [self._job(f"node_exit:{node}", node, steps)]
+        self._nodes_done.add(node)
+        return []
+
+    def _exit_steps_of(self, node: str) -> list[Step]:
+        return [step for setup in self._group.setups_of(node) for step in setup.after]
+
+    # ── jobs ────────────────────────────────────────────────────────────────────────────────────
+    def _reports(self, node: str) -> list[Order]:
+        return [
+            self._job(f"report:{node}#{index}", node, [report.step], report=report)
+            for index, report in enumerate(self._group.reports)
+            if report.node in {None, node}
+        ]
+
+    def _job(
+        self, job: str, node: str, steps: Sequence[Step], *, task: Task | None = None, report: ReportStep | None = None
+    ) -> Order:
+        self._running.add(job)
+        command = self._command(steps, what=job, repeated=report is not None)
+        environment = self._environment(node, "" if task is None else task.name)
+        order = {"do": "run", "job": job, "instances": [{"command": command, "environment": environment}]}
+        return node, order | ({} if report is None else {"interval_ms": report.interval_ms})
+
+    def _instances(self, task: Task) -> Order:
+        job = f"task:{task.name}"
+        self._running.add(job)
+        assert task.step is not None
+        steps = [*task.instance_setup.before, task.step, *task.instance_setup.after]
+        command = self._command(steps, what=f"task {task.name!r}", repeated=False)
+        instances = [
+            {"command": command, "environment": self._environment(task.node, task.name) | self._ranks(task, index)}
+            for index in range(task.num_instances)
+        ]
+        return task.node, {"do": "run", "job": job, "instances": instances}
+
+    def _command(self, steps: Sequence[Step], *, what: str, repeated: bool) -> list[str]:
+        plan = plan_of(steps, what=what)
+        direct = None if repeated else only_command(plan)
+        if direct is not None:
+            return list(direct)
+        self._written += 1
+        path = self._plans / f"{self._written}.plan"
+        write_plan(plan, path)
+        return [*with_interpreter(PYTHON_INSTANCE), str(path)]
+
+    def _environment(self, node: str, task: str) -> dict[str, str]:
+        return {ENV_NODE: node, ENV_TASK: task, ENV_WORKSPACE: str(self._workspaces[node])}
+
+    def _ranks(self, task: Task, index: int) -> dict[str, str]:
+        world = self._worlds[task.world]
+        return {
+            "RANK": str(world.first_rank[task.name] + index),
+            "LOCAL_RANK": str(index),
+            "WORLD_SIZE": str(world.size),
+            "LOCAL_WORLD_SIZE": str(task.num_instances),
+            "MASTER_ADDR": self._addresses[world.first_node],
+            "MASTER_PORT": str(self._port(task.world)),
+        }
+
+    def _port(self, world: str) -> int:
+        """Free when it was asked for, which is when the first task of the world starts."""
+        if world not in self._ports:
+            with socket.socket() as listener:
+                listener.bind((self._addresses[self._worlds[world].first_node], 0))
+                self._ports[world] = listener.getsockname()[1]
+        return self._ports[world]

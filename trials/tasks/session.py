@@ -1,0 +1,211 @@
+"""Running a group of tasks on this machine: every node a runner of its own, every instance a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trials.tasks.cluster import WorkspaceType
+from trials.tasks.instance import FOLDER_OUTPUTS
+from trials.tasks.nodes import LocalNode
+from trials.tasks.progress import Progress
+from trials.tasks.task_group import TaskGroup
+
+START_TIMEOUT_S = 60.0  # for all nodes of a group to be ready
+EXIT_TIMEOUT_S = 60.0  # for the exit steps of a group that failed
+STOP_SLACK_S = 15.0  # beyond the grace, for a node to say that nothing runs any more
+GRACE_S = 10.0
+NODES_LIMIT = 64  # of one local session
+NODE_FOLDER_LIMIT = 200  # characters of a node's name that is a folder
+
+
+class TaskFailedError(RuntimeError):
+    """A task, a setup or exit step or a report step failed; everything else of its group was stopped."""
+
+    def __init__(self, what: str, node: str, why: str) -> None:
+        super().__init__(f"{what} on node {node!r} failed: {why}; the other tasks of the group were stopped")
+        self.what, self.node, self.why = what, node, why
+
+
+class NodeStartError(RuntimeError):
+    """Not all nodes of a group could be made ready, so none began."""
+
+
+class LocalSession:
+    """Runs groups one after the other; nodes are names, all of them here.
+
+    ``folder`` holds the workspaces: NODE/global for GLOBAL ones, which later groups find again. Without it there is a
+    temporary folder, for PRIVATE ones only. Output of tasks goes where this process's goes; they run in its working
+    directory, with its environment and ``environment``. ``grace_s`` is between SIGTERM and SIGKILL when tasks are
+    stopped.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._folder = None if folder is None else Path(folder).resolve()
+        self._environment = dict(environment or {})
+        self._grace_s = grace_s
+
+    def run(self, group: TaskGroup, *, timeout_s: float | None = None) -> None:
+        """Until every task has ended well; then the outputs can be fetched.
+
+        All nodes are made ready before any step begins. The first failure stops the rest, exit steps of what had been
+        set up are run, and TaskFailedError says what failed. TimeoutError after ``timeout_s``, in the same way. No
+        process of the group is left when this returns, nor when this process is killed.
+        """
+        nodes = group.nodes()
+        if not nodes:
+            raise ValueError("the group has no task")
+        if len(nodes) > NODES_LIMIT:
+            raise ValueError(f"the group has {len(nodes)} nodes; a local session runs {NODES_LIMIT} at most")
+        if group.workspace_type is WorkspaceType.GLOBAL and self._folder is None:
+            raise ValueError("a GLOBAL workspace is kept for later groups: give the session a folder")
+        group.use()
+        own = Path(tempfile.mkdtemp(prefix="tasks-"))
+        try:
+            self._run(group, nodes, own, None if timeout_s is None else time.monotonic() + timeout_s)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+    def _run(self, group: TaskGroup, names: list[str], own: Path, deadline: float | None) -> None:
+        nodes: dict[str, LocalNode] = {}
+        try:
+            for name in names:
+                nodes[name] = self._node(group, name, own)
+            running = _RunningGroup(group, nodes, own, grace_s=self._grace_s)
+            running.wait_for_ready()
+            running.run(deadline)
+            for output in group.all_outputs():
+                places = [output.node] if output.node else list(nodes)
+                output.set(_outputs_of([nodes[name].workspace for name in places if name in nodes], output.names))
+        finally:
+            for node in nodes.values():
+                node.close()
+
+    def _node(self, group: TaskGroup, name: str, own: Path) -> LocalNode:
+        parent = (self._folder or own) / name[:NODE_FOLDER_LIMIT]
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            if group.workspace_type is WorkspaceType.GLOBAL:
+                workspace = parent / "global"
+                workspace.mkdir(exist_ok=True)
+            else:
+                workspace = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
+            is_private = group.workspace_type is WorkspaceType.PRIVATE
+            return LocalNode(name, workspace, is_private=is_private, environment=self._environment)
+        except OSError as error:
+            raise NodeStartError(f"node {name!r} cannot be made ready, so no node begins: {error}") from error
+
+
+class _RunningGroup:
+    """Between the progress of a group, which decides, and its nodes, which do."""
+
+    def __init__(self, group: TaskGroup, nodes: Mapping[str, LocalNode], own: Path, *, grace_s: float) -> None:
+        self._nodes = nodes
+        self._grace_s = grace_s
+        workspaces = {name: node.workspace for name, node in nodes.items()}
+        addresses = {name: node.address for name, node in nodes.items()}
+        self._progress = Progress(group, workspaces=workspaces, addresses=addresses, plans=own)
+        self._stopped: set[str] = set()
+        self._poller = select.poll()
+        for node in nodes.values():
+            self._poller.register(node.events, select.POLLIN)
+
+    def wait_for_ready(self) -> None:
+        waiting = set(self._nodes)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while waiting:
+            for name, event in self._events(deadline):
+                if event["event"] == "lost":
+                    raise NodeStartError(f"node {name!r} did not become ready, so no node begins: its runner ended")
+                waiting.discard(name)
+            if time.monotonic() > deadline:
+                raise NodeStartError(f"nodes {', '.join(sorted(waiting))} were not ready within {START_TIMEOUT_S:g} s")
+
+    def run(self, deadline: float | None) -> None:
+        try:
+            self._perform(self._progress.begin())
+            while not self._progress.is_done():
+                for name, event in self._events(deadline):
+                    self._perform(self._take(name, event))
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"the group did not end in time; it waited for {self._progress.waits_for()}")
+        except BaseException:
+            self._stop()
+            self._run_exit_steps()
+            raise
+
+    def _take(self, node: str, event: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        if event["event"] == "lost":
+            raise TaskFailedError("the runner", node, f"it ended with {event['code']}")
+        if event["event"] != "ended":
+            return []
+        failure = event["failure"]
+        if failure is not None:
+            what = self._progress.describe(event["job"], failure["instance"])
+            raise TaskFailedError(what, node, failure["why"])
+        return self._progress.ended(event["job"])
+
+    def _stop(self) -> None:
+        for node in self._nodes.values():
+            node.order(do="stop", grace_s=self._grace_s)
+        deadline = time.monotonic() + self._grace_s + STOP_SLACK_S
+        while len(self._stopped) < len(self._living()) and time.monotonic() < deadline:
+            for name, event in self._events(deadline):
+                if event["event"] == "stopped":
+                    self._stopped.add(name)
+
+    def _run_exit_steps(self) -> None:
+        """Of what had been set up; a failure here is not told, because another one is."""
+        deadline = time.monotonic() + EXIT_TIMEOUT_S
+        for orders in self._progress.exit_orders():
+            waiting = {order["job"]: node for node, order in orders}
+            self._perform(orders)
+            while any(node in self._living() for node in waiting.values()) and time.monotonic() < deadline:
+                for _, event in self._events(deadline):
+                    waiting.pop(event.get("job"), None)
+
+    def _living(self) -> list[str]:
+        return [name for name, node in self._nodes.items() if not node.is_lost]
+
+    def _perform(self, orders: list[tuple[str, dict[str, Any]]]) -> None:
+        for node, order in orders:
+            self._nodes[node].order(**order)
+
+    def _events(self, deadline: float | None) -> list[tuple[str, dict[str, Any]]]:
+        """What came by the deadline; at least one thing, unless the time is over."""
+        wait_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        ready = {descriptor for descriptor, _ in self._poller.poll(wait_ms)}
+        found = []
+        for name, node in self._nodes.items():
+            if node.events in ready:
+                found += [(name, event) for event in node.read()]
+                if node.is_lost:
+                    self._poller.unregister(node.events)
+        return found
+
+
+def _outputs_of(workspaces: list[Path], names: list[str]) -> dict[str, Any]:
+    """By name, from the first workspace that has it."""
+    found: dict[str, Any] = {}
+    for workspace in workspaces:
+        for name in set(names) - set(found):
+            try:
+                found[name] = json.loads((workspace / FOLDER_OUTPUTS / f"{name}.json").read_bytes())
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                raise TaskFailedError(f"output {name!r}", workspace.parent.name, f"it is no JSON: {error}") from error
+    return found

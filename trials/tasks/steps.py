@@ -1,0 +1,111 @@
+"""What a task does: a command, or a function of the caller's program, run in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing.spawn
+import os
+import pickle
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Step = str | Sequence[str] | Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Steps in order, as they travel to another process. ``prepare`` makes the caller's program importable there."""
+
+    steps: tuple[tuple[str, ...] | bytes, ...]  # a command line, or a pickled function
+    prepare: dict[str, Any]
+
+
+def checked(step: Step, *, what: str) -> Step:
+    """``step`` if it can run in another process; TypeError or ValueError that names ``what``."""
+    _travelling(step, what)
+    return step
+
+
+def name_of(step: Step) -> str:
+    """A name where nobody gave one: the function's, or the program's."""
+    if isinstance(step, str | Sequence):
+        return Path((shlex.split(step) if isinstance(step, str) else list(step))[0]).name
+    return getattr(step, "__name__", "task")
+
+
+def plan_of(steps: Sequence[Step], *, what: str) -> Plan:
+    """Of steps that are run one after the other in one process."""
+    travelling = tuple(_travelling(step, what) for step in steps)
+    prepare = multiprocessing.spawn.get_preparation_data(what)
+    prepare.pop("authkey", None)  # a secret of multiprocessing, for connections that are not made here
+    if not any(isinstance(step, bytes) and b"__main__" in step for step in travelling):
+        prepare.pop("init_main_from_path", None)  # nothing of the caller's program is needed
+        prepare.pop("init_main_from_name", None)
+    return Plan(steps=travelling, prepare=prepare)
+
+
+def only_command(plan: Plan) -> tuple[str, ...] | None:
+    """The command where the plan is nothing else, so that it needs no interpreter around it."""
+    if len(plan.steps) == 1 and isinstance(plan.steps[0], tuple):
+        return with_interpreter(plan.steps[0])
+    return None
+
+
+def _travelling(step: Step, what: str) -> tuple[str, ...] | bytes:
+    if isinstance(step, str | Sequence):
+        words = tuple(shlex.split(step)) if isinstance(step, str) else tuple(step)
+        if not words or not all(isinstance(word, str) for word in words):
+            raise ValueError(f"{what}: a command is text or a list of texts, and not empty; it is {step!r}")
+        return words
+    if not callable(step):
+        raise TypeError(f"{what}: a step is a command or a function without parameters, not {type(step).__name__}")
+    try:
+        return pickle.dumps(step)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"{what}: {step!r} cannot be sent to another process ({error}); define it at the top level of a module, "
+            "or give a command"
+        ) from error
+
+
+def with_interpreter(words: tuple[str, ...]) -> tuple[str, ...]:
+    """``python`` is the interpreter that runs the session."""
+    return (sys.executable, *words[1:]) if words[0] == "python" else words
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    path.write_bytes(pickle.dumps(plan))
+
+
+def read_plan(path: Path) -> Plan:
+    """From a file that ``write_plan`` made in the session's own folder."""
+    plan = pickle.loads(path.read_bytes())  # noqa: S301  written by the session of the same user, nobody else
+    assert isinstance(plan, Plan)
+    return plan
+
+
+class CommandFailedError(RuntimeError):
+    """A command of a plan ended otherwise than with code 0."""
+
+    def __init__(self, words: tuple[str, ...], code: int) -> None:
+        super().__init__(f"{shlex.join(words)} ended with {code if code >= 0 else f'signal {-code}'}")
+        self.code = code
+
+
+def runner_of(step: tuple[str, ...] | bytes) -> Callable[[], object]:
+    """The step as a function; what it was sent with must have been prepared."""
+    if isinstance(step, bytes):
+        function: Callable[[], object] = pickle.loads(step)  # noqa: S301  likewise
+        return function
+    words = with_interpreter(step)
+
+    def run() -> None:
+        code = subprocess.run(words, check=False, env=os.environ).returncode
+        if code != 0:
+            raise CommandFailedError(words, code)
+
+    return run

@@ -1,0 +1,282 @@
+"""Tasks, their groups and outputs. After Caffe2's Task, TaskGroup, TaskOutput and SetupNets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from trials.tasks.cluster import DEFAULT_NODE, Cluster, Node, WorkspaceType
+from trials.tasks.instance import output_name
+from trials.tasks.steps import Step, checked, name_of
+
+REPORT_INTERVAL_MS = 1000
+_GROUP: ContextVar[TaskGroup | None] = ContextVar("group", default=None)
+_TASK: ContextVar[Task | None] = ContextVar("task", default=None)
+
+
+class GroupUsedError(RuntimeError):
+    """A group is run once, and not changed once it runs."""
+
+
+class OutputMissingError(LookupError):
+    """An output was asked for that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SetupSteps:
+    """Run once before and once after whatever they belong to: a task, each of its instances, or a node.
+
+    The same object given several times for one node or one task runs once there.
+    """
+
+    before: Sequence[Step] = ()
+    after: Sequence[Step] = ()
+
+    def __post_init__(self) -> None:
+        for step in (*self.before, *self.after):
+            checked(step, what="a setup step")
+
+
+class TaskOutput:
+    """Outputs of a node's tasks: one name, a list of names, or a mapping to names; ``fetch`` gives the same shape."""
+
+    def __init__(self, names: str | Sequence[str] | Mapping[str, str]) -> None:
+        self._shape = names if isinstance(names, str) else dict(names) if isinstance(names, Mapping) else list(names)
+        self._values: Mapping[str, Any] | None = None
+        self.node: str | None = None  # None: the first node of the group that gave it
+        for name in self.names:
+            output_name(name)
+
+    @property
+    def names(self) -> list[str]:
+        if isinstance(self._shape, str):
+            return [self._shape]
+        return list(self._shape.values()) if isinstance(self._shape, dict) else list(self._shape)
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """For sessions: what the node's tasks gave."""
+        missing = [name for name in self.names if name not in values]
+        if missing:
+            where = "of the group" if self.node is None else f"of node {self.node!r}"
+            raise OutputMissingError(
+                f"no task {where} gave the output {', '.join(missing)}; tasks give one with trials.tasks.set_output"
+            )
+        self._values = values
+
+    def fetch(self) -> Any:
+        """OutputMissingError before the group has ended well."""
+        if self._values is None:
+            raise OutputMissingError(f"{', '.join(self.names)}: the group has not ended yet, or it failed")
+        if isinstance(self._shape, str):
+            return self._values[self._shape]
+        if isinstance(self._shape, dict):
+            return {key: self._values[name] for key, name in self._shape.items()}
+        return [self._values[name] for name in self._shape]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportStep:
+    """Run on ``node``, or on every node where that is None, while the group runs."""
+
+    step: Step
+    node: str | None
+    interval_ms: int
+
+
+class TaskGroup:
+    """Tasks that start together and end together. It is run once, by a session.
+
+    Entered as a context it takes the tasks that are made inside. ``workspace_type`` is PRIVATE unless it or a task
+    says GLOBAL; it is one for the whole group.
+    """
+
+    def __init__(self, *, workspace_type: WorkspaceType | None = None) -> None:
+        self.tasks: list[Task] = []
+        self.reports: list[ReportStep] = []
+        self.outputs: list[TaskOutput] = []  # of no task in particular
+        self.cluster = Cluster.current()
+        self._workspace_type = workspace_type
+        self._node_setups: list[tuple[str | None, SetupSteps]] = []
+        self._used = False
+        self._tokens: list[Token[TaskGroup | None]] = []
+
+    @staticmethod
+    def current() -> TaskGroup | None:
+        return _GROUP.get()
+
+    @property
+    def workspace_type(self) -> WorkspaceType:
+        return self._workspace_type or WorkspaceType.PRIVATE
+
+    def add(self, task: Task) -> str:
+        """Its name in this group, made unique; tasks do this by themselves when they are made."""
+        self.require_unused()
+        wanted = task.workspace_type
+        if wanted is not None and self._workspace_type not in {None, wanted}:
+            raise ValueError(f"the group's workspace is {self._workspace_type}, and a task wants it {wanted}")
+        self._workspace_type = self._workspace_type or wanted
+        taken = {other.name for other in self.tasks}
+        base = name = f"{task.node}/{task.given_name}"
+        number = 0
+        while name in taken:
+            number += 1
+            name = f"{base}:{number}"
+        self.tasks.append(task)
+        return name
+
+    def report_step(self, step: Step, *, node: str | None = None, interval_ms: int = REPORT_INTERVAL_MS) -> None:
+        """Run ``step`` every ``interval_ms`` on the node, and once more after its last task has ended.
+
+        Without ``node`` it is the node of the context, and outside any on every node of the group. It runs in one
+        process, so that a function may remember; if it fails, so does the group.
+        """
+        self.require_unused()
+        if interval_ms < 1:
+            raise ValueError(f"interval_ms is at least 1, not {interval_ms}")
+        current = Node.current()
+        where = node if node is not None else current.name if current is not None else None
+        self.reports.append(ReportStep(step=checked(step, what="a report step"), node=where, interval_ms=interval_ms))
+
+    def node_setup(self, steps: SetupSteps, *, node: str | None = None) -> None:
+        """Before any task of the node, and after all of them. Which node is meant is as for ``report_step``."""
+        self.require_unused()
+        current = Node.current()
+        where = node if node is not None else current.name if current is not None else None
+        self._node_setups.append((where, steps))
+
+    def all_outputs(self) -> list[TaskOutput]:
+        """Those of its tasks as well."""
+        return [*self.outputs, *(output for task in self.tasks for output in task.outputs)]
+
+    def nodes(self) -> list[str]:
+        """With tasks, in the order they were first used."""
+        return list(dict.fromkeys(task.node for task in self.tasks))
+
+    def setups_of(self, node: str) -> list[SetupSteps]:
+        """Each once, in the order they were given."""
+        return list(dict.fromkeys(setup for where, setup in self._node_setups if where in {None, node}))
+
+    def use(self) -> None:
+        """For sessions: from now on the group is used."""
+        self.require_unused()
+        for task in self.tasks:
+            task.require_step()
+        self._used = True
+
+    def require_unused(self) -> None:
+        if self._used:
+            raise GroupUsedError("the group was run already; a group is used once: make another one")
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_GROUP.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        _GROUP.reset(self._tokens.pop())
+
+
+class Task:
+    """A step on a node, in one or several processes at once, which are its instances.
+
+    It belongs to the group and the node of the context. ``after`` are tasks of the group that must have ended well
+    before it starts. Instances get RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; tasks that name the same
+    ``world`` count their ranks together, in the order they were made. Entered as a context it takes the outputs that
+    are asked for inside.
+    """
+
+    def __init__(  # noqa: PLR0913  # as Caffe2's: each is optional and named
+        self,
+        step: Step | None = None,
+        *,
+        name: str | None = None,
+        num_instances: int = 1,
+        after: Iterable[Task] = (),
+        setup: SetupSteps | None = None,
+        instance_setup: SetupSteps | None = None,
+        outputs: Iterable[str | TaskOutput] = (),
+        workspace_type: WorkspaceType | None = None,
+        world: str | None = None,
+        group: TaskGroup | None = None,
+        node: str | None = None,
+    ) -> None:
+        found = group or TaskGroup.current()
+        if found is None:
+            raise RuntimeError("a task belongs to a group: make it inside `with TaskGroup() as group:`")
+        if num_instances < 1:
+            raise ValueError(f"num_instances is at least 1, not {num_instances}")
+        current = Node.current()
+        self.node = Node(node).name if node is not None else current.name if current is not None else DEFAULT_NODE
+        self.given_name = name or (name_of(step) if step is not None else "task")
+        self.step = None if step is None else checked(step, what=f"task {self.given_name!r}")
+        self.num_instances = num_instances
+        self.after = tuple(after)
+        self.setup, self.instance_setup = setup or SetupSteps(), instance_setup or SetupSteps()
+        self.workspace_type = workspace_type
+        self.outputs: list[TaskOutput] = []
+        self.group = found
+        self._tokens: list[Token[Task | None]] = []
+        strange = [task.name for task in self.after if task.group is not found]
+        if strange:
+            raise ValueError(f"task {self.given_name!r} comes after {', '.join(strange)} of another group")
+        self.name: str = found.add(self)
+        self.world = world if world is not None else f"task {self.name}"
+        for output in outputs:
+            self.add_output(output)
+
+    @staticmethod
+    def current() -> Task | None:
+        return _TASK.get()
+
+    def add_output(self, output: str | Sequence[str] | Mapping[str, str] | TaskOutput) -> TaskOutput:
+        """What is to be fetched from the task's node when the group has ended."""
+        self.group.require_unused()
+        added = output if isinstance(output, TaskOutput) else TaskOutput(output)
+        added.node = self.node
+        self.outputs.append(added)
+        return added
+
+    def require_step(self) -> None:
+        if self.step is None and not self.outputs:
+            raise ValueError(f"task {self.name!r} has neither a step nor an output")
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_TASK.set(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        _TASK.reset(self._tokens.pop())
+
+
+def final_output(names: str | Sequence[str] | Mapping[str, str]) -> TaskOutput:
+    """An output of the task of the context, or of its node; outside both, of the first node that gave it.
+
+    Its value is what the node's tasks gave last, once all of them have ended.
+    """
+    task, group, node = Task.current(), TaskGroup.current(), Node.current()
+    if task is not None:
+        return task.add_output(names)
+    if group is None:
+        raise RuntimeError("an output belongs to a group: ask for it inside `with TaskGroup() as group:`")
+    group.require_unused()
+    output = TaskOutput(names)
+    output.node = None if node is None else node.name
+    group.outputs.append(output)
+    return output
+
+
+def distributed(
+    step: Step, *, nodes: Sequence[str], processes_per_node: int, name: str = "train", after: Iterable[Task] = ()
+) -> list[Task]:
+    """One task on each node whose instances form one world, as torchrun would start them."""
+    after = tuple(after)
+    return [
+        Task(step, name=name, num_instances=processes_per_node, node=node, world=f"distributed {name}", after=after)
+        for node in nodes
+    ]

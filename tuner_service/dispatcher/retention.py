@@ -1,0 +1,93 @@
+"""Which checkpoints of a trial are kept: the newest, the best, and those that others may still want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointDamagedRecord, CheckpointRecord
+from tuner_service.dispatcher import rungs
+from tuner_service.dispatcher.effects import DeleteCheckpointFile
+from tuner_service.dispatcher.state import ExperimentState
+from tuner_service.dispatcher.step import Step
+from tuner_service.domain.trial import Attempt, Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint whose bytes are in place; ``location``: where in the checkpoint store, of a large one."""
+
+    record: CheckpointRecord
+    sequence: int
+    location: str | None
+
+
+def take(step: Step, xs: ExperimentState, attempt: Attempt, saved: Saved) -> None:
+    """Make its row, and drop what the experiment does not keep."""
+    number, record, location = attempt.key.number, saved.record, saved.location
+    reported = record.value  # of scripts whose metrics are read from their output, only the service knows it
+    checkpoint = Checkpoint(
+        experiment_id=xs.id,
+        number=number,
+        attempt=attempt.key.attempt,
+        nonce=attempt.nonce,
+        sequence=saved.sequence,
+        step=record.step,
+        name=record.name,
+        digest=record.digest,
+        size=record.size,
+        inline=record.size <= CHECKPOINT_INLINE_BYTES and location is None,
+        value=xs.trials[number].last_value if reported is None else reported,
+        at=record.at,
+        agent_id=attempt.agent_id,
+        location=location,
+        stall_s=record.stall_s,
+        write_s=record.write_s,
+    )
+    xs.checkpoints.setdefault(number, []).append(checkpoint)
+    step.changes.checkpoints.append(checkpoint)
+    step.state.fresh_blobs.pop(record.digest, None)
+    for dropped in _unwanted(xs, number):
+        drop(step, xs, attempt, dropped)
+
+
+def _unwanted(xs: ExperimentState, number: int) -> list[Checkpoint]:
+    """Beyond the newest and the best, as the experiment says, and the one a fork may begin with."""
+    kept, template = xs.checkpoints[number], xs.experiment.spec.trial
+    wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
+    wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
+    wanted.add(id(rungs.rung_checkpoint(xs, number)))
+    return [c for c in kept if id(c) not in wanted]
+
+
+def drop(step: Step, xs: ExperimentState, attempt: Attempt, dropped: Checkpoint) -> None:
+    """Forget the row, and order its bytes away where nobody else wants them.
+
+    The file is on the node of the attempt that saved it. Where that one is not connected, the node of ``attempt`` is
+    told, which can at least reach the checkpoint store.
+    """
+    xs.checkpoints[dropped.number].remove(dropped)
+    step.changes.dropped_checkpoints.append(dropped)
+    # Equal content has one blob: the agent may just have been told that it is stored.
+    step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
+    if rungs.is_inherited(xs, dropped):
+        return
+    owner = dropped.agent_id if dropped.agent_id in step.state.agents else attempt.agent_id
+    step.do(DeleteCheckpointFile(agent_id=owner, nonce=dropped.nonce, name=dropped.name, location=dropped.location))
+
+
+def damaged(step: Step, xs: ExperimentState, attempt: Attempt, record: CheckpointDamagedRecord) -> None:
+    """The row says so from now on, and no attempt is given it again. Repeating it is harmless."""
+    kept = xs.checkpoints.get(attempt.key.number, [])
+    for checkpoint in [c for c in kept if c.digest == record.digest]:
+        kept.remove(checkpoint)
+        step.changes.checkpoints.append(replace(checkpoint, damaged=True))
+
+
+def _best(xs: ExperimentState, kept: list[Checkpoint]) -> list[Checkpoint]:
+    better = xs.experiment.spec.objective.better
+    ordered: list[Checkpoint] = []
+    for checkpoint in kept:
+        if checkpoint.value is not None:
+            place = next((i for i, c in enumerate(ordered) if better(checkpoint.value, c.value)), len(ordered))
+            ordered.insert(place, checkpoint)
+    return ordered
