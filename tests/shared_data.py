@@ -19,6 +19,7 @@ import torch
 from trials.data.layout import Layout
 from trials.data.shared_batches import Making, SharedBatches
 from trials.data.shared_link import Link, greeting
+from trials.data.shared_loader import SharedDataLoader, Sharing
 from trials.data.shared_samples import GroupSamples
 from trials.data.shared_start import DatasetName, ServerSpec, SharedOrder, order_of
 from trials.plain import to_plain
@@ -58,6 +59,34 @@ class Decoded:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.decode(index)
+
+
+class Numbers:
+    """Each sample is its index."""
+
+    def __init__(self, length: int = 100) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Broken(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 17:
+            raise ValueError("the file is torn")
+        return index
+
+
+class Odd(Numbers):
+    def __init__(self, length: int = 50) -> None:
+        super().__init__(length)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(5 if index == 33 else 4, index)
 
 
 def order(**fields: Any) -> SharedOrder:
@@ -140,3 +169,22 @@ def batches_of(
     return SharedBatches(
         Making(order=group, samples=GroupSamples(dataset, group_seed=shared.group_seed), **parts), connect=connect
     )
+
+
+def loader_of(served: Served | None, name: DatasetName, shared: SharedOrder, **options: Any) -> SharedDataLoader:
+    """Of a trial that shares at the server, or alone without one."""
+    sharing = Sharing(order=shared, locate=lambda: None if served is None else served.path)
+    return SharedDataLoader(name.make(), sharing=sharing, **({"batch_size": 7, "seed": 0} | options))
+
+
+def flat(value: Any) -> list[bytes]:
+    """The bytes of a batch, with what they are."""
+    if isinstance(value, torch.Tensor):
+        return [f"{value.dtype}{tuple(value.shape)}".encode(), value.contiguous().numpy().tobytes()]
+    if isinstance(value, dict):
+        return [part for key in value for part in (str(key).encode(), *flat(value[key]))]
+    return [part for item in value for part in flat(item)]
+
+
+def epochs_of(loader: SharedDataLoader, epochs: int) -> list[list[bytes]]:
+    return [flat(batch) for _ in range(epochs) for batch in loader]

@@ -79,6 +79,8 @@ FILE_PARAMETERS = "parameters.json"
 FILE_FURTHER_PARAMETERS = "parameters-{index}.json"  # {"parameters": …}, null when there are none; from index 1
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
+FILE_WANTED = "wanted.json"  # {"id", "number", "step"}: the script wants a checkpoint of another trial
+FOLDER_WANTED = "wanted-{id}"  # the answer: a FILE_RESTORE in it, with "error" where there is none
 FILE_STOP = "stop.json"  # exists once the trial is asked to stop
 FILE_COOPERATES = "cooperates"  # exists once the script has called should_stop
 FILE_EXIT = "exit.json"  # ExitRecord, durable before the trial is reaped
@@ -87,7 +89,7 @@ FILE_STDERR = "stderr.log"
 FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
-FILE_RESTORE = "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first
+FILE_RESTORE = "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first; or "problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

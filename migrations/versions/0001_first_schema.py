@@ -254,6 +254,7 @@ def _create_trials() -> None:
         sa.Column("rung_step", sa.BigInteger(), nullable=True),
         sa.Column("rung_reached", sa.Boolean(), nullable=False),
         sa.Column("rested_line", sa.BigInteger(), nullable=True),
+        sa.Column("rested_step", sa.BigInteger(), nullable=True),
         sa.Column("segment_line", sa.BigInteger(), nullable=False),
         sa.Column("forked_from", sa.BigInteger(), nullable=True),
         sa.Column("forked_step", sa.BigInteger(), nullable=True),

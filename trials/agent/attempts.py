@@ -25,6 +25,7 @@ from trials.protocol import (
     FILE_STDERR,
     FILE_STDOUT,
     FILE_STOP,
+    FILE_WANTED,
     OUTPUT_TAIL_BYTES,
     AttemptKey,
     ExitRecord,
@@ -51,16 +52,18 @@ class HeldAttempt:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self._seen_bytes = -1
+        self._seen_wanted = False
 
     def look(self) -> None:
         """Take note of what its files say now."""
-        before = (self.supervisor, self.process, self.exit, self._seen_bytes)
+        before = (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted)
         self.supervisor = self.supervisor or self._read(FILE_CLAIM, ProcessRecord)
         self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
         # The exit before the spool, which is complete once there is an exit.
         self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
         self._seen_bytes = self.spool.size()
-        if before != (self.supervisor, self.process, self.exit, self._seen_bytes):
+        self._seen_wanted = (self.folder / FILE_WANTED).exists()
+        if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
             self.changed.set()
         if self.exit is not None:
             self.ended.set()

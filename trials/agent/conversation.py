@@ -16,6 +16,7 @@ from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.blobs import BlobReceiver
 from trials.agent.logs import read_log
+from trials.agent.fetching import CheckpointFetches
 from trials.agent.offers import CheckpointOffers
 from trials.agent.processes import boot_id
 from trials.agent.spool import Batch
@@ -32,6 +33,7 @@ from trials.protocol import (
     BlobStored,
     BlobWanted,
     Busy,
+    CheckpointsFound,
     DeleteCheckpoint,
     Exited,
     Forget,
@@ -86,6 +88,7 @@ class Conversation:
         self._sending = asyncio.Lock()
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
+        self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -111,6 +114,7 @@ class Conversation:
         self._agent.on_held = lambda _: None
         self._blobs.lose_connection()
         self._offers.lose_connection()
+        await self._fetches.close()
         for pump in self._pumps.values():
             pump.cancel()
         await asyncio.gather(*self._pumps.values(), return_exceptions=True)
@@ -308,6 +312,8 @@ class Conversation:
                 self._blobs.begin(message)
             case BlobStored():
                 self._offers.stored(message)
+            case CheckpointsFound():
+                self._fetches.found(message)
             case Ping():
                 await self._send(Pong())
             case NotUnderstood():

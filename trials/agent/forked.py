@@ -15,11 +15,12 @@ import signal
 import sys
 import threading
 from importlib.machinery import SourceFileLoader
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
-from trials.agent import seeding, threads
+from trials.agent import seeding
 from trials.agent.script import Script, script_of
 from trials.agent.starting import Start
 
@@ -32,11 +33,10 @@ _HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 def become(start: Start) -> NoReturn:
     """Run the script of ``start`` in this process, and end it as the interpreter would."""
     script = script_of(start.command)
-    before = set(sys.modules)
     _renew_process(start)
     main = _new_main()
     status = _run(script, main)
-    _finish(status, start, before=before)
+    _finish(status, start)
 
 
 # ── the state of a new process ──────────────────────────────────────────────────────────────────
@@ -53,7 +53,7 @@ def _renew_process(start: Start) -> None:
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
         tempfile.tempdir = None  # type: ignore[attr-defined]  # chosen by TMPDIR, which is the trial's own now
-    threads.give_back(start.variables)
+    start.restore(start.variables)
     seeding.seed(start.seed)
     gc.enable()
 
@@ -70,8 +70,17 @@ def _new_main() -> ModuleType:
     main = ModuleType("__main__")
     main.__dict__["__annotations__"] = {}
     main.__dict__["__builtins__"] = sys.modules["builtins"]
-    sys.modules["__main__"] = main
+    del sys.modules["__main__"]
+    sys.modules["__main__"] = main  # the last one: what the script imports comes after it
     return main
+
+
+def _imported() -> list[str]:
+    """What was imported since the script began, the newest first.
+
+    Looks at nothing older: what a process looks at, it gets its own copy of.
+    """
+    return list(takewhile(lambda name: name != "__main__", reversed(sys.modules)))
 
 
 # ── running ─────────────────────────────────────────────────────────────────────────────────────
@@ -156,13 +165,13 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 
 
 # ── ending ──────────────────────────────────────────────────────────────────────────────────────
-def _finish(status: int, start: Start, *, before: set[str]) -> NoReturn:
+def _finish(status: int, start: Start) -> NoReturn:
     if start.learn:
-        _write_imports(Path(start.folder) / FILE_IMPORTS, before)
+        _write_imports(Path(start.folder) / FILE_IMPORTS)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
     atexit._run_exitfuncs()
     status = _flush(status)
-    _drop_own_modules(before, Path(start.work))
+    _drop_own_modules(f"{start.work}{os.sep}")
     status = _flush(status)
     ctypes.CDLL(None).fflush(None)
     if status < 0:
@@ -181,13 +190,12 @@ def _flush(status: int) -> int:
     return status
 
 
-def _drop_own_modules(before: set[str], work: Path) -> None:
+def _drop_own_modules(prefix: str) -> None:
     """What the script's modules hold is let go, so that open files are written and finalizers run."""
     for name in ("last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
-    prefix = f"{work}{os.sep}"
-    own = [n for n, m in sys.modules.items() if n not in before and str(getattr(m, "__file__", "")).startswith(prefix)]
-    for name in ["__main__", *reversed(own)]:
+    own = [name for name in _imported() if str(getattr(sys.modules[name], "__file__", "")).startswith(prefix)]
+    for name in ["__main__", *own]:
         module = sys.modules.pop(name, None)
         if isinstance(module, ModuleType):
             _clear(module)
@@ -201,14 +209,14 @@ def _clear(module: ModuleType) -> None:
             module.__dict__[name] = None
 
 
-def _write_imports(path: Path, before: set[str]) -> None:
+def _write_imports(path: Path) -> None:
     """What of the libraries the script has imported, in that order; nothing of its own."""
     roots = tuple(f"{folder}{os.sep}" for folder in sys.path[1:] if folder)
     work = f"{path.parent}{os.sep}"
     found = []
-    for name, module in list(sys.modules.items()):
-        origin = str(getattr(module, "__file__", None) or "")
-        if name not in before and origin.startswith(roots) and not origin.startswith(work):
+    for name in reversed(_imported()):
+        origin = str(getattr(sys.modules[name], "__file__", None) or "")
+        if origin.startswith(roots) and not origin.startswith(work):
             found.append(name)
     temporary = path.with_suffix(".part")
     try:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trials.agent import memory, threads
+from trials.agent import memory, seeding, threads
 from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.processes import become_subreaper, identity
@@ -77,6 +77,7 @@ class ForkServer:
     def run(self) -> None:
         """Until told to end, or nobody has been there for a while."""
         problem = _preload(self._config["preload"])
+        self._pools = threads.Pools()
         memory.settle()
         self._orders = _listen(self._config["orders"])
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
@@ -176,6 +177,7 @@ class ForkServer:
         except OSError as error:
             os.write(2, f"the trial could not be started: {error}\n".encode())
             os._exit(127)
+        start.restore = self._pools.give_back
         raise _BecameTrialError(start)
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────
@@ -206,10 +208,8 @@ def _preload(names: Sequence[str]) -> str | None:
             sys.stderr.write(f"{name} could not be imported: {error!r}\n")
         if threads.count() > 1:
             return f"importing {name} starts threads"
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(0)  # imports what every trial's own seeding would have to import
-    return None if threads.count() == 1 else "importing torch starts threads"
+    seeding.prepare()
+    return None if threads.count() == 1 else "seeding starts threads"
 
 
 def _listen(path: str) -> socket.socket:

@@ -115,12 +115,12 @@ class ForkServers:
         attempt = read_json(str(folder / FILE_ATTEMPT)) or {}
         asked = tuple(attempt["spec"].get("preload", ()))
         learned = () if asked else self._learned_by(experiment_id)
-        choice = choose(attempt, base=os.environ, preload=(SDK, *(asked or learned or ())))
+        choice = choose(attempt, base=os.environ, preload=(*SDK, *(asked or learned or ())))
         if isinstance(choice, Spawn):
             return choice.why
         if learned and self._is_without(choice.key):
             # While the libraries are being imported, or where they cannot be, trials go on as the first one did.
-            plain = choose(attempt, base=os.environ, preload=(SDK,))
+            plain = choose(attempt, base=os.environ, preload=SDK)
             choice = plain if isinstance(plain, Fork) else choice
         found = await self._server(choice)
         if isinstance(found, str):
@@ -215,7 +215,7 @@ class ForkServers:
             write_atomically(str(self._imports(experiment_id)), to_json({"modules": modules}))
         self._learned[experiment_id] = tuple(modules)
         logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
-        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=(SDK, *modules))
+        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=(*SDK, *modules))
         if isinstance(choice, Fork) and choice.key not in self._servers and choice.key not in self._refused:
             if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
                 self._start(choice)
@@ -266,7 +266,7 @@ class ForkServers:
         local = {"python": sys.executable, "paths": list(paths), "wake": ""}
         key = {"experiment_id": "", "number": 0, "attempt": 0}
         attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
-        choice = choose(attempt, base=os.environ, preload=(SDK,))
+        choice = choose(attempt, base=os.environ, preload=SDK)
         if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
             self._start(choice)
 

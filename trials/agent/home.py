@@ -8,7 +8,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from trials.agent.files import sync_folder, write_atomically
+from trials.agent.files import write_atomically
 from trials.protocol import FOLDER_CHECKPOINTS, AttemptKey, ProtocolError
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -53,8 +53,11 @@ class Home:
         return self.attempts / experiment / str(key.number) / f"{key.attempt}-{plain_name(nonce, what='nonce')}"
 
     def put_live(self, nonce: str, folder: Path) -> None:
-        """From now on the attempt is found by every later agent, until it is forgotten."""
-        write_atomically(str(self._live / nonce), str(folder.relative_to(self.path)).encode(), durable=True)
+        """From now on the attempt is found by every later agent, until it is forgotten.
+
+        Not after a power loss, which ends the attempt, too: then the service starts another one.
+        """
+        write_atomically(str(self._live / nonce), str(folder.relative_to(self.path)).encode())
 
     def live(self) -> dict[str, Path]:
         """Folders of the attempts that are not forgotten, by nonce."""
@@ -73,7 +76,6 @@ class Home:
         path = self._live / plain_name(nonce, what="nonce")
         if path.exists():
             path.replace(self._ended / nonce)
-            sync_folder(str(self._live))
 
     def remove_experiment(self, experiment_id: str) -> None:
         """Its folders, and the names by which they were found."""
@@ -89,13 +91,13 @@ class Home:
 
     def remove_checkpoint(self, attempt: Path, name: str) -> None:
         """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
-        (attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint")).unlink(missing_ok=True)
+        _remove(attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint"))
         prefix = name.removesuffix(".ckpt").rpartition("-")[2]
         shared = list(self.checkpoints.glob(f"{prefix}*")) if prefix else []
         # An attempt that was repeated exactly has made the very same bytes again.
         if shared and not any(self.attempts.glob(f"*/*/*/{FOLDER_CHECKPOINTS}/*-{prefix}.ckpt")):
             for path in shared:
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _indexed(self, entry: Path) -> Path | None:
         try:
@@ -104,3 +106,11 @@ class Home:
             return None
         folder = self.path / relative
         return folder if relative and folder.is_relative_to(self.attempts) and folder.is_dir() else None
+
+
+def _remove(path: Path) -> None:
+    """A checkpoint is a file, or a folder of several."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 from trials.agent.command import command_line, environment
 from trials.agent.script import NotForkableError, Script, is_interpreter, script_of
 
-SDK = "trials"  # imported by every fork server: the SDK of training scripts
+SDK = ("trials.session", "trials.nni_calls")  # imported by every fork server: the SDK of training scripts
 # Of one attempt or one place only, and read when they are used: they are set in the child.
 _OF_ONE_TRIAL = frozenset(
     "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES RANK LOCAL_RANK WORLD_SIZE "

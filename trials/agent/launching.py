@@ -9,29 +9,29 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import trials
 from trials.agent import supervisor
 from trials.agent.blobs import BlobMissingError, BlobReceiver, unpack_code
-from trials.agent.files import is_full_disk, to_json, write_atomically
+from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
 from trials.agent.home import Home
-from trials.checkpoints import digest_of
+from trials.agent.restoring import lay_out
 from trials.protocol import (
     FILE_ATTEMPT,
     FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
-    FILE_RESTORE,
-    FOLDER_CHECKPOINTS,
     FOLDER_RESTORE,
     FOLDER_WORK,
-    CheckpointRef,
     Launch,
     to_plain,
     wake_socket_path,
 )
 
+COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
+COPIED_AT_ONCE_BYTES = 64 << 10
 SUPERVISOR_LOG = "supervisor.log"
 _NNI_FOLDER = Path(trials.__file__).parent / "compat" / "nni"
 logger = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
     CannotLaunchError when it never can be; ConnectionLostError and NoRoomError when the service is to ask again.
     """
     folder = home.attempt_folder(launch.key, launch.nonce)
-    if not (folder / FILE_ATTEMPT).exists():
+    if read_json(str(folder / FILE_ATTEMPT)) is None:  # also where a power loss has left it empty
         folder.mkdir(parents=True, exist_ok=True)
         try:
             await _prepare_work(home, launch, blobs, folder)
-            await _prepare_restore(launch, blobs, folder)
+            await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
             _write_attempt(home, launch, folder)
         except (BlobMissingError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
@@ -79,7 +79,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path) -> None:
         paths.append(str(_NNI_FOLDER))
     local = {"python": sys.executable, "wake": str(wake_socket_path(home.path)), "paths": paths}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
-    write_atomically(str(folder / FILE_ATTEMPT), to_json(attempt), durable=True)
+    write_atomically(str(folder / FILE_ATTEMPT), to_json(attempt))
 
 
 def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None) -> None:
@@ -114,56 +114,19 @@ async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder:
         source = home.code / digest
         if not source.is_dir():
             source = await asyncio.to_thread(unpack_code, home, await blobs.get(digest), digest)
-        await asyncio.to_thread(shutil.copytree, source, partial, symlinks=True)
+        if _is_small(source):
+            shutil.copytree(source, partial, symlinks=True)
+        else:
+            await asyncio.to_thread(shutil.copytree, source, partial, symlinks=True)
     partial.replace(work)
 
 
-# ── checkpoints to go on from ───────────────────────────────────────────────────────────────────
-async def _prepare_restore(launch: Launch, blobs: BlobReceiver, folder: Path) -> None:
-    target = folder / FOLDER_RESTORE
-    target.mkdir(exist_ok=True)
-    entries: list[dict[str, Any]] = []
-    for reference in launch.spec.checkpoints:
-        source = await asyncio.to_thread(_local_file, folder, reference)
-        # One that verifies is enough; further ones only where they cost nothing.
-        if source is None and reference.path is None and not entries:
-            source = await _fetched(blobs, reference)
-        if source is None:
-            logger.warning("event=checkpoint_missing nonce=%s digest=%s", launch.nonce, reference.digest)
-            continue
-        name = f"{reference.step:09d}-{reference.digest[:12]}.ckpt"
-        entries.append({"file": _placed(source, target / name), "digest": reference.digest, "step": reference.step})
-    write_atomically(str(target / FILE_RESTORE), to_json({"checkpoints": entries}))
-
-
-def _local_file(folder: Path, reference: CheckpointRef) -> Path | None:
-    """The file on this machine that has the digest: the one named, or one of an earlier attempt of the trial."""
-    earlier = folder.parent.glob(f"*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt")
-    for path in ([Path(reference.path)] if reference.path else []) + sorted(earlier):
-        try:
-            if digest_of(path) == reference.digest:
-                return path
-            logger.warning("event=checkpoint_damaged path=%s", path)
-        except OSError as error:
-            logger.warning("event=checkpoint_unreadable path=%s error=%s", path, error)
-    return None
-
-
-async def _fetched(blobs: BlobReceiver, reference: CheckpointRef) -> Path | None:
-    try:
-        return await blobs.get(reference.digest)
-    except BlobMissingError as error:
-        logger.warning("event=checkpoint_missing digest=%s error=%s", reference.digest, error)
-        return None
-
-
-def _placed(source: Path, target: Path) -> str:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        return str(source)  # on another file system: used where it is
-    return target.name
+def _is_small(source: Path) -> bool:
+    """Whether copying it takes no longer than handing it to a thread."""
+    entries = list(islice(os.scandir(source), COPIED_AT_ONCE_FILES + 1))
+    return len(entries) <= COPIED_AT_ONCE_FILES and all(
+        entry.is_file(follow_symlinks=False) and entry.stat().st_size <= COPIED_AT_ONCE_BYTES for entry in entries
+    )
 
 
 # ── the supervisor ──────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from pathlib import Path
 
 _HUGE_PAGE_BYTES = 2 << 20
@@ -16,6 +17,9 @@ def settle() -> None:
 
     A fork copies a table of pages, 512 times as long for small pages as for large ones. Best effort.
     """
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # no public way to name them all
+        # What was made before the fork is the server's: a trial that ends must not take it apart.
+        finalizer.atexit = False
     gc.collect()
     gc.freeze()
     libc = ctypes.CDLL(None, use_errno=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -17,8 +18,26 @@ TORCH_SEED_LIMIT = 1 << 63
 def seed(number: int) -> None:
     """Of ``random``, NumPy's global generator and torch's: now where they are loaded, else when they will be."""
     random.seed(number)
-    _when_loaded("numpy", lambda numpy: numpy.random.seed(number % NUMPY_SEED_LIMIT))
-    _when_loaded("torch", lambda torch: torch.manual_seed(number % TORCH_SEED_LIMIT))
+    # NumPy loads this one when it is first asked for.
+    _when_loaded("numpy.random", lambda generators: generators.seed(number % NUMPY_SEED_LIMIT))
+    _when_loaded("torch", lambda torch: _seed_torch(torch, number % TORCH_SEED_LIMIT))
+
+
+def prepare() -> None:
+    """Before a fork: load what every trial's seeding would load again."""
+    if "numpy" in sys.modules:
+        import_module("numpy.random")
+    if "torch" in sys.modules:
+        _seed_torch(sys.modules["torch"], 0)
+
+
+def _seed_torch(torch: Any, number: int) -> None:
+    versions = torch.version
+    if any(getattr(versions, kind, None) for kind in ("cuda", "hip", "xpu")):
+        torch.manual_seed(number)
+    else:
+        # All that manual_seed does where no device can be; it would note down, for each kind, who has called it.
+        torch.default_generator.manual_seed(number)
 
 
 def _when_loaded(name: str, do: Callable[[Any], object]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
 
 from trials.agent.cgroups import ControlGroup
 from trials.agent.marks import put_limit
@@ -20,7 +21,7 @@ class LaunchFailedError(Exception):
 class Start:
     """What a new process needs to become the trial. ``out`` and ``err`` are the writing ends of its streams."""
 
-    __slots__ = ("command", "err", "folder", "group", "learn", "nonce", "out", "parent", "seed", "variables", "work")
+    __slots__ = ("command", "err", "folder", "group", "learn", "nonce", "out", "parent", "restore", "seed", "variables", "work")
 
     def __init__(self, *, nonce: str, command: list[str], variables: dict[str, str], folder: str) -> None:
         self.nonce = nonce
@@ -29,6 +30,7 @@ class Start:
         self.folder = folder
         self.work = folder
         self.seed = 0
+        self.restore: Callable[[Mapping[str, str]], None] = lambda _: None  # what a fork server has held back
         self.learn = False  # write down what it imported
         self.group: ControlGroup | None = None
         self.out = -1

@@ -84,6 +84,9 @@ class Parent:
         self.isolation = isolation
         self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
+        self._memory_kills = count_memory_kills()
+        self._memory_killed_at = -1.0
+        self._memory_looked_at = time.monotonic()
         self._waker = _catch_signals()
         self._wakes: Any = None  # the socket by which agents are woken
 
@@ -100,6 +103,9 @@ class Parent:
     def turn(self, *, most_s: float = POLL_S) -> None:
         """Do what is due, then wait for something to happen, for ``most_s`` at most."""
         waits = [most_s, *(supervised.step() for supervised in self.attempts.values())]
+        if time.monotonic() - self._memory_looked_at > SAMPLE_S:
+            self._memory_looked_at = time.monotonic()
+            self.saw_memory_kill(self._memory_looked_at)
         self.attempts = {nonce: kept for nonce, kept in self.attempts.items() if not kept.is_over}
         poller = select.poll()
         readers: dict[int, Callable[[], object]] = {self._waker: self._woken, **self.extra}
@@ -121,6 +127,13 @@ class Parent:
             self._wakes.sendto(nonce.encode(), path)
         except OSError:
             return  # no agent, or one that has not read its earlier wakes: it looks by itself
+
+    def saw_memory_kill(self, since: float) -> bool:
+        """Whether the kernel has killed for memory since then, on the monotonic clock: perhaps a little earlier."""
+        counts = count_memory_kills()
+        if any(a > b for a, b in zip(counts, self._memory_kills, strict=False)):
+            self._memory_kills, self._memory_killed_at = counts, time.monotonic()
+        return self._memory_killed_at >= since
 
     def let_go(self) -> None:
         """In a forked child: nothing of the parent's is open any more, and nothing here will close it again."""
@@ -169,7 +182,6 @@ class Supervised:
         self._started_at = 0.0
         self._started = 0.0
         self._sampled = 0.0
-        self._memory_kills = count_memory_kills()
         self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
         self._next: Callable[[], float] = self._run
         self._deadline = 0.0
@@ -337,7 +349,7 @@ class Supervised:
         self._stopping.look()  # the file may be younger than the last look: a stop that was ordered is a stop
         reason = self._stopping.reason
         in_group = self._group is not None and self._group.memory_kills() > 0
-        kills = any(a > b for a, b in zip(count_memory_kills(), self._memory_kills, strict=False))
+        kills = by_signal == signal.SIGKILL and self._parent.saw_memory_kill(self._started)
         cause = cause_of(stopped=reason, status=by_signal, killed_for_memory=in_group or kills)
         out, err = self._streams.values()
         peak, processor_s = usage_of_ended(self._trial) or (0, 0.0)

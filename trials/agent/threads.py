@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
 # Read by OpenBLAS when it is loaded, in this order; more than one thread would be started at once.
@@ -24,17 +24,23 @@ def count() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208  only how many
 
 
-def give_back(variables: Mapping[str, str]) -> None:
-    """In the child: as many threads as the libraries would have started by themselves under ``variables``."""
-    wanted = next((int(variables[name]) for name in _VARIABLES if variables.get(name, "").isdigit()), 0)
-    number = wanted or len(os.sched_getaffinity(0))
-    if number == 1:
-        return
-    for path in _loaded("openblas"):
-        library = ctypes.CDLL(path)
-        setter = next((getattr(library, name) for name in _SETTERS if hasattr(library, name)), None)
-        if setter is not None:
-            setter(ctypes.c_int(number))
+class Pools:
+    """Those of the libraries that are loaded now: found before the fork, which need not wait for it."""
+
+    def __init__(self) -> None:
+        self._setters: list[Callable[[ctypes.c_int], object]] = []
+        for path in _loaded("openblas"):
+            library = ctypes.CDLL(path)
+            found = [getattr(library, name) for name in _SETTERS if hasattr(library, name)]
+            self._setters += found[:1]
+
+    def give_back(self, variables: Mapping[str, str]) -> None:
+        """In the child: as many threads as the libraries would have started by themselves under ``variables``."""
+        wanted = next((int(variables[name]) for name in _VARIABLES if variables.get(name, "").isdigit()), 0)
+        number = wanted or len(os.sched_getaffinity(0))
+        if number > 1:
+            for setter in self._setters:
+                setter(ctypes.c_int(number))
 
 
 def _loaded(word: str) -> list[str]:

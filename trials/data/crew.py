@@ -13,11 +13,12 @@ import time
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from trials.data.channel import Channel
 from trials.data.encoding import encode
 from trials.data.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
+from trials.data.forking import fork_if_safe
 from trials.data.memory import SharedMemory
 from trials.data.worker import Recipe, Worker
 
@@ -236,37 +237,35 @@ class _Server:
 
 
 def _start_server(recipe: Recipe) -> _Server:
-    return _forked(recipe) if may_fork() else _executed(recipe)
-
-
-def may_fork() -> bool:
-    """One thread, and no CUDA: then a fork of this process is safe to work in."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return False
-    return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208  # names are enough
-
-
-def _forked(recipe: Recipe) -> _Server:
+    """Forked from this process where that is safe, else a new interpreter."""
     ours, theirs = Channel.pair()
     trial = os.pidfd_open(os.getpid())
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()  # or a worker would write it a second time
-    pid = os.fork()
-    if pid == 0:
-        try:
-            ours.close()
-            serve(theirs, recipe, trial)
-        finally:
-            os._exit(0)
-    theirs.close()
-    os.close(trial)
-    return _Server(ours, pid, None)
+    try:
+        pid = fork_if_safe()
+        if pid is None:
+            process = _executed(recipe, ours, theirs, trial)
+            return _Server(ours, process.pid, process)
+        if pid == 0:
+            _become_server(recipe, ours, theirs, trial)
+        return _Server(ours, pid, None)
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        os.close(trial)
 
 
-def _executed(recipe: Recipe) -> _Server:
-    """A new interpreter, told as ``multiprocessing`` tells its own: the recipe is pickled, the main module imported."""
+def _become_server(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> NoReturn:
+    try:
+        ours.close()
+        serve(theirs, recipe, trial)
+    finally:
+        os._exit(0)
+
+
+def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> subprocess.Popen[bytes]:
+    """Told as ``multiprocessing`` tells its own: the recipe is pickled, the main module imported."""
     from multiprocessing import spawn
 
     try:
@@ -279,8 +278,6 @@ def _executed(recipe: Recipe) -> _Server:
         ) from error
     memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
     spans = encoded.place(memory.bytes())
-    ours, theirs = Channel.pair()
-    trial = os.pidfd_open(os.getpid())
     main = {name: value for name, value in spawn.get_preparation_data("data workers").items() if name != "authkey"}
     passed = (theirs.fileno(), memory.descriptor, trial)
     root = str(Path(__file__).resolve().parents[2])
@@ -292,11 +289,9 @@ def _executed(recipe: Recipe) -> _Server:
         # Libraries that start threads when they are imported would make its forks unsafe.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     )
-    theirs.close()
-    os.close(trial)
     memory.close()
     ours.send(Preparation(main=main, spans=spans))
-    return _Server(ours, process.pid, process)
+    return process
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from trials.data.board import Board
@@ -15,8 +16,10 @@ from trials.data.channel import Channel, close_all
 from trials.data.crew import Crew, ProcessCrew, ThreadCrew
 from trials.data.delivery import HELD, Assembled, Delivery
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
+from trials.data.forking import LoopThread
 from trials.data.memory import PAGE, SharedMemory, rounded_up
 from trials.data.pipeline import Death, Pipeline, PipelineSize, Plan
+from trials.data.sources import AheadPlans
 from trials.data.stats import Stats
 from trials.data.work import Done, IterableBegin, Probe, Probed, Ring, Setup
 from trials.data.worker import Recipe
@@ -68,6 +71,7 @@ class Engine:
         self._closed = False
         self._deaths = 0
         self._owner = os.getpid()
+        self._plans: Iterator[Plan] = iter(())
         self._begin: IterableBegin | None = None
         self._fresh: set[int] = set()  # workers that were not told yet where the iterable goes on
         self.source_state: bytes | None = None  # of an iterable, as of the last batch taken
@@ -83,6 +87,8 @@ class Engine:
             self._begin = begin
             self._fresh = set(self._channels)
             self.source_state = None if begin is None else begin.state
+            self._let_plans_go()
+            self._plans = plans
             self._pipeline.begin(epoch=epoch, plans=plans)
             self._dispatch()
 
@@ -113,6 +119,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            self._let_plans_go()
             if self._board is not None:
                 self._board.closing()
             self._changed.notify_all()
@@ -126,9 +133,17 @@ class Engine:
             os.close(self._wake)
         self._release(deadline)
 
+    def poke(self) -> None:
+        """A source that is asked in another thread has found something, or its end."""
+        with self._changed:
+            if self._pipeline is not None and not self._closed:
+                self._dispatch()
+                self._changed.notify_all()
+
     def abandon(self) -> None:
         """Nobody wants the rest of the iteration."""
         with self._changed:
+            self._let_plans_go()
             if self._pipeline is not None and not self._closed:
                 self._pipeline.abandon()
 
@@ -179,7 +194,9 @@ class Engine:
     # ── starting ────────────────────────────────────────────────────────────────────────────────
     def _start(self, epoch: int, plans: Iterator[Plan]) -> Iterator[Plan]:
         """Crew, ring and loop. The plans again, with those that were looked at."""
-        looked_at = [plan for plan in (next(plans, None),) if plan is not None]
+        # A source is asked for nothing that is not wanted yet, and what it hands out is loaded once.
+        first = None if isinstance(plans, AheadPlans) else next(plans, None)
+        looked_at = [] if first is None else [first]
         workers = 1 if self._recipe.load is None else self._options.workers
         self._board = Board.create(workers)
         probed = None
@@ -199,9 +216,9 @@ class Engine:
             raise
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._poll.register(self._wake, select.POLLIN)
-        self._thread = threading.Thread(target=self._loop, name="data loader", daemon=True)
+        self._thread = LoopThread(self._loop, self._changed)
         self._thread.start()
-        return _chained(looked_at, plans)
+        return chain(looked_at, plans) if looked_at else plans
 
     def _spawn_all(self, workers: int) -> None:
         assert self._crew is not None
@@ -403,6 +420,8 @@ class Engine:
         assert self._delivery is not None
         for slot in self._delivery.freed():
             self._pipeline.freed(slot)
+        if isinstance(self._plans, AheadPlans):
+            self._plans.allow(self._pipeline.credit)
         for worker, task in self._pipeline.orders():
             channel = self._channels.get(worker)
             if channel is None:
@@ -411,6 +430,11 @@ class Engine:
                 channel.send(self._begin)
             self._fresh.discard(worker)
             channel.send(task)
+
+    def _let_plans_go(self) -> None:
+        if isinstance(self._plans, AheadPlans):
+            self._plans.close()
+        self._plans = iter(())
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────
     def _hang_up(self) -> None:
@@ -428,8 +452,3 @@ class Engine:
         for memory in (self._board, self._ring):
             if memory is not None:
                 memory.close()
-
-
-def _chained(first: Sequence[Plan], rest: Iterator[Plan]) -> Iterator[Plan]:
-    yield from first
-    yield from rest

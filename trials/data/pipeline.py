@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     end: int
     items: Sequence[Any]
     ready: bool = False  # the items are samples already
+    source_state: Any = None  # of a data source, after it gave this
 
 
 PAUSE = Plan(0, 0, ())  # a source that is being asked has nothing yet

@@ -64,11 +64,12 @@ def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
     if not hasattr(sampler, "__len__") or hasattr(sampler, "update_priorities"):
-        return iter(sampler)
+        lazily: Iterator[Any] = iter(sampler)
+        return lazily
     key = derive("sampler", seed, epoch)
     generators = GlobalGenerators()
     before = generators.capture()
-    own = getattr(sampler, "generator", None)
+    own: Any = getattr(sampler, "generator", None)
     try:
         generators.seed(SampleKey(key >> 64, key & ((1 << 64) - 1)))
         if hasattr(own, "manual_seed"):

@@ -15,6 +15,7 @@ from trials.data.errors import SampleError, SharingError
 from trials.data.layout import Array, Layout, as_value
 from trials.data.memory import Bytes
 from trials.data.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.shared_alone import AloneBatches
 from trials.data.shared_link import Link, LinkLostError, Wanted
 from trials.data.shared_samples import GroupOrder, GroupSamples
 
@@ -51,6 +52,8 @@ class Making:
     transform: Transform | None = None
     collate: Collate | None = None
     zero_copy: bool = False
+    workers: int = 0  # processes of the trial's own, for while there is no server
+    batch_size: int = 1
 
 
 class SharedBatches:
@@ -65,6 +68,7 @@ class SharedBatches:
         self._lent: Wanted | None = None
         self._generators = GlobalGenerators()
         self._own = SampleGenerator()
+        self._alone: AloneBatches | None = None
         self.stats = SharingStats()
 
     @property
@@ -72,9 +76,18 @@ class SharedBatches:
         return self._link is not None
 
     def close(self) -> None:
+        self._unlink()
+        self._end_alone()
+
+    def _unlink(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    def _end_alone(self) -> None:
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
 
     def batch(self, epoch: int, begin: int, end: int) -> Any:
         """Of the trial's positions ``begin`` to ``end`` of the epoch.
@@ -90,7 +103,25 @@ class SharedBatches:
             if lent is not None:
                 return lent
         with self._own_generators_kept():
+            if self._link is None and self._making.workers:
+                return self._collated(self._by_workers(epoch, begin, end), wanted)
+            self._end_alone()
             return self._made(wanted)
+
+    def _by_workers(self, epoch: int, begin: int, end: int) -> list[Any]:
+        making = self._making
+        if self._alone is None:
+            self._alone = AloneBatches(
+                making.samples,
+                making.order,
+                workers=making.workers,
+                items=lambda epoch, begin, end: self._wanted(epoch, begin, end).indices.tolist(),
+            )
+        began = time.perf_counter()
+        samples = self._alone.batch(epoch, begin, end, size=making.batch_size)
+        self.stats.wait_s += time.perf_counter() - began
+        self.stats.misses += len(samples)
+        return samples
 
     def _wanted(self, epoch: int, begin: int, end: int) -> Wanted:
         making = self._making
@@ -124,7 +155,7 @@ class SharedBatches:
         warnings.warn(
             f"{error}; this trial decodes for itself until there is another one", RuntimeWarning, stacklevel=4
         )
-        self.close()
+        self._unlink()
         self._look_at = time.monotonic() + RECONNECT_S
 
     def _fetch(self, wanted: Wanted, columns: Sequence[Array]) -> Any:

@@ -31,16 +31,24 @@ class GroupSamples:
     """
 
     def __init__(self, dataset: Any, *, group_seed: int) -> None:
+        self._made_of = (dataset, group_seed)
         decode = getattr(dataset, "decode", None)
         self.per_epoch = decode is None
         self._load = dataset.__getitem__ if decode is None else decode
         self._generators = GlobalGenerators()
         self._keys = lru_cache(EPOCHS_KEPT)(lambda epoch: SampleKeys(seed=group_seed, epoch=epoch))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _group_samples, self._made_of
+
     def load(self, epoch: int, index: int) -> Any:
         """Leaves the global generators where the sample left them."""
         self._generators.seed(self._keys(epoch if self.per_epoch else 0).of(index))
         return self._load(index)
+
+
+def _group_samples(dataset: Any, group_seed: int) -> GroupSamples:
+    return GroupSamples(dataset, group_seed=group_seed)
 
 
 class GroupOrder:

@@ -20,16 +20,16 @@ class LocalNode:
 
     address = "127.0.0.1"
 
-    def __init__(self, name: str, workspace: Path, *, is_private: bool, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, workspace: Path, *, removed: Sequence[Path], environment: Mapping[str, str]) -> None:
+        """``removed`` are folders that go with the node, also where the session was killed."""
         self.name, self.workspace = name, workspace
         commands_out, self._commands = os.pipe2(os.O_CLOEXEC)
         self.events, events_in = os.pipe2(os.O_CLOEXEC)
         self._rest = b""
         self.is_lost = False
-        removed = [str(workspace)] if is_private else []
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trials.tasks.runner", str(commands_out), str(events_in), *removed],
+                [sys.executable, "-m", "trials.tasks.runner", str(commands_out), str(events_in), *map(str, removed)],
                 env={**os.environ, **environment, "PYTHONPATH": _path_with_this_package()},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(commands_out, events_in),

@@ -1,9 +1,8 @@
-"""What a group does next: a pure state machine but for the plans it writes. Nodes do what it orders."""
+"""What a group does next: a state machine that does nothing but write plans. Nodes do what it orders."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from trials.tasks.steps import Step, only_command, plan_of, with_interpreter, wr
 from trials.tasks.task_group import ReportStep, Task, TaskGroup
 
 Order = tuple[str, dict[str, Any]]  # (node, what its runner is told)
-PYTHON_INSTANCE = ("python", "-m", "trials.tasks.instance")
+PLAN_RUNNER = ("python", "-m", "trials.tasks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +44,17 @@ class Progress:
     """Of one group. Jobs are named by what they are for, such as ``task:node0/train``."""
 
     def __init__(
-        self, group: TaskGroup, *, workspaces: Mapping[str, Path], addresses: Mapping[str, str], plans: Path
+        self,
+        group: TaskGroup,
+        *,
+        workspaces: Mapping[str, Path],
+        addresses: Mapping[str, str],
+        plans: Path,
+        free_port: Callable[[str], int],
     ) -> None:
         self._group = group
         self._workspaces, self._addresses = workspaces, addresses
-        self._plans = plans
+        self._plans, self._free_port = plans, free_port
         self._written = 0
         self._tasks = {task.name: task for task in group.tasks}
         self._worlds = worlds_of(group.tasks)
@@ -226,7 +231,7 @@ class Progress:
         self._written += 1
         path = self._plans / f"{self._written}.plan"
         write_plan(plan, path)
-        return [*with_interpreter(PYTHON_INSTANCE), str(path)]
+        return [*with_interpreter(PLAN_RUNNER), str(path)]
 
     def _environment(self, node: str, task: str) -> dict[str, str]:
         return {ENV_NODE: node, ENV_TASK: task, ENV_WORKSPACE: str(self._workspaces[node])}
@@ -243,9 +248,7 @@ class Progress:
         }
 
     def _port(self, world: str) -> int:
-        """Free when it was asked for, which is when the first task of the world starts."""
+        """Chosen when the first task of the world starts."""
         if world not in self._ports:
-            with socket.socket() as listener:
-                listener.bind((self._addresses[self._worlds[world].first_node], 0))
-                self._ports[world] = listener.getsockname()[1]
+            self._ports[world] = self._free_port(self._addresses[self._worlds[world].first_node])
         return self._ports[world]

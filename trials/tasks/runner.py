@@ -1,6 +1,6 @@
 """One node of a session: starts processes when it is told to, says how they ended, and ends everything below it.
 
-``python -m trials.tasks.runner COMMANDS EVENTS [FOLDER]``: two descriptors with JSON lines, and a folder that is
+``python -m trials.tasks.runner COMMANDS EVENTS [FOLDER …]``: two descriptors with JSON lines, and folders that are
 removed at the end. When the session's end of COMMANDS closes, however that came, nothing of the node is left running.
 """
 
@@ -142,8 +142,7 @@ class Runner:
     # ── ending ──────────────────────────────────────────────────────────────────────────────────
     def _stop(self, grace_s: float) -> None:
         """SIGTERM, and after the grace SIGKILL, to everything that runs here; returns when nothing does."""
-        for job in self._jobs.values():
-            job.has_failed = True  # nobody wants to know any more
+        self._say_no_more()
         for pid in tree(os.getpid(), NO_NONCE):
             send(pid, signal.SIGTERM)
             send(pid, signal.SIGCONT)
@@ -158,8 +157,14 @@ class Runner:
         self._tell({"event": "stopped"})
 
     def kill(self) -> None:
+        """Nothing runs here any more when this returns, and nothing more is said of it."""
+        self._say_no_more()
         kill_tree(os.getpid(), NO_NONCE, reap=self._reap)
         self._look()
+
+    def _say_no_more(self) -> None:
+        for job in self._jobs.values():
+            job.has_failed = True
 
     def _reap(self) -> None:
         for job in self._jobs.values():

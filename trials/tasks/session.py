@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -103,8 +104,8 @@ class LocalSession:
                 workspace.mkdir(exist_ok=True)
             else:
                 workspace = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
-            is_private = group.workspace_type is WorkspaceType.PRIVATE
-            return LocalNode(name, workspace, is_private=is_private, environment=self._environment)
+            removed = [own, workspace] if group.workspace_type is WorkspaceType.PRIVATE else [own]
+            return LocalNode(name, workspace, removed=removed, environment=self._environment)
         except OSError as error:
             raise NodeStartError(f"node {name!r} cannot be made ready, so no node begins: {error}") from error
 
@@ -117,7 +118,7 @@ class _RunningGroup:
         self._grace_s = grace_s
         workspaces = {name: node.workspace for name, node in nodes.items()}
         addresses = {name: node.address for name, node in nodes.items()}
-        self._progress = Progress(group, workspaces=workspaces, addresses=addresses, plans=own)
+        self._progress = Progress(group, workspaces=workspaces, addresses=addresses, plans=own, free_port=_free_port)
         self._stopped: set[str] = set()
         self._poller = select.poll()
         for node in nodes.values():
@@ -209,3 +210,11 @@ def _outputs_of(workspaces: list[Path], names: list[str]) -> dict[str, Any]:
             except ValueError as error:
                 raise TaskFailedError(f"output {name!r}", workspace.parent.name, f"it is no JSON: {error}") from error
     return found
+
+
+def _free_port(address: str) -> int:
+    """Nobody listened there when it was asked for."""
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        port: int = listener.getsockname()[1]
+    return port

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tuner_service.cli.exit_codes import CommandError, ExitCode
+from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.ignore import Rule, is_ignored, read_rules
+from tuner_service.cli.nni_file import from_nni, is_nni
 
 MAX_CODE_BYTES = 16 << 20  # what the service takes; beyond, the error names the largest files
 MAX_CODE_FILES = 10_000
@@ -31,6 +32,10 @@ def read_body(file: str, *, name: str | None = None) -> dict[str, Any]:
     """The body that creates the experiment of ``file``; the code lies relative to the file."""
     body = parse_file(file)
     folder = Path.cwd() if file == "-" else Path(file).resolve().parent
+    if is_nni(body):
+        body, notes = from_nni(body, read_space=lambda name: _read_space(folder / name))
+        for note in notes:
+            say(f"NNI: {note}")
     if name is not None:
         body["name"] = name
     elif "name" not in body and file != "-":
@@ -39,6 +44,11 @@ def read_body(file: str, *, name: str | None = None) -> dict[str, Any]:
     if isinstance(trial, dict) and isinstance(trial.get("code"), str) and not _DIGEST.fullmatch(trial["code"]):
         body["trial"] = {**trial, "code": pack_folder(folder / Path(trial["code"]).expanduser())}
     return body
+
+
+def _read_space(file: Path) -> dict[str, Any]:
+    check_readable(str(file))
+    return parse_file(str(file), what="a search space: it should be a mapping of parameters")
 
 
 def parse_file(file: str, *, what: str = "an experiment: it should be a mapping of fields") -> dict[str, Any]:

@@ -237,9 +237,7 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
             case CheckpointRecord():
                 progress.save(step)  # it may be kept or dropped by the value reported last before it
                 location = command.locations.get(record.digest)
-                retention.take(
-                    step, xs, attempt, retention.Saved(record=record, sequence=sequence, location=location)
-                )
+                retention.take(step, xs, attempt, retention.Saved(record=record, sequence=sequence, location=location))
             case CheckpointDamagedRecord():
                 retention.damaged(step, xs, attempt, record)
             case ParametersWantedRecord():

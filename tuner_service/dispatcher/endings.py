@@ -126,7 +126,7 @@ def tell_rest(step: Step, xs: ExperimentState, number: int) -> None:
     """Tell the advisor that the trial waits to be promoted."""
     at_step = xs.trials[number].rung_step or 0
     line = step.journal(xs, LineKind.TRIAL_RESTED, {"number": number, "step": at_step})
-    step.put_trial(xs, number, rested_line=line)
+    step.put_trial(xs, number, rested_line=line, rested_step=at_step)
     step.put_experiment(xs, tuner_waits=False)
     step.enqueue(xs, LineKind.TRIAL_RESTED, TrialRested(line=line, number=number, step=at_step))
 

@@ -55,7 +55,7 @@ def _unwanted(xs: ExperimentState, number: int) -> list[Checkpoint]:
     kept, template = xs.checkpoints[number], xs.experiment.spec.trial
     wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
     wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
-    wanted.add(id(rungs.rung_checkpoint(xs, number)))
+    wanted |= {id(c) for c in rungs.for_forks(xs, number)}
     return [c for c in kept if id(c) not in wanted]
 
 

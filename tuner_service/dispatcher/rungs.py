@@ -61,7 +61,7 @@ def _is_possible(xs: ExperimentState, decision: Decision) -> bool:
             return decision.number in xs.trials and xs.trials[decision.number].rests
         case _:
             source = xs.trials.get(decision.forked_from or 0)
-            return source is not None and source.rung_step is not None
+            return source is not None and source.rested_step is not None
 
 
 def _promote(step: Step, xs: ExperimentState, item: SuggestionRequested, decision: Decision) -> None:
@@ -90,7 +90,7 @@ def _begin(step: Step, xs: ExperimentState, item: SuggestionRequested, decision:
     number, source = item.number, decision.forked_from
     inherited: list[Checkpoint] = []
     if source is not None:
-        of_rung = [c for c in xs.checkpoints.get(source, []) if _is_of_rung(xs.trials[source], c)]
+        of_rung = _upto(xs, source, xs.trials[source].rested_step)
         inherited = [
             replace(checkpoint, number=number, attempt=0, sequence=place, at=step.at)
             for place, checkpoint in enumerate(of_rung[-FORKED_CHECKPOINTS:], start=1)
@@ -227,14 +227,15 @@ def _forget_beyond(step: Step, xs: ExperimentState, number: int, at_step: int) -
 
 
 # ── the checkpoint of a rung ────────────────────────────────────────────────────────────────────
-def rung_checkpoint(xs: ExperimentState, number: int) -> Checkpoint | None:
-    """What the trial rested with last: kept while it runs on, because it may be forked from there."""
-    found = [c for c in xs.checkpoints.get(number, []) if _is_of_rung(xs.trials[number], c)]
-    return found[-1] if found else None
+def for_forks(xs: ExperimentState, number: int) -> list[Checkpoint]:
+    """What the trial rested with last, or is about to rest with: kept while it runs on, for forks."""
+    trial = xs.trials[number]
+    found = (_upto(xs, number, rung) for rung in (trial.rested_step, trial.rung_step))
+    return [checkpoints[-1] for checkpoints in found if checkpoints]
 
 
-def _is_of_rung(trial: Trial, checkpoint: Checkpoint) -> bool:
-    return trial.rung_step is not None and checkpoint.step <= trial.rung_step
+def _upto(xs: ExperimentState, number: int, at_step: int | None) -> list[Checkpoint]:
+    return [c for c in xs.checkpoints.get(number, []) if at_step is not None and c.step <= at_step]
 
 
 def is_inherited(xs: ExperimentState, checkpoint: Checkpoint) -> bool:

@@ -120,6 +120,7 @@ class Trial:
     rung_step: int | None = None  # of the report at which it last came to rest
     rung_reached: bool = False  # what it was decided to run to is reached; what comes after belongs to no decision
     rested_line: int | None = None  # the journal line that told the advisor that it rests, while it does
+    rested_step: int | None = None  # the rung of the newest rest that was told: forks go on from there
     segment_line: int = 0  # the journal line of the advisor's newest decision about it
     forked_from: int | None = None  # the trial whose checkpoint it began with
     forked_step: int | None = None  # and the step of that, where there was one

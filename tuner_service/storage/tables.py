@@ -201,6 +201,7 @@ trials = Table(
     Column("rung_step", BigInteger),
     Column("rung_reached", Boolean, nullable=False),
     Column("rested_line", BigInteger),
+    Column("rested_step", BigInteger),
     Column("segment_line", BigInteger, nullable=False),
     Column("forked_from", BigInteger),
     Column("forked_step", BigInteger),

@@ -1,193 +1,226 @@
 """A search space as columns of numbers, for models that want vectors.
 
-Every parameter that may be there is a column, with a place in [0, 1] or, for an unordered choice, the index of its
-option. Parameters of equal name and range in sibling options (``eta`` of two boosters) share one column, so that what is
-learned of one holds for the other. What is not there stands in the middle of its column: points that differ in it
-differ already in the choice that brings it.
+A row has a column for every coordinate of the unit cube (``SearchSpace.encode``), with two differences: of an unordered
+choice it holds the index of the option, so that a model can ask whether two are the same; and parameters of equal name
+and range in sibling options (``eta`` of two boosters) share a column, so that what is learned of one holds for the
+other. What is not there stands in the middle: rows that differ in it differ already in what brings it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner_service.domain.ranges import Choice, FloatRange, IntRange, NormalRange, Parameter, QuantizedRange, Range
-from tuner_service.domain.search_space import Flat, SearchSpace
+from tuner_service.domain.conditions import Condition, OneOf
+from tuner_service.domain.ranges import (
+    Choice,
+    FloatRange,
+    IntRange,
+    NormalRange,
+    Parameter,
+    Permutation,
+    QuantizedRange,
+    Range,
+    Subset,
+)
+from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
+from tuner_service.domain.unit_cube import unit_of, value_at
 
-Rows = NDArray[np.float64]  # one point a row, one column a parameter
+Rows = NDArray[np.float64]  # one point a row
+Demand = tuple[int, frozenset[int]]  # a column, and the options of it of which one is needed
 
 MIDDLE = 0.5  # where a parameter stands that is not there
-PORTION_MARGIN = 1e-6  # of normal ranges, whose ends are infinite
 LEVELS_LIMIT = 10_000  # a finer grid is taken for continuous
 
 
 @dataclass(slots=True, kw_only=True)
-class Column:
-    """``levels``: how many values a grid has, 0 for a continuous one. ``unordered``: places are indices of options.
+class _Column:
+    """``levels``: how many equally wide cells it has, 0 for none. ``unordered``: it holds indices of options.
 
-    ``conditions`` are (column, option) pairs; it is there when one of them holds, or always when there are none.
+    ``demands``: it is there when all demands of one of these hold; always when the list is empty.
     """
 
     range: Range
     levels: int
     unordered: bool
-    conditions: list[tuple[int, int]] = field(default_factory=list)
-
-
-def portion_of(range_: Range, value: Any) -> float:
-    """The place of ``value`` in [0, 1]; equal steps are equally far apart (in the logarithm where the range says so)."""
-    match range_:
-        case Choice():
-            return 0.0 if len(range_.options) == 1 else value / (len(range_.options) - 1)
-        case NormalRange():
-            return min(max(range_.portion(value), PORTION_MARGIN), 1 - PORTION_MARGIN)
-        case IntRange(log=True) | FloatRange(log=True) | QuantizedRange(log=True):
-            low, high = math.log(range_.low), math.log(range_.high)
-            return 0.0 if high <= low else min(max((math.log(max(value, range_.low)) - low) / (high - low), 0.0), 1.0)
-        case _:
-            width = range_.high - range_.low
-            return 0.0 if width <= 0 else min(max((value - range_.low) / width, 0.0), 1.0)
-
-
-def value_at(range_: Range, portion: float) -> Any:
-    """The value nearest to that place; of a choice the index of its option."""
-    match range_:
-        case Choice():
-            return round(portion * (len(range_.options) - 1))
-        case NormalRange():
-            return range_.quantile(min(max(portion, PORTION_MARGIN), 1 - PORTION_MARGIN))
-        case FloatRange(step=None, log=log) | IntRange(step=1, log=log) | QuantizedRange(log=log):
-            low, high = range_.low, range_.high
-            if log:
-                drawn = math.exp(math.log(low) + portion * (math.log(high) - math.log(low)))
-            else:
-                drawn = low + portion * (high - low)
-            if isinstance(range_, QuantizedRange):
-                return range_.project(drawn)
-            return min(max(round(drawn) if isinstance(range_, IntRange) else drawn, low), high)
-        case _:
-            return range_.value_at(round(portion * (range_.size - 1)))
+    demands: list[tuple[Demand, ...]] = field(default_factory=list)
 
 
 class Columns:
-    """The columns of one space. ``single`` parameters, which have one value only, have none."""
-
     def __init__(self, space: SearchSpace) -> None:
         self.space = space
-        self.columns: list[Column] = []
-        self.index: dict[str, int] = {}  # path -> column
-        self._shared: dict[tuple[str, str, Range], int] = {}
-        self._add(space.parameters, group="", condition=None)
-        self.unordered = np.array([c.unordered for c in self.columns], dtype=bool)
+        self._columns: list[_Column] = []
+        self._of_coordinate = [0] * space.dimension
+        self._coordinates: dict[str, tuple[int, ...]] = {}
+        self._shared: dict[Any, int] = {}
+        self._is_exact = True  # whether ``settle`` can tell by arithmetic alone what is there, and where
+        self._add(space.parameters, group="", demands=(), known={})
+        self.unordered: NDArray[np.bool_] = np.array([column.unordered for column in self._columns], dtype=bool)
 
-    def _add(self, parameters: tuple[Parameter, ...], *, group: str, condition: tuple[int, int] | None) -> None:
+    @property
+    def width(self) -> int:
+        return len(self._columns)
+
+    # ── building ────────────────────────────────────────────────────────────────────────────────
+    def _add(
+        self,
+        parameters: tuple[Parameter, ...],
+        *,
+        group: str,
+        demands: tuple[Demand, ...],
+        known: dict[str, tuple[int, Range]],
+    ) -> None:
+        """``known``: the columns and ranges of parameters that conditions may name."""
+        known = dict(known)
         for parameter in parameters:
-            if parameter.range.size == 1 if not isinstance(parameter.range, Choice) else False:
-                continue
-            place = self._column(parameter, group, condition)
-            self.index[parameter.path] = place
-            if isinstance(parameter.range, Choice):
-                for number, option in enumerate(parameter.range.options):
-                    if option.branch is not None:
-                        self._add(option.branch, group=parameter.path, condition=(place, number))
+            needed = demands + self._demands_of(parameter.when, known)
+            coordinates = tuple(sorted(self.space.columns_of([parameter.path])))
+            self._coordinates[parameter.path] = coordinates
+            range_ = parameter.range
+            if isinstance(range_, Permutation | Subset):
+                self._is_exact = False
+            for part, coordinate in enumerate(coordinates):
+                shown = range_.parts[part] if isinstance(range_, Permutation | Subset) else range_
+                self._of_coordinate[coordinate] = self._column((group, parameter.name, range_, part), shown, needed)
+            place = self._of_coordinate[coordinates[0]]
+            known[parameter.name] = (place, range_)
+            for number, option in enumerate(range_.options if isinstance(range_, Choice) else ()):
+                if option.branch:
+                    inside = (*needed, (place, frozenset({number})))
+                    self._add(option.branch, group=parameter.path, demands=inside, known=known)
 
-    def _column(self, parameter: Parameter, group: str, condition: tuple[int, int] | None) -> int:
-        key = (group, parameter.name, parameter.range)
+    def _column(self, key: Any, range_: Range, demands: tuple[Demand, ...]) -> int:
         place = self._shared.get(key)
         if place is None:
-            range_ = parameter.range
-            size = len(range_.options) if isinstance(range_, Choice) else range_.size
-            place = self._shared[key] = len(self.columns)
-            self.columns.append(
-                Column(
-                    range=range_,
-                    levels=int(size) if size <= LEVELS_LIMIT else 0,
-                    unordered=isinstance(range_, Choice) and not range_.ordered,
-                )
-            )
-        if condition is not None:
-            self.columns[place].conditions.append(condition)
+            place = self._shared[key] = len(self._columns)
+            unordered = isinstance(range_, Choice) and not range_.ordered
+            self._columns.append(_Column(range=range_, levels=_levels(range_), unordered=unordered))
+        if demands:
+            self._columns[place].demands.append(demands)
         return place
 
-    # ── points ──────────────────────────────────────────────────────────────────────────────────
-    def encode(self, flat: Flat) -> Rows:
-        """One row, from what ``SearchSpace.flatten`` gives."""
-        row = np.full(len(self.columns), MIDDLE)
-        for path, value in flat.items():
-            place = self.index.get(path)
-            if place is not None:
-                column = self.columns[place]
-                row[place] = value if column.unordered else portion_of(column.range, value)
+    def _demands_of(self, when: Condition | None, known: dict[str, tuple[int, Range]]) -> tuple[Demand, ...]:
+        """What of the condition arithmetic on columns can tell; the rest makes ``settle`` go through parameters."""
+        demands = []
+        for part in when.parts if when is not None else ():
+            place, range_ = known.get(part.name, (0, None)) if isinstance(part, OneOf) else (0, None)
+            if isinstance(part, OneOf) and isinstance(range_, Choice) and not range_.ordered:
+                keys = part.keys
+                demands.append((place, frozenset(i for i, option in enumerate(range_.options) if option.key in keys)))
+            else:
+                self._is_exact = False
+        return tuple(demands)
+
+    # ── one point ───────────────────────────────────────────────────────────────────────────────
+    def encode(self, parameters: Parameters) -> Rows | None:
+        """Its row; None outside the space."""
+        flat = self.space.flatten(parameters)
+        point = self.space.encode(parameters) if flat is not None else None
+        if flat is None or point is None:
+            return None
+        row = np.full(self.width, MIDDLE)
+        for path in flat:
+            for coordinate in self._coordinates[path]:
+                place = self._of_coordinate[coordinate]
+                column = self._columns[place]
+                row[place] = int(point[coordinate] * column.levels) if column.unordered else point[coordinate]
+        for place, column in enumerate(self._columns):
+            if column.unordered and row[place] == MIDDLE:
+                row[place] = 0.0  # it is not there, and has no middle
         return row
 
     def decode(self, row: Rows) -> Parameters:
-        """The parameters of a row; what ``encode`` made of them is the row again, after ``settle``."""
+        """The parameters of a row. Constraints are not looked at."""
+        point = []
+        for place in self._of_coordinate:
+            column = self._columns[place]
+            point.append((float(row[place]) + 0.5) / column.levels if column.unordered else float(row[place]))
+        return self.space.decode(tuple(point))
 
-        def choose(path: str, range_: Range) -> Any:
-            place = self.index.get(path)
-            if place is None:
-                return 0 if isinstance(range_, Choice) else range_.grid_value(0, 1)
-            return int(row[place]) if self.columns[place].unordered else value_at(range_, float(row[place]))
-
-        return self.space.build(choose)
-
+    # ── many points ─────────────────────────────────────────────────────────────────────────────
     def settle(self, rows: Rows) -> Rows:
-        """Every place moved to a value that there is, and to the middle where its parameter is not there."""
-        for place, column in enumerate(self.columns):
-            if not column.unordered and column.levels > 1:
-                rows[:, place] = self._settled(column, rows[:, place])
-            if column.conditions:
+        """Every place moved to where ``encode`` has the value that it stands for; changes ``rows``."""
+        for place, column in enumerate(self._columns):
+            if not column.unordered:
+                rows[:, place] = _settled(column, rows[:, place])
+            if column.demands:
                 there = np.zeros(len(rows), dtype=bool)
-                for parent, option in column.conditions:
-                    there |= rows[:, parent] == option
-                rows[~there, place] = MIDDLE
+                for demands in column.demands:
+                    there |= np.all([np.isin(rows[:, p], list(options)) for p, options in demands], axis=0)
+                rows[~there, place] = 0.0 if column.unordered else MIDDLE
+        if not self._is_exact:
+            for index, row in enumerate(rows):
+                exact = self.encode(self.decode(row))
+                if exact is not None:
+                    rows[index] = exact
         return rows
 
-    def _settled(self, column: Column, portions: Rows) -> Rows:
-        range_ = column.range
-        if isinstance(range_, IntRange) and range_.log:
-            low, high = math.log(range_.low), math.log(range_.high)
-            values = np.clip(np.rint(np.exp(low + portions * (high - low))), range_.low, range_.high)
-            settled: Rows = (np.log(values) - low) / (high - low)
-            return settled
-        if isinstance(range_, QuantizedRange):
-            return np.array([portion_of(range_, value_at(range_, float(p))) for p in portions])
-        return np.rint(portions * (column.levels - 1)) / (column.levels - 1)
-
     def random(self, count: int, rng: np.random.Generator) -> Rows:
-        """Independent draws, uniform in every column."""
-        rows = rng.random((count, len(self.columns)))
-        for place, column in enumerate(self.columns):
+        """Independent draws, uniform in the unit cube."""
+        rows = rng.random((count, self.width))
+        for place, column in enumerate(self._columns):
             if column.unordered:
                 rows[:, place] = np.minimum(np.floor(rows[:, place] * column.levels), column.levels - 1)
         return self.settle(rows)
 
     def neighbours(self, centres: Rows, count: int, rng: np.random.Generator, *, reach: float) -> Rows:
-        """``count`` variations of each centre: some columns moved, by about ``reach``; at least one."""
+        """``count`` variations of each centre: one to about three columns moved, by about ``reach``."""
         rows = np.repeat(centres, count, axis=0)
         total, width = rows.shape
-        moved = rng.random((total, width)) < rng.uniform(1.0 / width, min(1.0, 3.0 / width), size=(total, 1))
+        portion = rng.uniform(1.0 / width, min(1.0, 3.0 / width), size=(total, 1))
+        moved = rng.random((total, width)) < portion
         moved[np.arange(total), rng.integers(0, width, total)] = True
-        for place, column in enumerate(self.columns):
+        for place, column in enumerate(self._columns):
             which = moved[:, place]
             size = int(which.sum())
             if column.unordered:
                 rows[which, place] = rng.integers(0, column.levels, size)
                 continue
             step = rng.normal(0.0, reach, size)
-            if column.levels > 1:  # at least to the next value
-                least = 1.0 / (column.levels - 1)
+            if column.levels > 1:  # at least into the next cell
+                least = 1.0 / column.levels
                 step = np.where(np.abs(step) < least, np.copysign(least, step), step)
             rows[which, place] = _reflected(rows[which, place] + step)
         return self.settle(rows)
 
 
-def _reflected(portions: Rows) -> Rows:
-    folded: Rows = np.abs(portions)
+def _levels(range_: Range) -> int:
+    match range_:
+        case Choice():
+            return len(range_.options)
+        case FloatRange() | IntRange(log=False):
+            return int(range_.size) if range_.size <= LEVELS_LIMIT else 0
+        case _:
+            return 0
+
+
+def _settled(column: _Column, places: Rows) -> Rows:
+    range_ = column.range
+    if column.levels:
+        cells: Rows = (np.minimum(np.floor(places * column.levels), column.levels - 1) + 0.5) / column.levels
+        return cells
+    if isinstance(range_, IntRange) and range_.log:
+        first, last = math.log(range_.low - 0.5), math.log(range_.high + 0.5)
+        values = np.clip(np.rint(np.exp(first + (last - first) * places)), range_.low, range_.high)
+        middles: Rows = (0.5 * (np.log(values - 0.5) + np.log(values + 0.5)) - first) / (last - first)
+        return middles
+    if isinstance(range_, QuantizedRange) or (isinstance(range_, NormalRange) and range_.q is not None):
+        return np.array([unit_of(range_, value_at(range_, float(place))) for place in places])
+    return places
+
+
+def _reflected(places: Rows) -> Rows:
+    folded: Rows = np.abs(places)
     folded = np.where(folded > 1.0, 2.0 - folded, folded)
     return np.clip(folded, 0.0, 1.0)
+
+
+def stacked(rows: Sequence[Rows], width: int) -> Rows:
+    """One array of ``rows``, which may be none."""
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)

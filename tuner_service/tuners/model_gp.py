@@ -23,6 +23,9 @@ FIT_ITERATIONS = 60
 LOG_BOUNDS = (-7.0, 7.0)  # of 1 / length²
 LOG_SCALE_BOUNDS = (-3.0, 3.0)
 LOG_NOISE_BOUNDS = (math.log(1e-6), math.log(0.5))
+NOISE_CENTRE, NOISE_SPREAD = math.log(1e-4), 2.0  # of the normal prior of log(noise)
+LENGTH_CENTRE = 0.5  # the median length of the prior, in a space of one column
+LOG_WEIGHT_SPREAD = 2.0 * math.sqrt(3.0)  # of log(1 / length²); log(length) has deviation sqrt(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ def fit(rows: Rows, targets: Vector, unordered: NDArray[np.bool_]) -> Hyperparam
     count, width = rows.shape
     upper = np.triu_indices(count, 1)
     gaps = differences(rows, rows, unordered)[:, upper[0], upper[1]]
-    centre = -2.0 * (math.log(0.5) + 0.5 * math.log(width))  # of log(1 / length²)
+    centre = -2.0 * math.log(LENGTH_CENTRE) - math.log(width)  # of log(1 / length²)
 
     def objective(theta: Vector) -> tuple[float, Vector]:
         return _negative_log_posterior(theta, gaps, upper, targets, centre)
@@ -111,19 +114,13 @@ def _negative_log_posterior(
     diagonal = float(np.trace(pull))
     gradient[-1] = 0.5 * noise * diagonal
     gradient[-2] = 0.5 * (float((pull * covariance).sum()) - (noise + JITTER) * diagonal)
-    spread = 2.0 * math.sqrt(3.0)  # log(length) has deviation sqrt(3)
-    off = theta[:-2] - centre
-    value += 0.5 * float((off * off).sum()) / spread**2 * WEIGHT_PRIOR
-    gradient[:-2] += off / spread**2 * WEIGHT_PRIOR
-    value += 0.5 * theta[-2] ** 2 + 0.5 * ((theta[-1] - NOISE_CENTRE) / NOISE_SPREAD) ** 2
+    off = (theta[:-2] - centre) / LOG_WEIGHT_SPREAD
+    value += 0.5 * float((off * off).sum()) + 0.5 * theta[-2] ** 2
+    value += 0.5 * ((theta[-1] - NOISE_CENTRE) / NOISE_SPREAD) ** 2
+    gradient[:-2] += off / LOG_WEIGHT_SPREAD
     gradient[-2] += theta[-2]
     gradient[-1] += (theta[-1] - NOISE_CENTRE) / NOISE_SPREAD**2
     return value, gradient
-
-
-WEIGHT_PRIOR = 1.0
-NOISE_CENTRE = math.log(1e-4)
-NOISE_SPREAD = 2.0
 
 
 class Process:
@@ -150,15 +147,26 @@ class Process:
         return mean, np.sqrt(1.0 / inverse_diagonal)
 
 
+def normal_density(z: Vector) -> Vector:
+    value: Vector = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return value
+
+
+def normal_cdf(z: Vector) -> Vector:
+    from scipy.special import ndtr
+
+    value: Vector = ndtr(z)
+    return value
+
+
 def log_expected_improvement(mean: Vector, deviation: Vector, best: float) -> Vector:
-    """Of a minimum below ``best``; exact far below it too (Ament et al. 2023)."""
-    from scipy.special import erfcx, log1p, ndtr
+    """Of a minimum below ``best``; exact far above it too, where the improvement itself vanishes (Ament et al. 2023)."""
+    from scipy.special import erfcx, ndtr
 
     z = (best - mean) / deviation
-    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-    near = np.log(np.maximum(density + z * ndtr(z), 1e-300))
+    near = np.log(np.maximum(normal_density(z) + z * ndtr(z), 1e-300))
     low = np.minimum(z, -1.0)
     ratio = np.abs(low) * erfcx(-low / math.sqrt(2.0)) * math.sqrt(math.pi / 2.0)
-    far = -0.5 * low * low - 0.5 * math.log(2.0 * math.pi) + log1p(-np.minimum(ratio, 1.0 - 1e-12))
+    far = -0.5 * low * low - 0.5 * math.log(2.0 * math.pi) + np.log1p(-np.minimum(ratio, 1.0 - 1e-12))
     value: Vector = np.where(z > -1.0, near, far) + np.log(deviation)
     return value

@@ -1,0 +1,50 @@
+"""Syne Tune: its local backend, four workers, a process for each trial. FOLDER TRIAL_SCRIPT COUNT."""
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+TRIAL = """
+import argparse
+
+from syne_tune import Reporter
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--x", type=float)
+parser.parse_known_args()
+report = Reporter()
+for step in range(11):
+    report(step=step + 1, loss=1 / (step + 1))
+"""
+
+
+def main():
+    folder, count = Path(sys.argv[1]), int(sys.argv[3])
+    os.environ["SYNETUNE_FOLDER"] = str(folder)
+    from syne_tune import StoppingCriterion, Tuner
+    from syne_tune.backend import LocalBackend
+    from syne_tune.config_space import uniform
+    from syne_tune.optimizer.baselines import RandomSearch
+
+    logging.getLogger().setLevel(logging.ERROR)
+    (folder / "trial.py").write_text(TRIAL)
+    scheduler = RandomSearch(config_space={"x": uniform(0, 1)}, metrics=["loss"])
+    tuner = Tuner(
+        trial_backend=LocalBackend(entry_point=str(folder / "trial.py")),
+        scheduler=scheduler,
+        stop_criterion=StoppingCriterion(max_num_trials_finished=count),
+        n_workers=4,
+        sleep_time=0.1,
+        save_tuner=False,
+        suffix_tuner_name=False,
+    )
+    begun = time.time()
+    tuner.run()
+    print(json.dumps({"trials": count, "a_second": count / (time.time() - begun)}))
+
+
+if __name__ == "__main__":
+    main()

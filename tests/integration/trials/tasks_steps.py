@@ -1,0 +1,97 @@
+"""Steps of the tests of task groups: importable wherever they run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from trials.tasks import current_instance, set_output
+
+
+def note(text: str) -> None:
+    with (Path(os.environ["NOTES"]) / "notes").open("a") as file:
+        file.write(f"{text}\n")
+
+
+def set_up_node() -> None:
+    note(f"node {current_instance().node} set up")
+    (current_instance().workspace / "shared").write_text("from the node's setup")
+
+
+def leave_node() -> None:
+    note(f"node {current_instance().node} left")
+
+
+def set_up_task() -> None:
+    note("task set up")
+
+
+def leave_task() -> None:
+    note("task left")
+
+
+def set_up_instance() -> None:
+    os.environ["FROM_SETUP"] = str(current_instance().rank)
+    note("instance set up")
+
+
+def leave_instance() -> None:
+    note("instance left")
+
+
+def work() -> None:
+    instance = current_instance()
+    assert os.environ["FROM_SETUP"] == str(instance.rank)
+    assert (instance.workspace / "shared").read_text() == "from the node's setup"
+    note(f"rank {instance.rank} of {instance.world_size}")
+    set_output(f"rank-{instance.rank}", {"rank": instance.rank})
+
+
+def report() -> None:
+    note("report")
+
+
+def remember() -> None:
+    place = current_instance().workspace / "count"
+    count = int(place.read_text()) + 1 if place.exists() else 1
+    place.write_text(str(count))
+    set_output("count", count)
+
+
+def fail() -> None:
+    raise ArithmeticError("on purpose")
+
+
+def resist() -> None:
+    """Says who it is, starts a child in a session of its own, and does not listen to SIGTERM. For ever."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, env={})
+    note(f"pid {os.getpid()}")
+    note(f"pid {child.pid}")
+    while True:
+        time.sleep(600)
+
+
+def wait_then_fail() -> None:
+    notes = Path(os.environ["NOTES"]) / "notes"
+    while not notes.exists() or notes.read_text().count("pid ") < 4:
+        time.sleep(0.01)
+    raise ArithmeticError("on purpose")
+
+
+def sum_of_ranks() -> None:
+    """Over the processes of the world, through torch."""
+    import torch
+    from torch import distributed
+
+    distributed.init_process_group("gloo")
+    total = torch.tensor([distributed.get_rank() + 1])
+    distributed.all_reduce(total)
+    if distributed.get_rank() == 0:
+        set_output("total", int(total))
+    distributed.destroy_process_group()

@@ -1,0 +1,241 @@
+"""Task groups on this machine, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.integration.trials import tasks_steps as steps
+from tests.integration.trials.fake_service import is_running
+from tests.waiting import wait_until
+from trials.tasks import (
+    LocalSession,
+    Node,
+    NodeStartError,
+    OutputMissingError,
+    SetupSteps,
+    Task,
+    TaskFailedError,
+    TaskGroup,
+    WorkspaceType,
+    distributed,
+    final_output,
+)
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> LocalSession:
+    environment = {"NOTES": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    return LocalSession(tmp_path / "workspaces", environment=environment, grace_s=0.3)
+
+
+def notes(folder: Path) -> list[str]:
+    file = folder / "notes"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(line.split()[1]) for line in notes(folder) if line.startswith("pid ")]
+
+
+def test_a_group_with_everything_runs_in_order_and_gives_its_outputs(session: LocalSession, tmp_path: Path) -> None:
+    with TaskGroup() as group, Node("n"):
+        group.node_setup(SetupSteps(before=[steps.set_up_node], after=[steps.leave_node]))
+        group.report_step(steps.report, interval_ms=600_000)
+        Task(
+            steps.work,
+            num_instances=2,
+            setup=SetupSteps(before=[steps.set_up_task], after=[steps.leave_task]),
+            instance_setup=SetupSteps(before=[steps.set_up_instance], after=[steps.leave_instance]),
+        )
+        ranks = final_output(["rank-0", "rank-1"])
+
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    found = notes(tmp_path)
+    assert found[:2] == ["node n set up", "task set up"]
+    assert sorted(found[2:8]) == ["instance left"] * 2 + ["instance set up"] * 2 + ["rank 0 of 2", "rank 1 of 2"]
+    assert found[8:] == ["task left", "report", "node n left"]
+    assert ranks.fetch() == [{"rank": 0}, {"rank": 1}]
+    assert list((tmp_path / "workspaces" / "n").iterdir()) == []
+
+
+def test_commands_get_their_ranks_and_give_outputs_as_files(session: LocalSession) -> None:
+    write = 'echo "[$RANK, $LOCAL_RANK, $WORLD_SIZE]" > $TASK_WORKSPACE/outputs/$RANK.json'
+    with TaskGroup() as group, Node("n"):
+        folder = Task("sh -c 'mkdir $TASK_WORKSPACE/outputs'")
+        Task(["sh", "-c", write], num_instances=3, after=[folder])
+    with group:
+        ranks = final_output(["0", "1", "2"])
+
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    assert ranks.fetch() == [[0, 0, 3], [1, 1, 3], [2, 2, 3]]
+
+
+def test_report_steps_run_again_and_again_and_once_more_at_the_end(session: LocalSession, tmp_path: Path) -> None:
+    wait = "until [ $(grep -c report $NOTES/notes) -ge 3 ]; do sleep 0.01; done; echo ended >> $NOTES/notes"
+    with TaskGroup() as group:
+        group.report_step(steps.report, interval_ms=20)
+        Task(["sh", "-c", wait])
+
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    assert notes(tmp_path).count("report") >= 4
+    assert notes(tmp_path)[-1] == "report"
+
+
+def test_processes_of_two_nodes_form_one_world_of_torch(session: LocalSession) -> None:
+    pytest.importorskip("torch")
+    with TaskGroup() as group:
+        distributed(steps.sum_of_ranks, nodes=["a", "b"], processes_per_node=1)
+        total = final_output("total")
+
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    assert total.fetch() == 3
+
+
+def test_a_global_workspace_is_there_for_the_next_group_and_a_private_one_is_not(
+    session: LocalSession, tmp_path: Path
+) -> None:
+    counts = []
+    for kind in (WorkspaceType.GLOBAL, WorkspaceType.GLOBAL, WorkspaceType.PRIVATE):
+        with TaskGroup(workspace_type=kind) as group:
+            Task(steps.remember)
+            count = final_output("count")
+        session.run(group, timeout_s=TIMEOUT_S)
+        counts.append(count.fetch())
+
+    assert counts == [1, 2, 1]
+    assert [path.name for path in (tmp_path / "workspaces" / "local").iterdir()] == ["global"]
+
+
+def test_the_first_failure_stops_all_nodes_and_leaves_nothing_running(session: LocalSession, tmp_path: Path) -> None:
+    setup = SetupSteps(before=[steps.set_up_task], after=[steps.leave_task])
+    with TaskGroup() as group:
+        group.node_setup(SetupSteps(after=[steps.leave_node]))
+        Task(steps.resist, node="a", setup=setup)
+        Task(steps.resist, node="b")
+        Task(steps.wait_then_fail, node="b")
+        never = Task("touch never", node="a", after=group.tasks)
+        result = final_output("x")
+
+    with pytest.raises(TaskFailedError, match="task 'b/wait_then_fail' on node 'b' failed: ended with code 1"):
+        session.run(group, timeout_s=TIMEOUT_S)
+
+    assert len(pids(tmp_path)) == 4
+    assert not [pid for pid in pids(tmp_path) if is_running(pid)]
+    assert notes(tmp_path)[-3] == "task left"
+    assert sorted(notes(tmp_path)[-2:]) == ["node a left", "node b left"]
+    assert not Path("never").exists()
+    assert never.name == "a/touch"
+    with pytest.raises(OutputMissingError, match="it failed"):
+        result.fetch()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda group: group.node_setup(SetupSteps(before=[steps.fail])), "a setup step on node 'local' failed"),
+        (lambda group: group.report_step(steps.fail, interval_ms=1), "a report step on node 'local' failed"),
+        (lambda group: Task("no-such-program"), "cannot start 'no-such-program': No such file"),
+        (lambda group: Task("sh -c 'kill -9 $$'"), "task 'local/sh' on node 'local' failed: ended with signal 9"),
+        (lambda group: Task("sh -c 'exit 3'", num_instances=2), r"instance [01] of task .* ended with code 3"),
+        (
+            lambda group: Task("true", instance_setup=SetupSteps(before=["sh -c 'exit 7'"])),
+            "task 'local/true' on node 'local' failed: ended with code 7",
+        ),
+        (
+            lambda group: Task("true", setup=SetupSteps(after=[steps.fail])),
+            "an exit step of task 'local/true' on node 'local' failed",
+        ),
+    ],
+)
+def test_whatever_fails_is_named(session: LocalSession, make: object, message: str) -> None:
+    with TaskGroup() as group:
+        make(group)  # type: ignore[operator]  # each is a function of the group
+        Task("sleep 600")
+
+    with pytest.raises(TaskFailedError, match=message):
+        session.run(group, timeout_s=TIMEOUT_S)
+
+
+def test_a_group_that_takes_too_long_is_stopped(session: LocalSession, tmp_path: Path) -> None:
+    with TaskGroup() as group:
+        Task("sleep 600")
+
+    with pytest.raises(TimeoutError, match="it waited for task:local/sleep"):
+        session.run(group, timeout_s=0.3)
+    assert list((tmp_path / "workspaces" / "local").iterdir()) == []
+
+
+def test_all_nodes_begin_or_none_does(session: LocalSession, tmp_path: Path) -> None:
+    (tmp_path / "workspaces").mkdir()
+    (tmp_path / "workspaces" / "b").write_text("in the way")
+    with TaskGroup() as group:
+        Task(f"touch {tmp_path}/began", node="a")
+        Task("true", node="b")
+
+    with pytest.raises(NodeStartError, match="node 'b' cannot be made ready, so no node begins"):
+        session.run(group, timeout_s=TIMEOUT_S)
+    assert not (tmp_path / "began").exists()
+
+
+def test_a_runner_that_is_killed_ends_its_group(session: LocalSession, tmp_path: Path) -> None:
+    kill_runner = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()"
+    with TaskGroup() as group:
+        Task([sys.executable, "-c", kill_runner], node="a")
+        Task("sleep 600", node="b")
+
+    with pytest.raises(TaskFailedError, match="the runner on node 'a' failed: it ended with -9"):
+        session.run(group, timeout_s=TIMEOUT_S)
+
+
+def test_an_output_nobody_gave_is_named(session: LocalSession) -> None:
+    with TaskGroup() as group, Node("n"):
+        Task("true")
+        final_output("accuracy")
+
+    with pytest.raises(OutputMissingError, match="no task of node 'n' gave the output accuracy"):
+        session.run(group, timeout_s=TIMEOUT_S)
+
+
+def test_functions_of_a_script_run_and_nothing_is_left_when_the_script_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent("""
+        from tests.integration.trials import tasks_steps
+        from trials.tasks import LocalSession, Task, TaskGroup
+
+        def of_the_script():
+            tasks_steps.note("of the script")
+
+        if __name__ == "__main__":
+            with TaskGroup() as group:
+                first = Task(of_the_script)
+                Task(tasks_steps.resist, after=[first])
+            LocalSession("workspaces").run(group)
+        """)
+    )
+    (tmp_path / "temporary").mkdir()
+    own = {"PYTHONPATH": str(ROOT), "NOTES": str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    environment = {**os.environ, **own}
+    with subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=environment) as script:
+        try:
+            wait_until(lambda: len(pids(tmp_path)) == 2, timeout_s=60)
+        finally:
+            script.send_signal(signal.SIGKILL)
+
+    assert notes(tmp_path)[0] == "of the script"
+    wait_until(lambda: not [pid for pid in pids(tmp_path) if is_running(pid)], timeout_s=30)
+    for folder in (tmp_path / "workspaces" / "local", tmp_path / "temporary"):
+        wait_until(lambda folder=folder: not list(folder.iterdir()), timeout_s=30)

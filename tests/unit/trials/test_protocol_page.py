@@ -1,0 +1,104 @@
+"""docs/agent-protocol.md says everything that trials/protocol.py says, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from trials import protocol
+
+PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(encoding="utf-8")
+MESSAGES = {cls.kind: cls for cls in (*get_args(protocol.FromAgent), *get_args(protocol.ToAgent))}
+RECORDS = {cls.kind: cls for cls in get_args(protocol.SpoolRecord)}
+PARTS = ("AttemptKey", "ProcessRecord", "NodeResources", "ObservedAttempt", "ExitRecord", "CheckpointRef", "LaunchSpec")
+DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: getattr(protocol, name) for name in PARTS}
+LIMITS = {name: getattr(protocol, name) for name in vars(protocol) if re.search(r"_(LINES|BYTES|LIMIT)$", name)}
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+
+
+def section(title: str) -> str:
+    """Below the heading, up to the next one."""
+    found = re.search(rf"^### `?{re.escape(title)}`?\n(.*?)(?=^##)", PAGE + "\n## ", re.MULTILINE | re.DOTALL)
+    assert found is not None, f"the page has no heading {title}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in cells] for cells in lines]
+
+
+def rows_of_fields(title: str) -> list[list[str]]:
+    table = section(title).split("\n\n| `cause`")[0]
+    return [cells for cells in rows(table) if cells[0].startswith("`")]
+
+
+@pytest.mark.parametrize("title", sorted(DESCRIBED))
+def test_every_field_stands_on_the_page_in_order(title: str) -> None:
+    assert [cells[0].strip("`") for cells in rows_of_fields(title)] == [f.name for f in fields(DESCRIBED[title])]
+
+
+@pytest.mark.parametrize("title", sorted(DESCRIBED))
+def test_the_version_that_brought_a_field_is_the_one_of_the_page(title: str) -> None:
+    whole = getattr(DESCRIBED[title], "since", 1)
+    expected = {f.name: max(whole, f.metadata.get("since", 1)) for f in fields(DESCRIBED[title])}
+
+    assert {cells[0].strip("`"): int(cells[2]) for cells in rows_of_fields(title)} == expected
+
+
+@pytest.mark.parametrize("title", sorted(DESCRIBED))
+def test_what_may_be_left_out_and_what_is_needed_is_said(title: str) -> None:
+    said = {cells[0].strip("`"): " ".join(cells[3:]) for cells in rows_of_fields(title)}
+    for entry in fields(DESCRIBED[title]):
+        has_default = entry.default is not MISSING or entry.default_factory is not MISSING
+        assert said[entry.name].startswith("default") == has_default, entry.name
+        assert ("*needed*" in said[entry.name]) == bool(entry.metadata.get("needed")), entry.name
+
+
+def test_every_heading_is_something_of_the_protocol() -> None:
+    headings = re.findall(r"^### `?(\w+)`?$", PAGE, re.MULTILINE)
+
+    assert sorted(headings) == sorted([*DESCRIBED, "Versions"])
+
+
+def test_every_limit_stands_on_the_page_with_its_value() -> None:
+    table = PAGE.partition("## Limits")[2]
+    said = {}
+    for name, value, _ in (cells for cells in rows(table) if cells[0].startswith("`")):
+        number, _, unit = value.partition(" ")
+        said[name.strip("`")] = int(number.replace(",", "")) * UNITS.get(unit, 1)
+
+    assert said == LIMITS
+
+
+def test_every_cause_of_an_exit_stands_on_the_page() -> None:
+    table = section("ExitRecord").split("\n\n| `cause`")[1]
+    assert [cells[0].strip("`") for cells in rows(table) if cells[0].startswith("`")] == list(protocol.EXIT_CAUSES)
+
+
+def test_every_file_and_variable_stands_on_the_page() -> None:
+    for name, value in vars(protocol).items():
+        if name.startswith(("FILE_", "FOLDER_", "ENV_")):
+            assert f"`{name}`" in PAGE, name
+            assert value in PAGE, value
+
+
+def test_the_version_of_the_page_is_the_one_of_the_code() -> None:
+    assert f"This page describes version {protocol.PROTOCOL_VERSION};" in PAGE
+    supported = " and ".join(map(str, protocol.SUPPORTED_VERSIONS))
+    assert f"takes agents of versions {supported}" in PAGE
+
+
+def test_the_messages_of_each_side_stand_in_its_part() -> None:
+    parts = dict(re.findall(r"^## (From the agent|Both ways|From the service)\n(.*?)(?=^## )", PAGE, re.M | re.S))
+    said = {part: set(re.findall(r"^### `(\w+)`$", text, re.MULTILINE)) for part, text in parts.items()}
+    agent = {cls.kind for cls in get_args(protocol.FromAgent)}
+    service = {cls.kind for cls in get_args(protocol.ToAgent)}
+
+    assert said == {
+        "From the agent": agent - service, "Both ways": agent & service, "From the service": service - agent,
+    }  # fmt: skip

@@ -1,0 +1,146 @@
+"""Where checkpoints lie that are too large for the database: in a folder, or behind any URL that fsspec can open.
+
+What is put there belongs to one attempt alone, so removing it takes nothing from another. A reader verifies the digest
+and believes nothing else; so a put that was cut off does no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from trials.agent.files import sync_folder
+
+
+class StoreError(OSError):
+    """The checkpoint store cannot be used; the text says which, and why."""
+
+
+class CheckpointStore:
+    """``url``: an absolute path, or a URL such as s3://bucket/prefix. Every call blocks; StoreError when it fails."""
+
+    def __init__(self, url: str) -> None:
+        self._root = url.rstrip("/")
+
+    def location(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def has(self, location: str) -> bool:
+        """Whether ``location`` is one of this store."""
+        return bool(self._root) and location.startswith(f"{self._root}/") and ".." not in location.split("/")
+
+    def put(self, source: Path, name: str) -> str:
+        """Copy a file, or a folder of files, and say where it is. It is on the disk of the store when this returns."""
+        location = self.location(name)
+        with _explained(location):
+            if source.is_dir():
+                # The manifest last: without it the rest is not looked at.
+                for path in sorted(source.iterdir(), key=lambda path: path.name == MANIFEST):
+                    _put_file(path, f"{location}/{path.name}")
+            else:
+                _put_file(source, location)
+        return location
+
+    def remove(self, location: str) -> None:
+        """Nothing is done where there is nothing, or where it is not of this store."""
+        if self.has(location):
+            with _explained(location):
+                _remove(location)
+
+
+MANIFEST = "manifest.json"  # of a checkpoint that is a folder
+
+
+def fetch(location: str, target: Path) -> None:
+    """Copy what is at ``location`` to ``target``, which is complete or not there. StoreError when it cannot be."""
+    partial = target.with_name(f"{target.name}.part")
+    _clear(partial)
+    with _explained(location):
+        if is_url(location):
+            fs, path = _filesystem(location)
+            if fs.isdir(path):
+                partial.mkdir()
+                for found in fs.ls(path, detail=False):
+                    fs.get_file(found, str(partial / found.rsplit("/", 1)[-1]))
+            else:
+                fs.get_file(path, str(partial))
+        elif Path(location).is_dir():
+            shutil.copytree(location, partial)
+        else:
+            shutil.copyfile(location, partial)
+        _clear(target)
+        partial.replace(target)
+
+
+def is_url(location: str) -> bool:
+    return "://" in location
+
+
+def _put_file(source: Path, location: str) -> None:
+    if not is_url(location):
+        _place(source, Path(location))
+        return
+    fs, path = _filesystem(location)
+    try:
+        fs.put_file(str(source), path)
+    except FileNotFoundError:  # of the kinds that have folders
+        fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        fs.put_file(str(source), path)
+    fs.invalidate_cache()
+    size = fs.info(path)["size"]
+    if size != source.stat().st_size:
+        raise OSError(f"{size} of {source.stat().st_size} bytes arrived")
+
+
+def _place(source: Path, target: Path) -> None:
+    """By a link where the file systems are one, else a copy; durable, and never half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copyfile(source, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+    temporary.replace(target)
+    temporary.unlink(missing_ok=True)  # two links to one file: replace() leaves both
+    sync_folder(str(target.parent))
+
+
+def _remove(location: str) -> None:
+    if not is_url(location):
+        _clear(Path(location))
+        return
+    fs, path = _filesystem(location)
+    fs.invalidate_cache()
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm(path, recursive=True)
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _filesystem(location: str) -> tuple[Any, str]:
+    try:
+        found: tuple[Any, str] = import_module("fsspec").core.url_to_fs(location)
+    except ImportError as error:
+        raise OSError(f"{error}; install what this kind of URL needs, as s3fs for s3://") from error
+    return found
+
+
+@contextlib.contextmanager
+def _explained(location: str) -> Any:
+    """Whatever a kind of store raises becomes a StoreError: there are as many kinds of errors as of stores."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # each fsspec implementation has errors of its own, botocore's among them
+        raise StoreError(f"checkpoint store: {location}: {error}") from error

@@ -1,0 +1,79 @@
+"""Trials that want to go on from another trial's checkpoint: asked of the service, fetched, laid out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from trials.agent.attempts import HeldAttempt
+from trials.agent.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.files import read_json
+from trials.agent.home import Home, plain_name
+from trials.agent.restoring import lay_out
+from trials.protocol import (
+    FILE_RESTORE,
+    FILE_WANTED,
+    FOLDER_WANTED,
+    CheckpointsFound,
+    CheckpointsWanted,
+    Message,
+    NotInVersionError,
+)
+
+OLD_SERVICE = "the service is of a version that cannot give a trial the checkpoints of another one"
+logger = logging.getLogger(__name__)
+
+
+class CheckpointFetches:
+    """On one connection. A script asks by a file, and waits for another one; it asks for one thing at a time."""
+
+    def __init__(self, home: Home, *, blobs: BlobReceiver, send: Callable[[Message], Awaitable[None]]) -> None:
+        self._home = home
+        self._blobs = blobs
+        self._send = send
+        self._asked: dict[str, HeldAttempt] = {}  # by request
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look(self, held: HeldAttempt) -> None:
+        """Ask the service what the script of ``held`` wants, if it wants anything that it was not asked yet."""
+        wanted = read_json(str(held.folder / FILE_WANTED))
+        if wanted is None or wanted.get("id") in self._asked:
+            return
+        request = plain_name(str(wanted.get("id")), what="request")
+        if (held.folder / FOLDER_WANTED.format(id=request) / FILE_RESTORE).exists():
+            return
+        self._asked[request] = held
+        question = CheckpointsWanted(
+            request_id=request,
+            nonce=held.nonce,
+            experiment_id=held.key.experiment_id,
+            number=int(wanted["number"]),
+            step=wanted.get("step"),
+        )
+        try:
+            await self._send(question)
+        except NotInVersionError:
+            self.found(CheckpointsFound(request_id=request, nonce=held.nonce, error=OLD_SERVICE))
+
+    def found(self, answer: CheckpointsFound) -> None:
+        held = self._asked.get(answer.request_id)
+        if held is None:
+            return
+        task = asyncio.ensure_future(self._lay_out(held, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _lay_out(self, held: HeldAttempt, answer: CheckpointsFound) -> None:
+        folder = held.folder / FOLDER_WANTED.format(id=answer.request_id)
+        try:
+            await lay_out(self._home, folder, answer.checkpoints, self._blobs, error=answer.error)
+        except ConnectionLostError:
+            return  # asked again on the next connection
+        except OSError as error:
+            logger.error("event=checkpoints_not_fetched nonce=%s error=%s", held.nonce, error)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
