@@ -10,10 +10,11 @@ import hashlib
 import io
 import json
 import os
+import socket
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ class ScriptedAgent:
         self.launches: list[dict[str, Any]] = []
         self._spent: dict[str, Attempt] = {}
         self._channel: ClientConnection | None = None
+        self._open = ExitStack()
         self._others: list[dict[str, Any]] = []
         self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -95,7 +97,7 @@ class ScriptedAgent:
             finally:
                 self.drop()
 
-    def channel(self, *, token: str | None = None) -> ClientConnection:
+    def channel(self, *, token: str | None = None) -> AbstractContextManager[ClientConnection]:
         url = json.loads((self.home / "service.json").read_text())["url"].replace("http", "ws", 1)
         token = token or (self.home / "agent" / "token").read_text().strip()
         return connect(
@@ -120,7 +122,7 @@ class ScriptedAgent:
 
     def connect(self) -> dict[str, Any]:
         """Say hello, and take up what the welcome acknowledges."""
-        self._channel = self.channel()
+        self._channel = self._open.enter_context(self.channel())
         self.say(self.hello())
         self.welcome = json.loads(self._channel.recv(timeout=ANSWER_S))
         assert self.welcome["kind"] == "welcome", self.welcome
@@ -132,8 +134,8 @@ class ScriptedAgent:
     def drop(self) -> None:
         """The connection is gone, as when a cable is pulled."""
         if self._channel is not None:
-            self._channel.socket.close()
-            self._channel.close()
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
+            self._open.close()
             self._channel = None
 
     def say(self, message: dict[str, Any]) -> None:

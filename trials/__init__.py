@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trials.learner import Learner
     from trials.nni_calls import (
         get_current_parameter,
         get_experiment_id,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from trials.spool_writer import ReportTooLargeError
 
 __all__ = [
+    "Learner",
     "ReportTooLargeError",
     "Trial",
     "get_current_parameter",
@@ -35,10 +37,12 @@ __all__ = [
     "report_intermediate_result",
 ]
 
-_HOMES = {"Trial": "session", "init": "session", "ReportTooLargeError": "spool_writer"}
+_HOMES = {"Learner": "learner", "Trial": "session", "init": "session", "ReportTooLargeError": "spool_writer"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in {"data", "learner", "tasks"}:  # packages, whose import takes longer than this one's
+        return import_module(f"trials.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'trials' has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(f"trials.{_HOMES.get(name, 'nni_calls')}"), name)

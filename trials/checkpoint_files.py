@@ -6,11 +6,14 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +24,7 @@ from trials.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 DIRECT_FROM_BYTES = 4 << 20  # smaller files go through the page cache
 _WRITE_BYTES = 8 << 20
 _HASH_BYTES = 1 << 20
+MANIFEST = "manifest.json"  # of a checkpoint that is a folder of files, whose digests it names
 Done = TypeVar("Done")
 
 
@@ -97,15 +101,40 @@ def when_there_is_room(work: Callable[[], Done], *, pause: Callable[[float], Non
         pause(FULL_DISK_PAUSE_S)
 
 
-def problem_of(path: Path, digest: str) -> str | None:
-    """Why ``path`` must not be used; a file whose bytes are others is renamed to ``.corrupt``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a checkpoint is not used; ``damaged``: its bytes are others than were saved."""
+
+    text: str
+    damaged: bool
+
+
+def problem_of(path: Path, digest: str) -> Problem | None:
+    """None when ``path`` holds what was saved. What does not is renamed to ``.corrupt``."""
     try:
-        if digest_of(path) == digest:
+        damaged = _damaged_folder(path, digest) if path.is_dir() else _damaged_file(path, digest)
+        if damaged is None:
             return None
         path.rename(path.with_name(f"{path.name}.corrupt"))
     except OSError as error:
-        return f"{path.name}: {error.strerror}"
-    return f"{path.name} is damaged (its digest differs); kept as {path.name}.corrupt"
+        return Problem(text=f"{path.name}: {error.strerror}", damaged=False)
+    return Problem(text=f"{damaged} is damaged (its digest differs); kept as {path.name}.corrupt", damaged=True)
+
+
+def _damaged_file(path: Path, digest: str) -> str | None:
+    return None if digest_of(path) == digest else path.name
+
+
+def _damaged_folder(path: Path, digest: str) -> str | None:
+    """The first file in it that is not as its manifest says, or the manifest itself."""
+    data = (path / MANIFEST).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        return f"{path.name}/{MANIFEST}"
+    for name, entry in json.loads(data)["files"].items():
+        part = path / name
+        if not part.exists() or digest_of(part) != entry["digest"]:
+            return f"{path.name}/{name}"
+    return None
 
 
 def digest_of(path: Path) -> str:
@@ -115,6 +144,14 @@ def digest_of(path: Path) -> str:
         while block := file.read(_HASH_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def remove_checkpoint(path: Path) -> None:
+    """A file, or a folder of files; nothing is done where there is none."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -43,7 +43,10 @@ class BackgroundSaver:
 
     def __init__(self, steps: SavingSteps) -> None:
         self._steps = steps
-        self._forget()
+        self._process = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._error: CheckpointNotSavedError | None = None
+        self._imaging = Imaging()
 
     def save(self, state: Any, *, step: int, index: int = 0, value: float | None = None) -> float:
         """Seconds it took: to wait for the one before, and to copy. ``state`` may be changed when this returns.
@@ -64,7 +67,8 @@ class BackgroundSaver:
     def wait(self) -> None:
         """Until nothing is being written, by this process."""
         if self._process != os.getpid():
-            self._forget()  # a fork has no threads but its own, and the parent's memory is not to be touched
+            # A fork has no threads but its own, and nothing to do with what its parent writes.
+            self._process, self._thread, self._error, self._imaging = os.getpid(), None, None, Imaging()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -76,12 +80,6 @@ class BackgroundSaver:
         if error is not None:
             raise error
 
-    def _forget(self) -> None:
-        self._process = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._error: CheckpointNotSavedError | None = None
-        self._imaging = Imaging()
-
     def _write(self, image: Image, stall: float, value: float | None) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, WRITER_NICENESS)  # on Linux: of this thread
@@ -91,8 +89,8 @@ class BackgroundSaver:
             # First the reports: a checkpoint must not know more than they do, also after a power loss.
             self._steps.sync_reports()
             record = self._steps.write(image)
-            figures = {"stall_s": stall, "write_s": time.perf_counter() - begun}
-            self._steps.offer(replace(record, value=value, **figures))
+            write = time.perf_counter() - begun
+            self._steps.offer(replace(record, value=value, stall_s=stall, write_s=write))
         except BaseException as error:  # noqa: BLE001  # raised again where the script calls next
             self._error = CheckpointNotSavedError(image.step, error)
             self._error.__cause__ = error

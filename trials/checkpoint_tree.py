@@ -174,7 +174,7 @@ class _Flattening:
         kind = type(value)
         if kind is numpy.ndarray and value.dtype.kind in _ARRAY_KINDS:
             order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-            flat = value.reshape(-1, order=order)  # a view wherever the memory is in one piece
+            flat = numpy.ascontiguousarray(value.reshape(-1, order=order))  # a view where the memory is in one piece
             index = self._piece(flat, 0, flat.nbytes)
             return {KIND: "array", "s": index, "d": value.dtype.str, "z": list(value.shape), "f": order}
         if isinstance(value, numpy.generic) and value.dtype.kind in _ARRAY_KINDS:

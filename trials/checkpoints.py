@@ -12,9 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from trials.checkpoint_files import digest_of as digest_of  # noqa: PLC0414  # for the agent
-from trials.checkpoint_files import problem_of, replace_file, when_there_is_room, write_image
-from trials.checkpoint_image import Image, Restored, read_image
+from trials.checkpoint_files import (
+    Problem,
+    problem_of,
+    remove_checkpoint,
+    replace_file,
+    when_there_is_room,
+    write_image,
+)
+from trials.checkpoint_image import Image
 from trials.protocol import FILE_RESTORE, FOLDER_CHECKPOINTS, FOLDER_RESTORE
 from trials.records import CheckpointRecord
 
@@ -27,6 +33,10 @@ class CheckpointStore(Protocol):
 
     def write(self, image: Image) -> CheckpointRecord:
         """The file is complete and on the disk when this returns. Called in a thread of its own."""
+        ...
+
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        """Called on every rank with its part; the record is for rank 0. All is on the disk when this returns."""
         ...
 
     def entries(self) -> list[Entry]:
@@ -45,6 +55,11 @@ class AttemptCheckpoints:
         when_there_is_room(lambda: self._folder.mkdir(exist_ok=True))
         return when_there_is_room(lambda: write_image(self._folder, image))
 
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        from trials.checkpoint_shards import save_sharded
+
+        return save_sharded(self._folder, state, step=step, index=index)
+
     def entries(self) -> list[Entry]:
         return listed(self._restore)
 
@@ -58,12 +73,20 @@ class AloneCheckpoints:
 
     def write(self, image: Image) -> CheckpointRecord:
         self._folder.mkdir(exist_ok=True)
-        record = write_image(self._folder, image)
+        return self._list(write_image(self._folder, image))
+
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        from trials.checkpoint_shards import save_sharded
+
+        record = save_sharded(self._folder, state, step=step, index=index)
+        return None if record is None else self._list(record)
+
+    def _list(self, record: CheckpointRecord) -> CheckpointRecord:
         entry = {"file": record.name, "digest": record.digest, "step": record.step, "parameters": self._parameters}
         entries = [entry, *(e for e in _read_list(self._folder) if e["file"] != record.name)]
         replace_file(self._folder / FILE_RESTORE, json.dumps({"checkpoints": entries[:ALONE_KEPT]}).encode())
         for old in entries[ALONE_KEPT:]:
-            (self._folder / old["file"]).unlink(missing_ok=True)
+            remove_checkpoint(self._folder / old["file"])
         return record
 
     def entries(self) -> list[Entry]:
@@ -75,23 +98,24 @@ class AloneCheckpoints:
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
-def first_intact(entries: list[Entry], *, on_damaged: Callable[[Entry], None] = lambda _: None) -> Entry | None:
+def first_intact(entries: list[Entry], *, on_damaged: Callable[[Entry], None]) -> Entry | None:
     """The first whose digest verifies. Others are told on standard error; damaged files are set aside."""
     for entry in entries:
-        problem = entry.get("problem") or problem_of(Path(entry["file"]), entry["digest"])
+        problem = _problem_of(entry)
         if problem is None:
             return entry
-        sys.stderr.write(f"checkpoint of step {entry['step']} is not used: {problem}\n")
-        on_damaged(entry)
+        sys.stderr.write(f"checkpoint of step {entry['step']} is not used: {problem.text}\n")
+        if problem.damaged:
+            on_damaged(entry)
     if entries:
         sys.stderr.write("no checkpoint is intact: the trial begins anew\n")
     return None
 
 
-def restore_first(entries: list[Entry], *, on_damaged: Callable[[Entry], None] = lambda _: None) -> Restored | None:
-    """The state of the first whose digest verifies; sets the random generators."""
-    entry = first_intact(entries, on_damaged=on_damaged)
-    return None if entry is None else read_image(Path(entry["file"]))
+def _problem_of(entry: Entry) -> Problem | None:
+    if "problem" in entry:  # the agent has found it out
+        return Problem(text=entry["problem"], damaged=entry.get("damaged", False))
+    return problem_of(Path(entry["file"]), entry["digest"])
 
 
 def listed(folder: Path) -> list[Entry]:

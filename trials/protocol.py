@@ -374,6 +374,7 @@ _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent)
 
 
 # ── waking an agent ─────────────────────────────────────────────────────────────────────────────
+DATA_SOCKET_SUFFIX = ".data"
 WAKE_CONNECT = b"connect"  # datagram of the service to the agent: there is a service to connect to
 
 
@@ -385,6 +386,11 @@ def wake_socket_path(home: Path) -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "tuner" if runtime else Path("/tmp") / f"tuner-{os.getuid()}"  # noqa: S108  made 0700
     return folder / f"{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:24]}.sock"
+
+
+def data_socket_path(home: Path) -> Path:
+    """Where the agent of ``home`` is asked for a shared data server; beside the wake socket, with another suffix."""
+    return wake_socket_path(home).with_suffix(DATA_SOCKET_SUFFIX)
 
 
 # ── encoding ────────────────────────────────────────────────────────────────────────────────────

@@ -124,6 +124,10 @@ class SpoolSink:
         self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())).encode())
         self._waker.wake()
 
+    def wake(self) -> None:
+        """Let the agent look at the attempt's files."""
+        self._waker.wake()
+
     def sync(self) -> None:
         self._writer.sync()
 

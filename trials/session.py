@@ -6,14 +6,16 @@ import json
 import operator
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
 
+from trials.checkpoint_restoring import CheckpointMissingError, NoOtherTrials, OtherTrials, restored
 from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
-from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, restore_first
+from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
 from trials.protocol import (
@@ -33,6 +35,7 @@ from trials.spool_writer import STEP_MAX
 from trials.stop_signal import StopSignal
 
 ALONE_CHECKPOINTS = "checkpoints"
+Listener = Callable[[int | None, Mapping[str, float]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class TrialParts:
     defaults: Mapping[str, Any]  # part of ``parameters`` already, and of further ones
     sink: Sink
     checkpoints: CheckpointStore
+    others: OtherTrials | NoOtherTrials
     phases: Phases
     stop_file: Path | None
     until_step: int | None = None  # where the service wants it to rest
@@ -66,12 +70,26 @@ class Trial:
         self._checkpoints = parts.checkpoints
         steps = SavingSteps(sync_reports=parts.sink.sync, write=parts.checkpoints.write, offer=parts.sink.checkpoint)
         self._saver = BackgroundSaver(steps)
+        self._others = parts.others
         self._last_value: float | None = None  # of the objective
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
         self._until_step = parts.until_step
         self._came_to_rest = False
         self._closed = False
+        self._listeners: list[Listener] = []
+
+    @property
+    def next_step(self) -> int:
+        """Of a report that names none: 0 at first, after ``restore`` the one after the checkpoint's."""
+        return self._next_step
+
+    def on_report(self, listener: Listener) -> None:
+        """Call ``listener(step, values)`` after each report, with a step of None after a final one.
+
+        For what should see the metrics too, such as TensorBoard. What it raises is the script's own error.
+        """
+        self._listeners.append(listener)
 
     def report(
         self, values: Mapping[str, Any] | None = None, /, *, step: SupportsIndex | None = None, **metrics: Any
@@ -86,39 +104,70 @@ class Trial:
         checked = numbers(_together(values, metrics))
         step = self._step(step, default=self._next_step)
         self._sink.metrics(step=step, values=checked, final=False)
+        for listener in self._listeners:
+            listener(step, checked)
         self._next_step = step + 1
         if self._until_step is not None and step >= self._until_step and self.objective in checked:
             self._came_to_rest = True
         self._last_value = checked.get(self.objective, self._last_value)
 
+    def report_beside(self, values: Mapping[str, Any]) -> None:
+        """Report what is no result of the trial, such as where its time went, at the step reported last."""
+        if not self._closed:
+            self._sink.metrics(step=max(0, self._next_step - 1), values=numbers(values), final=False)
+
     def report_final(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
         """Report the trial's result. The last call counts."""
         self._require_open()
-        self._sink.metrics(step=None, values=numbers(_together(values, metrics)), final=True)
+        checked = numbers(_together(values, metrics))
+        self._sink.metrics(step=None, values=checked, final=True)
+        for listener in self._listeners:
+            listener(None, checked)
 
-    def save_checkpoint(self, state: Any, *, step: SupportsIndex | None = None) -> None:
+    def save_checkpoint(self, state: Any, *, step: SupportsIndex | None = None, sharded: bool = False) -> None:
         """Save what the trial needs to continue, with the states of the random generators.
 
         When this returns, ``state`` may be changed: it was copied. It is written in the background, and never half a
         file, whatever dies; a trial that dies meanwhile has the one before. The next call, ``close`` and the end of
         the interpreter wait until it is on the disk; what went wrong is raised by the next call or by ``close``.
         ``step`` defaults to the last reported one. TypeError when ``state`` could not be read back as it is.
+
+        ``sharded``: every rank of the default process group calls this with the same step and its part of the state;
+        it returns, on all, when all of it is on the disk.
         """
         self._require_open()
         step = self._step(step, default=max(0, self._next_step - 1))
-        self._saver.save(state, step=step, index=self._index, value=self._last_value)
+        if sharded:
+            self._save_sharded(state, step)
+        else:
+            self._saver.save(state, step=step, index=self._index, value=self._last_value)
 
-    def restore(self, default: Any = None) -> Any:
+    def _save_sharded(self, state: Any, step: int) -> None:
+        self._saver.finish()
+        begun = time.perf_counter()
+        self._sink.sync()
+        record = self._checkpoints.write_sharded(state, step=step, index=self._index)
+        if record is not None:
+            took = time.perf_counter() - begun
+            self._sink.checkpoint(replace(record, value=self._last_value, stall_s=took, write_s=took))
+
+    def restore(
+        self, default: Any = None, *, from_trial: int | None = None, step: int | None = None, into: Any = None
+    ) -> Any:
         """The newest checkpoint whose digest verifies, or ``default``.
 
-        Sets the random generators back to it, and ``parameters`` to those it was saved under.
+        Sets the random generators back to it, and ``parameters`` to those it was saved under. ``from_trial``, ``step``:
+        the newest one of another trial of the experiment, or the one of that step, fetched from wherever it lies;
+        CheckpointMissingError when there is none. ``into``: the state to fill with what was saved ``sharded``, on
+        every rank of the default process group, of which there may be more or fewer than then; it is returned.
         """
         self._saver.finish()
-        found = restore_first(self._checkpoints.entries(), on_damaged=self._tell_damaged)
+        of_other = from_trial is not None or step is not None
+        found = restored(lambda: self._first_intact(from_trial, step) if of_other else self._own_intact(), into=into)
         if found is None:
             return default
         self._next_step = found.step + 1
-        further = self._phases.known(found.index) if found.index else None
+        further = self._phases.known(found.index) if found.index and from_trial in (None, self.number) else None
         if further is not None:
             self._go_on_with(found.index, further)
         return found.state
@@ -183,6 +232,18 @@ class Trial:
         self._index = index
         self.parameters = MappingProxyType({**self._defaults, **further})
 
+    def _own_intact(self) -> Entry | None:
+        return first_intact(self._checkpoints.entries(), on_damaged=self._tell_damaged)
+
+    def _first_intact(self, number: int | None, step: int | None) -> Entry:
+        """Of another trial, or of another step than the newest."""
+        number = self.number if number is None else number
+        entries = self._others.entries(number, step=step, is_stopping=self._stop.was_told)
+        found = first_intact(entries, on_damaged=self._tell_damaged)
+        if found is None:
+            raise CheckpointMissingError(f"no checkpoint of trial {number} could be had; standard error says why")
+        return found
+
     def _tell_damaged(self, entry: Entry) -> None:
         self._sink.damaged(step=entry["step"], digest=entry["digest"])
 
@@ -227,6 +288,7 @@ def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, A
         defaults=defaults,
         sink=sink,
         checkpoints=AttemptCheckpoints(folder),
+        others=OtherTrials(folder, wake=sink.wake),
         phases=AttemptPhases(folder, sink),
         stop_file=folder / FILE_STOP,
         until_step=_until_step(folder),
@@ -249,6 +311,7 @@ def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:
         defaults=defaults,
         sink=TerminalSink(),
         checkpoints=AloneCheckpoints(Path(ALONE_CHECKPOINTS), parameters),
+        others=NoOtherTrials(),
         phases=AlonePhases(),
         stop_file=None,
     )

@@ -155,6 +155,11 @@ class Client:
                 return rows
             wanted["cursor"] = answer["next"]
 
+    def analysis(self, experiment_id: str, name: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """``best``, ``pareto``, ``importance``, ``slices`` or ``curves``."""
+        found: dict[str, Any] = self.call("GET", f"{_experiment_path(experiment_id)}/{name}", query=query or {}).json()
+        return found
+
     def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
         return self._read(self._trial_path(experiment_id, number), wait_s)
 

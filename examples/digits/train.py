@@ -29,6 +29,8 @@ def main() -> None:
         if "model" in state:
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
+            for group in optimizer.param_groups:  # a fork goes on with parameters of its own
+                group.update({name: trial.parameters[name] for name in ("lr", "weight_decay")})
             print(f"continuing after epoch {state['epoch']}", flush=True)
         accuracy = state["accuracy"]
         for epoch in range(state["epoch"] + 1, EPOCHS + 1):

@@ -76,16 +76,17 @@ def test_a_whole_experiment_by_an_agent_written_from_the_page(home: Home, agent:
     begins_reports_and_reconnects(agent, first)
     is_stopped_by_a_person(home, agent, second)
     goes_on_from_its_checkpoint(agent, first)
-    third = agent.launched(3)
-    agent.start(third)
-    agent.send_reports(third, first=1)  # of nothing at all
-    third.metric(None, loss=0.25)
-    agent.exited(third)
+    for number, loss in ((3, 0.25), (4, 0.5)):  # one in the place of that which was given up
+        other = agent.launched(number)
+        agent.start(other)
+        agent.send_reports(other, first=1)  # of nothing at all
+        other.metric(None, loss=loss)
+        agent.exited(other)
 
     assert home.completed()["best"]["number"] == 3
-    assert statuses(home) == {1: "succeeded", 2: "canceled", 3: "succeeded"}
+    assert statuses(home) == {1: "succeeded", 2: "canceled", 3: "succeeded", 4: "succeeded"}
     assert home.steps(1) == [0, 1, 2, 2, 3]
-    assert [a["status"] for a in home.trial(1)["attempts"]] == ["exited", "exited"]
+    assert [a["status"] for a in home.trial(1)["attempt_details"]] == ["exited", "exited"]
     assert agent.attempts == {}
     # The checkpoint after it was kept in its place.
     assert [(d["nonce"], d["name"]) for d in agent.deleted] == [(first.nonce, "1.ckpt")]
@@ -191,12 +192,12 @@ def test_what_is_not_understood_is_refused_by_name_and_the_channel_goes_on(home:
 def test_a_launch_that_an_older_agent_could_not_follow_fails_with_both_versions_named(home: Home) -> None:
     older = ScriptedAgent(home.home, versions=(1,))
     with older.in_place_of_the_nodes_own():
-        a_search(home, budget={"trials": 1, "parallel": 1, "failures": 1}, trial={"memory": "1GiB"})
+        a_search(home, budget={"trials": 1, "parallel": 1, "failures": 1}, trial={"resources": {"memory": "1GiB"}})
         older.connect()
         shown = home.reached("failed")
 
         assert older.launches == []
-        (attempt,) = home.trial(1)["attempts"]
+        (attempt,) = home.trial(1)["attempt_details"]
         assert attempt["exit"]["cause"] == "launch_failed"
         tail = attempt["exit"]["tail"]
         assert "agent 'scripted' speaks version 1 of the protocol, the service 2" in tail
@@ -204,9 +205,7 @@ def test_a_launch_that_an_older_agent_could_not_follow_fails_with_both_versions_
         assert shown["status"] == "failed"
 
 
-def test_an_agent_without_a_common_version_or_with_a_strange_hello_is_refused(
-    home: Home, newest: ScriptedAgent
-) -> None:
+def test_an_agent_without_a_token_or_a_common_version_is_refused(home: Home, newest: ScriptedAgent) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1})
     for hello, reason in (
         (
@@ -226,10 +225,6 @@ def test_an_agent_without_a_common_version_or_with_a_strange_hello_is_refused(
         assert refused["reason"].startswith(reason)
         assert refused["supported"] == [1, 2]
     newest._channel = None
-
-
-def test_without_a_token_of_an_agent_there_is_no_channel(home: Home, newest: ScriptedAgent) -> None:
-    a_search(home, budget={"trials": 1, "parallel": 1})
-    with pytest.raises(InvalidStatus) as refused:
-        newest.channel(token="of somebody else")
-    assert refused.value.response.status_code in {401, 403}
+    with pytest.raises(InvalidStatus) as denied, newest.channel(token="of somebody else"):
+        pass
+    assert denied.value.response.status_code in {401, 403}

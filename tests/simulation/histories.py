@@ -53,8 +53,8 @@ def an_advisor(seed: int) -> AlgorithmSpec | None:
 
 
 def is_phased(seed: int) -> bool:
-    """Whether some of the seed's trials ask for further parameters."""
-    return random.Random(f"phased{seed}").random() < 0.4
+    """Whether some of the seed's trials ask for further parameters, which no advisor gives."""
+    return an_advisor(seed) is None and random.Random(f"phased{seed}").random() < 0.4
 
 
 def faults_for(seed: int) -> Faults:

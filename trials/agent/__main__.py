@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trials.agent.agent import LOOK_S, Agent
 from trials.agent.channel import Channel
+from trials.agent.data_servers import DataServers
 from trials.agent.home import Home, plain_name
 from trials.agent.wake import WakeSocket
 from trials.protocol import wake_socket_path
@@ -66,6 +67,8 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", IDLE_EXIT_S))
     channel = Channel(agent, agent_id=agent_id, idle_exit_s=idle_exit_s)
     wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.look, on_connect=channel.connect_now)
+    data = DataServers(home, agent.folder_of_running)
+    data.open()
     gc.freeze()  # what was imported stays: reading reports need not look through it
     logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
     agent.adopt()
@@ -80,6 +83,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     finally:
         looking.cancel()
         wake.close()
+        await data.close()
         await agent.close()
         logger.info("event=agent_ended")
 

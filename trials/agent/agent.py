@@ -18,6 +18,7 @@ from typing import Any
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.checkpoint_store import CheckpointStore
 from trials.agent.forkservers import ForkServers
 from trials.agent.home import Home
 from trials.agent.launching import (
@@ -33,7 +34,9 @@ from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
     FILE_ATTEMPT,
     FILE_SPOOL,
+    FOLDER_CHECKPOINTS,
     FOLDER_RESTORE,
+    FOLDER_WANTED,
     OUTPUT_TAIL_BYTES,
     DeleteCheckpoint,
     FurtherParameters,
@@ -55,6 +58,7 @@ class Agent:
 
     def __init__(self, home: Home) -> None:
         self.home = home
+        self.store = CheckpointStore("")  # as the service says in its welcome
         self.held: dict[str, HeldAttempt] = {}
         self.on_held: Callable[[HeldAttempt], None] = lambda _: None
         self._launching: dict[str, asyncio.Task[None]] = {}
@@ -69,6 +73,10 @@ class Agent:
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
         return not self._tasks and all(held.exit is not None for held in self.held.values())
+
+    def folder_of_running(self, nonce: str) -> Path | None:
+        held = self.held.get(nonce)
+        return None if held is None or held.exit is not None else held.folder
 
     def look(self) -> None:
         """Take note of everything that changed in the files."""
@@ -286,7 +294,10 @@ class Agent:
         held.spool.save()
         self.home.put_ended(nonce)
         (held.folder / FILE_SPOOL).unlink(missing_ok=True)
-        shutil.rmtree(held.folder / FOLDER_RESTORE, ignore_errors=True)
+        for folder in (held.folder / FOLDER_RESTORE, *held.folder.glob(FOLDER_WANTED.format(id="*"))):
+            shutil.rmtree(folder, ignore_errors=True)
+        for draft in (held.folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
+            draft.unlink(missing_ok=True)
 
     def give_parameters(self, order: FurtherParameters) -> None:
         """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
@@ -295,9 +306,17 @@ class Agent:
             give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
+        self._run(self._delete_checkpoint(order))
+
+    async def _delete_checkpoint(self, order: DeleteCheckpoint) -> None:
+        """The file here, and what was put into the store: also by an agent that is away, if its place is told."""
         folder = self.home.folder_of(order.nonce)
+        places = {order.location}
         if folder is not None:
             self.home.remove_checkpoint(folder, order.name)
+            places.add(self.store.location(f"{folder.relative_to(self.home.attempts)}/{order.name}"))
+        for place in filter(None, places):
+            await asyncio.to_thread(self.store.remove, place)
 
     def remove_experiment(self, order: RemoveExperiment) -> None:
         self._run(self._remove_experiment(order.experiment_id))
@@ -316,6 +335,7 @@ class Agent:
             self._seen_end.discard(held.nonce)
         self._forks.forget(experiment_id)
         await asyncio.to_thread(self.home.remove_experiment, experiment_id)
+        await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

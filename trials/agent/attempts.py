@@ -79,8 +79,13 @@ class HeldAttempt:
         )
 
     def is_supervised(self) -> bool:
-        """Whether the very process that claimed it still runs."""
+        """Whether the very process that claimed it still runs, and has not recorded its end yet."""
         claim = self.supervisor
+        if self.exit is None:
+            self.exit = self._read(FILE_EXIT, ExitRecord)
+        # A supervisor is there until the end is told to all; a fork server goes on to other attempts.
+        if self.exit is not None and self.orders() is not None:
+            return False
         return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
 
     def order_stop(self, *, grace_s: float, reason: str) -> None:

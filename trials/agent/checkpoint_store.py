@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.files import sync_folder
+from trials.checkpoint_files import MANIFEST
 
 
 class StoreError(OSError):
@@ -26,23 +27,27 @@ class CheckpointStore:
     def __init__(self, url: str) -> None:
         self._root = url.rstrip("/")
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the service names a store at all."""
+        return bool(self._root)
+
     def location(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     def has(self, location: str) -> bool:
-        """Whether ``location`` is one of this store."""
-        return bool(self._root) and location.startswith(f"{self._root}/") and ".." not in location.split("/")
+        """Whether ``location`` is one of this store; nothing is of the store without a name, which keeps none."""
+        return self.is_named and location.startswith(f"{self._root}/") and ".." not in location.split("/")
 
     def put(self, source: Path, name: str) -> str:
         """Copy a file, or a folder of files, and say where it is. It is on the disk of the store when this returns."""
         location = self.location(name)
         with _explained(location):
-            if source.is_dir():
-                # The manifest last: without it the rest is not looked at.
-                for path in sorted(source.iterdir(), key=lambda path: path.name == MANIFEST):
-                    _put_file(path, f"{location}/{path.name}")
+            if is_url(location):
+                for path in _files_of(source):
+                    _upload(path, location if path == source else f"{location}/{path.name}")
             else:
-                _put_file(source, location)
+                place(source, Path(location))
         return location
 
     def remove(self, location: str) -> None:
@@ -50,9 +55,6 @@ class CheckpointStore:
         if self.has(location):
             with _explained(location):
                 _remove(location)
-
-
-MANIFEST = "manifest.json"  # of a checkpoint that is a folder
 
 
 def fetch(location: str, target: Path) -> None:
@@ -80,10 +82,12 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def _put_file(source: Path, location: str) -> None:
-    if not is_url(location):
-        _place(source, Path(location))
-        return
+def _files_of(source: Path) -> list[Path]:
+    """The manifest last: without it the rest is not looked at."""
+    return sorted(source.iterdir(), key=lambda path: path.name == MANIFEST) if source.is_dir() else [source]
+
+
+def _upload(source: Path, location: str) -> None:
     fs, path = _filesystem(location)
     try:
         fs.put_file(str(source), path)
@@ -96,20 +100,31 @@ def _put_file(source: Path, location: str) -> None:
         raise OSError(f"{size} of {source.stat().st_size} bytes arrived")
 
 
-def _place(source: Path, target: Path) -> None:
-    """By a link where the file systems are one, else a copy; durable, and never half of it."""
+def place(source: Path, target: Path) -> None:
+    """A file or a folder of files: by links where the file systems are one, else a copy; durable, never half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+    _clear(temporary)
+    if source.is_dir():
+        temporary.mkdir()
+        for path in source.iterdir():
+            _link_or_copy(path, temporary / path.name)
+        sync_folder(str(temporary))
+        _clear(target)
+    else:
+        _link_or_copy(source, temporary)
     temporary.replace(target)
-    temporary.unlink(missing_ok=True)  # two links to one file: replace() leaves both
+    _clear(temporary)  # two links to one file: replace() leaves both
     sync_folder(str(target.parent))
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _remove(location: str) -> None:
@@ -142,5 +157,5 @@ def _explained(location: str) -> Any:
     """Whatever a kind of store raises becomes a StoreError: there are as many kinds of errors as of stores."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # each fsspec implementation has errors of its own, botocore's among them
+    except Exception as error:  # each fsspec implementation has errors of its own, botocore's among them
         raise StoreError(f"checkpoint store: {location}: {error}") from error

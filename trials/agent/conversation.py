@@ -15,8 +15,9 @@ from websockets.exceptions import ConnectionClosed
 from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.blobs import BlobReceiver
-from trials.agent.logs import read_log
+from trials.agent.checkpoint_store import CheckpointStore
 from trials.agent.fetching import CheckpointFetches
+from trials.agent.logs import read_log
 from trials.agent.offers import CheckpointOffers
 from trials.agent.processes import boot_id
 from trials.agent.spool import Batch
@@ -88,7 +89,7 @@ class Conversation:
         self._sending = asyncio.Lock()
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
-        self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
+        self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send, version=lambda: self._version)
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -144,6 +145,7 @@ class Conversation:
             spoken = ", ".join(map(str, SUPPORTED_VERSIONS))
             raise RefusedError(f"the service speaks version {answer.version}, the agent {spoken}")
         self._lineage, self._version = answer.lineage, answer.version
+        self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
                 attempt.spool.move_to(answer.acknowledged[attempt.nonce])
@@ -193,6 +195,7 @@ class Conversation:
     async def _tell(self, held: HeldAttempt) -> None:
         if held.process is not None and self._is_news("started", held):
             await self._send(Started(key=held.key, nonce=held.nonce, process=held.process))
+        await self._fetches.look(held)
         exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
         while (batch := held.spool.next_batch()).lines:
             await self._deliver(held, batch)
@@ -215,10 +218,12 @@ class Conversation:
         return True
 
     async def _deliver(self, held: HeldAttempt, batch: Batch) -> None:
-        await self._offers.offer(held, batch)
+        locations = await self._offers.offer(held, batch)
         answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
         first = batch.first_sequence
-        await self._send(Reports(key=held.key, nonce=held.nonce, first_sequence=first, lines=batch.lines))
+        await self._send(
+            Reports(key=held.key, nonce=held.nonce, first_sequence=first, lines=batch.lines, locations=locations)
+        )
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 answered = await answer

@@ -18,7 +18,6 @@ from trials.protocol import (
     CheckpointsFound,
     CheckpointsWanted,
     Message,
-    NotInVersionError,
 )
 
 OLD_SERVICE = "the service is of a version that cannot give a trial the checkpoints of another one"
@@ -28,8 +27,11 @@ logger = logging.getLogger(__name__)
 class CheckpointFetches:
     """On one connection. A script asks by a file, and waits for another one; it asks for one thing at a time."""
 
-    def __init__(self, home: Home, *, blobs: BlobReceiver, send: Callable[[Message], Awaitable[None]]) -> None:
+    def __init__(
+        self, home: Home, *, blobs: BlobReceiver, send: Callable[[Message], Awaitable[None]], version: Callable[[], int]
+    ) -> None:
         self._home = home
+        self._version = version  # of the conversation, once it is known
         self._blobs = blobs
         self._send = send
         self._asked: dict[str, HeldAttempt] = {}  # by request
@@ -51,10 +53,10 @@ class CheckpointFetches:
             number=int(wanted["number"]),
             step=wanted.get("step"),
         )
-        try:
-            await self._send(question)
-        except NotInVersionError:
+        if self._version() < CheckpointsWanted.since:
             self.found(CheckpointsFound(request_id=request, nonce=held.nonce, error=OLD_SERVICE))
+        else:
+            await self._send(question)
 
     def found(self, answer: CheckpointsFound) -> None:
         held = self._asked.get(answer.request_id)

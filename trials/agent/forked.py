@@ -27,7 +27,6 @@ from trials.agent.starting import Start
 FILE_IMPORTS = "imports.json"  # in the attempt's folder: what the first trial of an experiment imported
 EXIT_FLUSH_FAILED = 120  # of the interpreter, where standard output cannot be written
 EXIT_NO_SCRIPT = 2
-_HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
 
 def become(start: Start) -> NoReturn:
@@ -41,8 +40,6 @@ def become(start: Start) -> NoReturn:
 
 # ── the state of a new process ──────────────────────────────────────────────────────────────────
 def _renew_process(start: Start) -> None:
-    for number in _HANDLED:
-        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_environment(start.variables)
     sys.orig_argv[:] = start.command
@@ -112,7 +109,7 @@ def _execute(script: Script, main: ModuleType) -> None:
         main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter  # type: ignore[attr-defined]
         exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         return
-    path = os.path.abspath(script.name)  # noqa: PTH100  which leaves links as they are, as the interpreter does
+    path = os.path.join(os.getcwd(), script.name)  # noqa: PTH109, PTH118  with all its dots, as the interpreter does
     code = _code_of_file(path)
     _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))

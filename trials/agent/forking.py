@@ -21,7 +21,7 @@ from trials.agent import memory, seeding, threads
 from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.processes import become_subreaper, identity
-from trials.agent.starting import Start
+from trials.agent.starting import Start, fork
 from trials.agent.supervision import FILE_ATTEMPT, WRITE_RETRY_S, Parent, Supervised
 
 ORDER_BYTES = 8 << 10
@@ -163,7 +163,7 @@ class ForkServer:
     def _fork(self, start: Start) -> int:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or the child would write it again
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             self._leave(start)
         return pid

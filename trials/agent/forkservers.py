@@ -231,7 +231,7 @@ class ForkServers:
         folder = self._home.forks
         folder.mkdir(parents=True, exist_ok=True)
         wake = wake_socket_path(self._home.path)
-        orders = str(wake.with_suffix(f".{number}"))
+        orders = str(_orders_path(wake, number))
         server = Server(number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
         config: dict[str, Any] = {
             "id": number,
@@ -349,7 +349,13 @@ class ForkServers:
     def _remove_files(self, number: str) -> None:
         for kind in ("state.json", "config.json", "log"):
             (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
-        wake_socket_path(self._home.path).with_suffix(f".{number}").unlink(missing_ok=True)
+        _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
+
+
+def _orders_path(wake: Path, number: str) -> Path:
+    """Beside the agent's own socket, and no longer than it: the length of such paths is limited."""
+    own = number.rpartition("-")[2]
+    return wake.with_name(f"{wake.stem[: -len(own) - 1]}{own}.fork")
 
 
 def _last_line(path: Path) -> str | None:

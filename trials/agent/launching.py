@@ -123,7 +123,8 @@ async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder:
 
 def _is_small(source: Path) -> bool:
     """Whether copying it takes no longer than handing it to a thread."""
-    entries = list(islice(os.scandir(source), COPIED_AT_ONCE_FILES + 1))
+    with os.scandir(source) as listing:
+        entries = list(islice(listing, COPIED_AT_ONCE_FILES + 1))
     return len(entries) <= COPIED_AT_ONCE_FILES and all(
         entry.is_file(follow_symlinks=False) and entry.stat().st_size <= COPIED_AT_ONCE_BYTES for entry in entries
     )

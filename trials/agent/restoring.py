@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.blobs import BlobMissingError, BlobReceiver
-from trials.agent.checkpoint_store import MANIFEST, StoreError, fetch, is_url
+from trials.agent.checkpoint_store import StoreError, fetch, is_url
 from trials.agent.files import to_json, write_atomically
 from trials.agent.home import Home, plain_name
-from trials.checkpoint_files import digest_of, file_name
+from trials.checkpoint_files import MANIFEST, digest_of, file_name
 from trials.protocol import FILE_RESTORE, FOLDER_CHECKPOINTS, CheckpointRef
 
 logger = logging.getLogger(__name__)

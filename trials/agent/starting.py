@@ -14,6 +14,10 @@ from trials.agent.marks import put_limit
 from trials.agent.processes import set_death_signal
 
 
+# Those a parent of trials has handlers for.
+HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)
+
+
 class LaunchFailedError(Exception):
     """The command could not be executed; the text says why."""
 
@@ -38,7 +42,13 @@ class Start:
         self.parent = os.getpid()
 
     def enter(self) -> None:
-        """In the new process: a session of its own that dies with its parent, in its folder, with its streams."""
+        """In the new process: a session of its own that dies with its parent, in its folder, with its streams.
+
+        From here on a signal does to it what it does to any process.
+        """
+        signal.set_wakeup_fd(-1)
+        for number in HANDLED:
+            signal.signal(number, signal.SIG_DFL)
         os.setsid()
         set_death_signal(signal.SIGKILL)
         if os.getppid() != self.parent:
@@ -51,12 +61,22 @@ class Start:
             os.dup2(descriptor, number)
         os.close(null)
         os.chdir(self.work)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def fork() -> int:
+    """As os.fork(); the child gets no signal before it has entered, when none is lost on its parent's handlers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    pid = os.fork()
+    if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pid
 
 
 def execute(start: Start) -> int:
     """Fork and execute the command; the pid of the new process. LaunchFailedError where it cannot be executed."""
     reading, failure = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         _become(start, failure)
     os.close(failure)

@@ -137,7 +137,6 @@ class Parent:
 
     def let_go(self) -> None:
         """In a forked child: nothing of the parent's is open any more, and nothing here will close it again."""
-        signal.set_wakeup_fd(-1)
         if self._wakes is not None:
             self._wakes.detach()
 

@@ -18,7 +18,7 @@ class Board:
 
     def __init__(self, memory: SharedMemory | None, words: NDArray[np.int64], worker: int) -> None:
         self._memory = memory
-        self._words = words
+        self._words = words.data  # a third of the time of the array's own access
         self._own = 1 + worker
 
     @classmethod
@@ -45,8 +45,8 @@ class Board:
     # ── the worker's side ───────────────────────────────────────────────────────────────────────
     def begin(self, index: object) -> bool:
         """The worker begins a sample. True when the loader is being closed, so that it need not."""
-        self._words[self._own] = index if isinstance(index, int) and 0 <= index <= _INT64_MAX else _UNNAMED
-        return bool(self._words[_CLOSING])
+        self._words[self._own] = index if type(index) is int and 0 <= index <= _INT64_MAX else _UNNAMED
+        return self._words[_CLOSING] != 0
 
     def idle(self) -> None:
         self._words[self._own] = IDLE

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 from trials.data.channel import Channel
 from trials.data.encoding import encode
 from trials.data.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
-from trials.data.forking import fork_if_safe
+from trials.data.forking import fork_if_safe, unsafe_to_fork
 from trials.data.memory import SharedMemory
 from trials.data.worker import Recipe, Worker
 
@@ -273,8 +273,8 @@ def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> sub
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise TypeError(
             f"the dataset, transform, collate_fn or worker_init_fn cannot be given to worker processes: {error}. "
-            "This process has threads or a CUDA device already, so it cannot be forked: define them at the top level "
-            "of a module, or start the loader's first iteration before anything that starts threads."
+            f"This process cannot be forked ({unsafe_to_fork() or 'its fork server died'}), so they are pickled: "
+            "define them at the top level of a module, or begin the first iteration before that."
         ) from error
     memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
     spans = encoded.place(memory.bytes())

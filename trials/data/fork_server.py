@@ -65,7 +65,6 @@ def serve(control: Channel, recipe: Recipe, trial: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trial's to answer
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    gc.collect()
     gc.freeze()  # so that collections in the workers do not copy every page that holds an object
     children: dict[int, _Child] = {}
     while True:

@@ -19,32 +19,33 @@ _PAUSE_S = 0.01
 
 
 class LoopThread(threading.Thread):
-    """The loop of a loader. Whoever holds its lock may fork beside it: it is then waiting, with nothing of its own held."""
+    """The loop of a loader. Whoever holds its lock may fork beside it: it then waits, and holds nothing."""
 
     def __init__(self, work: Callable[[], None], lock: threading.Condition) -> None:
         super().__init__(target=work, name="data loader", daemon=True)
         self.lock = lock
 
 
-def safe_to_fork() -> bool:
-    """No CUDA, no other thread that runs Python (but loops of ours), and no other thread that does anything.
+def unsafe_to_fork() -> str:
+    """What a fork would not be safe beside; empty when it is safe: no CUDA, no other thread that runs Python (but loops of ours), and no other thread that does anything.
 
     The threads that OpenBLAS and OpenMP keep for their next parallel region wait on a futex and hold nothing; a thread
     that waits in any other way, or on a system that does not tell, counts as one that works.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return False
+        return "CUDA is in use"
     ours = [thread for thread in threading.enumerate() if isinstance(thread, LoopThread)]
-    if threading.active_count() > 1 + len(ours):
-        return False
+    others = [t for t in threading.enumerate() if t not in ours and t is not threading.current_thread()]
+    if others:
+        return f"thread {others[0].name!r} runs"
     own = {threading.get_native_id(), *(thread.native_id for thread in ours)}
     for look in range(_LOOKS):
         if all(_sleeps(task) for task in _TASKS.iterdir() if int(task.name) not in own):
-            return True
+            return ""
         if look < _LOOKS - 1:
             time.sleep(_PAUSE_S)
-    return False
+    return "a thread of a library is at work"
 
 
 def fork_if_safe() -> int | None:
@@ -53,7 +54,7 @@ def fork_if_safe() -> int | None:
         for thread in threading.enumerate():
             if isinstance(thread, LoopThread):
                 held.enter_context(thread.lock)
-        if not safe_to_fork():
+        if unsafe_to_fork():
             return None
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

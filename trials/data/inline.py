@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trials.data.delivery import Assembled, raise_failure
-from trials.data.errors import LoaderClosed
+from trials.data.errors import LoaderClosed, SampleError
 from trials.data.iterables import IterableReader
 from trials.data.pipeline import PAUSE, Plan
 from trials.data.randomness import Captured, GlobalGenerators
@@ -72,6 +72,16 @@ class InlineEngine:
             self._epoch = before
         return bool(self._maker.drawn)
 
+    def time_of(self, epoch: int, plan: Plan) -> float:
+        """Seconds to load and collate these samples; 0 when one of them raises, which is told in its turn."""
+        self._epoch = epoch
+        begun = time.perf_counter()
+        try:
+            self._guarded(plan)
+        except SampleError:
+            return 0.0
+        return time.perf_counter() - begun
+
     def _guarded(self, plan: Plan, *, collate: bool = True) -> Assembled:
         before = self._generators.capture()
         try:
@@ -105,8 +115,20 @@ class InlineEngine:
 
     def _samples(self, plan: Plan, failures: list[Failure], *, skip: bool = False) -> list[Any]:
         keys = self._maker.keys(self._epoch)
-        samples = []
-        for row, item in enumerate(plan.items):
+        samples: list[Any] = []
+        load = self._recipe.load
+        if load is not None and not self._maker.drawn and self._recipe.transform is None:
+            try:
+                for item in plan.items:
+                    samples.append(load(item))  # noqa: PERF401  # those before the one that raises are kept
+            except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
+                failures.append(failure(len(samples), number_of(plan.items[len(samples)]), error))
+                if not (skip or self._recipe.skip_errors):
+                    raise_failure(failures[0], HERE, error)
+            else:
+                return samples
+        done = len(samples) + len(failures)
+        for row, item in enumerate(plan.items[done:], start=done):
             try:
                 samples.append(self._maker.make(keys, item, number_of(item)))
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError

@@ -78,6 +78,42 @@ class Layout:
         found: list[Any] = []
         return found if _collect(self.root, sample, found) else None
 
+    @property
+    def sample_size(self) -> int:
+        """Bytes of one sample."""
+        return sum(leaf.size for leaf in self.leaves)
+
+    def write_rows(self, samples: Sequence[Any], columns: Sequence[Array], row: int) -> bool:
+        """Put ``samples`` into consecutive rows: quicker for small ones than one by one. False when one does not fit;
+        some rows may then hold anything."""
+        gathered = self._gathered(samples)
+        if gathered is None:
+            return False
+        end = row + len(samples)
+        return all(
+            _stacked(leaf, values, column[row:end])
+            for leaf, values, column in zip(self.leaves, gathered, columns, strict=True)
+        )
+
+    def _gathered(self, samples: Sequence[Any]) -> list[Sequence[Any]] | None:
+        """The values of each leaf."""
+        root = self.root
+        if isinstance(root, Leaf):
+            return [samples]
+        flat = all(isinstance(child, Leaf) for child in root.children)
+        if flat and root.keys is None:
+            count = len(root.children)
+            if any(type(sample) is not root.type for sample in samples) or {*map(len, samples)} != {count}:
+                return None
+            return list(zip(*samples, strict=True))
+        collected: list[list[Any]] = []
+        for sample in samples:
+            leaves: list[Any] = []
+            if not _raw(root, sample, leaves):
+                return None
+            collected.append(leaves)
+        return list(zip(*collected, strict=True))
+
     def rebuilt(self, leaves: Sequence[Any]) -> Any:
         """A sample again, with the same containers, of one value for each leaf."""
         return _rebuilt(self.root, iter(leaves))
@@ -178,6 +214,53 @@ def _collect(node: Node | Leaf, value: Any, found: list[Any]) -> bool:
             return False
         items = items.values()
     return all(_collect(child, item, found) for child, item in zip(node.children, items, strict=True))
+
+
+def _raw(node: Node | Leaf, value: Any, found: list[Any]) -> bool:
+    """The leaves of a sample as they are; false when its containers are others."""
+    if isinstance(node, Leaf):
+        found.append(value)
+        return True
+    items = value
+    if type(value) is not node.type or len(items) != len(node.children):
+        return False
+    if node.keys is not None:
+        if tuple(items) != node.keys:
+            return False
+        items = items.values()
+    return all(_raw(child, item, found) for child, item in zip(node.children, items, strict=True))
+
+
+def _stacked(leaf: Leaf, values: Sequence[Any], rows: Array) -> bool:
+    try:
+        if leaf.kind == "tensor":
+            return _stacked_tensors(leaf, values, rows)
+        if leaf.kind == "array":
+            fits = all(type(v) is np.ndarray and v.dtype.str == leaf.dtype and v.shape == leaf.shape for v in values)
+            if fits:
+                np.stack(values, out=rows)
+            return fits
+        fits = (
+            all(_leaf(value) == leaf for value in values)
+            if len({type(v) for v in values}) > 1
+            else (_leaf(values[0]) == leaf)
+        )
+        if fits:
+            rows[:] = values
+    except (OverflowError, RuntimeError, TypeError):
+        return False  # a number too large, a sparse tensor: whatever torch says of it will be said
+    return fits
+
+
+def _stacked_tensors(leaf: Leaf, values: Sequence[Any], rows: Array) -> bool:
+    import torch
+
+    dtype, shape, tensor = getattr(torch, _torch_name(leaf.dtype)[6:]), leaf.shape, torch.Tensor
+    for v in values:
+        if type(v) is not tensor or v.dtype is not dtype or v.shape != shape or v.requires_grad or not v.is_cpu:
+            return False
+    torch.stack(list(values), out=as_tensor(rows, leaf))
+    return True
 
 
 def _collect_leaf(leaf: Leaf, value: Any, found: list[Any]) -> bool:

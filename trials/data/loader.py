@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -31,6 +30,7 @@ CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are
 AUTO_WORKERS_LIMIT = 8
 _DRAW_SAMPLES = 2
 _AUTO_SAMPLES = 16
+_SLOW_LOOK_S = 0.1
 
 
 class AsyncDataLoader:
@@ -350,20 +350,16 @@ class AsyncDataLoader:
         return drawn
 
     def _worth_workers(self, inline: InlineEngine) -> int:
+        """None where a batch costs less than handing it over, else one for each core."""
         if self._options.kind != "index":
             return 1
         plan = next(self._plans(None), None)
         if plan is None:
             return 0
         few = Plan(plan.begin, plan.end, plan.items[:_AUTO_SAMPLES])
-        begun = time.perf_counter()
-        inline.draws(self._epoch, few, 1)  # the first opens files and fills caches
-        first_s = time.perf_counter() - begun
-        if first_s < CHEAP_SAMPLE_S * 100:
-            begun = time.perf_counter()
-            inline.draws(self._epoch, few, _AUTO_SAMPLES)
-            if (time.perf_counter() - begun) / len(few.items) < CHEAP_SAMPLE_S:
-                return 0
+        first_s = inline.time_of(self._epoch, few)  # it opens files and fills caches
+        if first_s < _SLOW_LOOK_S and inline.time_of(self._epoch, few) / len(few.items) < CHEAP_SAMPLE_S:
+            return 0
         return min(len(os.sched_getaffinity(0)), AUTO_WORKERS_LIMIT)
 
 

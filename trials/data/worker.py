@@ -20,6 +20,7 @@ from trials.data.probing import probe
 from trials.data.randomness import GlobalGenerators, SampleGenerator, SampleKeys
 from trials.data.work import Call, Done, Failure, IterableBegin, Part, Piece, Probe, Ring, Setup, Task, failure
 
+SMALL_SAMPLE = 4096  # bytes
 Transform = Callable[[Any, np.random.Generator], Any]
 
 
@@ -213,11 +214,13 @@ class Worker:
                 pieces.append(self._rows(part, keys, late))
         return pieces, late.memory()
 
-    def _rows(self, part: Part, keys: Any, late: _Outside) -> Piece:
+    def _rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
         """Each sample goes to its row of the slot; all are encoded instead when one does not fit."""
         layout = self._place.layout
         assert layout is not None
         columns = self._place.of(part)
+        if layout.sample_size <= SMALL_SAMPLE:
+            return self._small_rows(part, keys, late)
         failures: list[Failure] = []
         row = part.row
         for item in part.items:
@@ -236,11 +239,27 @@ class Worker:
             row += 1
         return Piece(part.sequence, part.row, "rows", len(part.items), failures=tuple(failures))
 
-    def _odd(self, part: Part, keys: Any, late: _Outside) -> Piece:
+    def _small_rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        """All at once: for small samples the calls cost more than the bytes."""
+        layout = self._place.layout
+        assert layout is not None
+        samples, failures = self._samples(part, keys)
+        if failures:
+            if self._recipe.skip_errors:
+                return self._encoded(part, "samples", samples, late)._replace(failures=failures)
+            return Piece(part.sequence, part.row, "rows", len(part.items), failures=failures)
+        begun = time.perf_counter()
+        fits = layout.write_rows(samples, self._place.of(part), part.row)
+        self._copy_s += time.perf_counter() - begun
+        if not fits:
+            return self._encoded(part, "samples", samples, late)
+        return Piece(part.sequence, part.row, "rows", len(part.items))
+
+    def _odd(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
         samples, failures = self._samples(part, keys)
         return self._encoded(part, "samples", samples, late)._replace(failures=failures)
 
-    def _whole(self, part: Part, keys: Any, late: _Outside) -> Piece:
+    def _whole(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
         samples, failures = self._samples(part, keys)
         if failures and not self._recipe.skip_errors:
             return Piece(part.sequence, part.row, "batch", len(part.items), failures=failures)
@@ -256,9 +275,26 @@ class Worker:
             failed = failure(part.row, what, error)
             return Piece(part.sequence, part.row, "collate", len(part.items), failures=(failed,))
 
-    def _samples(self, part: Part, keys: Any) -> tuple[list[Any], tuple[Failure, ...]]:
-        samples, failures = [], []
-        for row, item in enumerate(part.items, start=part.row):
+    def _samples(self, part: Part, keys: SampleKeys) -> tuple[list[Any], tuple[Failure, ...]]:
+        samples: list[Any] = []
+        failures: list[Failure] = []
+        load = self._recipe.load
+        quick = not self._maker.drawn and self._recipe.transform is None and type(part.items[0]) is int
+        items = part.items
+        if quick and load is not None:
+            try:
+                for item in items:
+                    if self._board.begin(item):
+                        raise Closing
+                    samples.append(load(item))
+            except Exception as error:  # noqa: BLE001  # a dataset may raise anything; the trial gets it, in order
+                failures.append(failure(part.row + len(samples), items[len(samples)], error))
+                if not self._recipe.skip_errors:
+                    return samples, tuple(failures)
+            else:
+                return samples, ()
+        done = len(samples) + len(failures)
+        for row, item in enumerate(items[done:], start=part.row + done):
             try:
                 samples.append(self._sample(item, keys))
             except Exception as error:  # noqa: BLE001  # likewise
@@ -267,7 +303,7 @@ class Worker:
                     break
         return samples, tuple(failures)
 
-    def _sample(self, item: Any, keys: Any) -> Any:
+    def _sample(self, item: Any, keys: SampleKeys) -> Any:
         number = number_of(item)
         if self._board.begin(number):
             raise Closing

@@ -139,7 +139,7 @@ class Pb2(Pbt):
         """Shape (n,): mean and spread of the improvement of each candidate, forks that run included as expected."""
         known = np.array([self._features(began, before, point) for began, before, point, _ in self._data])
         raw = np.array([gain for *_, gain in self._data])
-        gains: Matrix = (raw - raw.mean()) / (float(raw.std()) or 1.0)
+        gains = np.asarray((raw - raw.mean()) / (float(raw.std()) or 1.0), dtype=np.float64)
         length = max(LENGTHS, key=lambda scale: _log_likelihood(known, gains, scale))
         for trial, before in self._before.items():
             member = self._members[trial]

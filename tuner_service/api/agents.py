@@ -122,6 +122,7 @@ class _Connection:
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
         self._version = _version_of(hello) or PROTOCOL_VERSION
+        self._welcomed = False
         self._not_understood = 0
         self._incoming: BlobOffered | None = None
         self._bytes = bytearray()
@@ -152,7 +153,9 @@ class _Connection:
     # ── out ─────────────────────────────────────────────────────────────────────────────────────
     def _send(self, message: ToAgent) -> None:
         if isinstance(message, Welcome):
-            message = replace(message, version=self._version)
+            message, self._welcomed = replace(message, version=self._version), True
+        elif not self._welcomed:
+            return  # of the connection before: the welcome settles it
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
 
     def _close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
-from tuner_service.api import agents, experiments, export, live_changes, system, table, trials
+from tuner_service.api import agents, analyses, experiments, export, live_changes, system, table, trials
 from tuner_service.api.auth import authorize
 from tuner_service.api.change_bodies import (
     AddTrialBody,
@@ -69,7 +69,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     install_error_handlers(app)
     app.add_middleware(Guard, settings=services.config)
-    for module in (experiments, live_changes, table, export, trials, agents, system):
+    for module in (analyses, experiments, live_changes, table, export, trials, agents, system):
         app.include_router(module.router)
     app.include_router(live_changes.trial_router)
     _describe(app)

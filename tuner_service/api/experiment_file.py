@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from tuner_service.advisors.registry import check_advisor_args
 from tuner_service.api.bodies import pointer_of, shown, validate
 from tuner_service.api.schemas import (
     ONE,
@@ -54,7 +55,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "resources", "gpus"): (None, 0),
     ("quota_group",): (None, "default"),
     ("executor",): (None, "local", {"name": "local"}),
-    ("warm_start",): (None, []),
 }
 
 
@@ -83,6 +83,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
         space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space")))
         faults += _algorithm_faults(raw, "tuner", check_tuner_args)
         faults += _algorithm_faults(raw, "assessor", check_assessor_args)
+        faults += _algorithm_faults(raw, "advisor", check_advisor_args)
         faults += _later_faults(raw) + _rule_faults(raw)
     if body is not None and body.trial.code is not None:
         archive = body.trial.code
@@ -169,8 +170,25 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
             faults.append(Fault(pointer="/budget", message="needs trials, or a duration, or both"))
     if isinstance(raw.get("objective"), list) and len(raw["objective"]) > 1:
         faults += _objectives_faults(raw)
+    if raw.get("advisor") is not None:
+        faults += _advisor_faults(raw)
     if raw.get("deterministic") is True:
         faults += _deterministic_faults(raw)
+    return faults
+
+
+def _advisor_faults(raw: dict[str, Any]) -> list[Fault]:
+    """An advisor is tuner and assessor in one."""
+    faults = [
+        Fault(pointer=f"/{kind}", message="an advisor takes the place of the tuner and of the assessor: leave it out")
+        for kind in ("tuner", "assessor")
+        if raw.get(kind) is not None
+    ]
+    if raw.get("workers", 1) != 1:
+        faults.append(Fault(pointer="/workers", message="an advisor is asked for one trial at a time; leave it out"))
+    if isinstance(raw.get("objective"), list) and len(raw["objective"]) > 1:
+        message = "an advisor compares trials by one objective; with several use a tuner"
+        faults.append(Fault(pointer="/advisor", message=message))
     return faults
 
 
@@ -252,8 +270,9 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         objective=_objective(body.objective),
         search_space=body.search_space,
-        tuner=_algorithm(body.tuner),
+        tuner=_algorithm(body.tuner) if body.advisor is None else AlgorithmSpec(),
         assessor=_algorithm(body.assessor) if body.assessor is not None else None,
+        advisor=_algorithm(body.advisor) if body.advisor is not None else None,
         budget=Budget(
             trials=body.budget.trials,
             parallel=body.budget.parallel,
@@ -264,6 +283,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         deterministic=body.deterministic,
         algorithm_timeout_s=body.algorithm_timeout or 60.0,
         workers=body.workers,
+        warm_start=tuple(body.warm_start),
     )
 
 

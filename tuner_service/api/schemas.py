@@ -22,6 +22,7 @@ MAX_OBJECTIVES = 10
 ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
+MAX_WARM_STARTS = 100
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -53,8 +54,17 @@ def _distinct_metrics(value: list[ObjectiveBody]) -> list[ObjectiveBody]:
     return value
 
 
+def _listed(value: Any) -> Any:
+    return [] if value is None else value
+
+
 def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
+
+
+def _named_or_auto(value: Any) -> Any:
+    """Of an experiment with an advisor the view says that there is none."""
+    return _named("auto" if value is None else value)
 
 
 def _words(value: Any) -> Any:
@@ -249,8 +259,9 @@ class ExperimentBody(Body):
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     objective: Objectives
     search_space: dict[str, Any]
-    tuner: Annotated[AlgorithmBody, BeforeValidator(_named)] = Field(default_factory=lambda: AlgorithmBody(name="auto"))
+    tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto)] = Field(default_factory=lambda: AlgorithmBody(name="auto"))
     assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
+    advisor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
     budget: BudgetBody
     trial: TrialBody
     deterministic: bool = False
@@ -258,7 +269,9 @@ class ExperimentBody(Body):
     quota_group: Any = None
     workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     executor: Any = None
-    warm_start: Any = None
+    warm_start: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], BeforeValidator(_listed)] = (
+        Field(default_factory=list, max_length=MAX_WARM_STARTS)
+    )
 
 
 class BudgetRaiseBody(Body):

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from trials.protocol import SUPPORTED_VERSIONS
+from tuner_service.advisors.registry import ADVISORS
 from tuner_service.api.answers import json_response
 from tuner_service.api.auth import role_of
 from tuner_service.api.dependencies import CurrentServices
@@ -51,11 +52,12 @@ def list_agents(services: CurrentServices) -> Response:
 
 @router.get("/api/v1/algorithms")
 def list_algorithms() -> Response:
-    """The tuners and assessors that have a name, with their options."""
+    """The tuners, assessors and advisors that have a name, with their options."""
     return json_response(
         {
             "tuners": [_algorithm_view(algorithm) for algorithm in TUNERS.values()],
             "assessors": [_algorithm_view(algorithm) for algorithm in ASSESSORS.values()],
+            "advisors": [_algorithm_view(algorithm) for algorithm in ADVISORS.values()],
         }
     )
 

@@ -95,8 +95,8 @@ class MedianStop(Assessor):
 
 
 def _median(ordered: array[float]) -> float:
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    """Of an even number the worse of the middle two, as NNI has it."""
+    return ordered[len(ordered) // 2]
 
 
 def _written(means: array[float]) -> list[float | None]:

@@ -183,6 +183,7 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     trials.add_argument("--metrics", action="store_true", help="with every report (json, jsonl, yaml)")
     best = _command(commands, "best", handler="read:best", help="show the best trial and how it was found", output=True)
     _add_experiment(best)
+    _add_analyses(commands)
     for parser in (ps, show, trials, best):
         parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")
     logs = _command(commands, "logs", handler="logs:logs", help="print the output of a trial")
@@ -200,6 +201,18 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     watch = _command(commands, "watch", handler="read:watch", help="follow an experiment to its end; Ctrl-C detaches")
     _add_experiment(watch)
     _add_timeout(watch)
+
+
+def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
+    pareto = _command(commands, "pareto", handler="analyses:pareto", help="show the front of several objectives", output=True)
+    importance = _command(
+        commands, "importance", handler="analyses:importance", help="show how much each parameter matters", output=True
+    )
+    slices = _command(commands, "slices", handler="analyses:slices", help="show values along each parameter", output=True)
+    for parser in (pareto, importance, slices):
+        _add_experiment(parser)
+        parser.add_argument("--png", metavar="FILE", help="draw it into a file instead (needs the extra demo)")
+    importance.add_argument("--metric", help="of several objectives, which (default: the first)")
 
 
 def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:

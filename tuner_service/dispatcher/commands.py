@@ -35,6 +35,7 @@ class ExperimentCreated:
     at: float
     experiment_id: ExperimentId
     spec: ExperimentSpec
+    known: tuple[TrialOutcome, ...] = ()  # results of earlier experiments, which its algorithms begin with
     code: bytes | None = None  # gzip tar whose SHA-256 is spec.trial.code_digest
     idempotency: IdempotencyKey | None = None
 

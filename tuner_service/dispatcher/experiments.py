@@ -18,6 +18,8 @@ from tuner_service.dispatcher.commands import (
     TrialStopped,
 )
 from tuner_service.dispatcher.effects import RemoveExperimentFolders
+from tuner_service.dispatcher.items import ResultsImported
+from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
@@ -58,6 +60,10 @@ def create(step: Step, command: ExperimentCreated) -> None:
             experiment_id=xs.id, line=xs.experiment.next_line - 1, search_space=spec.search_space, at=step.at
         )
     )
+    for start in range(0, len(command.known), IMPORTED_OUTCOMES_LIMIT):
+        part = command.known[start : start + IMPORTED_OUTCOMES_LIMIT]
+        line = step.journal(xs, LineKind.OUTCOMES_IMPORTED, {"outcomes": to_plain(part)})
+        step.enqueue(xs, LineKind.OUTCOMES_IMPORTED, ResultsImported(line=line, outcomes=part))
     algorithms.start_worker(step, xs)
 
 

@@ -28,6 +28,8 @@ def wanted(step: Step, xs: ExperimentState, attempt: Attempt, record: Parameters
     trial = step.put_trial(xs, number, wanted_index=max(xs.trials[number].wanted_index, record.index))
     if trial.further_ended or record.index <= len(trial.further_parameters):
         _send(step, xs, record.index, trial)
+    elif xs.experiment.spec.advisor is not None:
+        _end(step, xs, trial)  # its trials have one set of parameters each
 
 
 def send_wanted(step: Step, xs: ExperimentState, attempt: Attempt) -> None:

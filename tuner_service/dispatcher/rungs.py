@@ -228,9 +228,13 @@ def _forget_beyond(step: Step, xs: ExperimentState, number: int, at_step: int) -
 
 # ── the checkpoint of a rung ────────────────────────────────────────────────────────────────────
 def for_forks(xs: ExperimentState, number: int) -> list[Checkpoint]:
-    """What the trial rested with last, or is about to rest with: kept while it runs on, for forks."""
+    """Kept while the trial runs on: what it rested with last, or is about to, for forks; and what a fork began with.
+
+    A fork that lost that could never come to where it is once more.
+    """
     trial = xs.trials[number]
-    found = (_upto(xs, number, rung) for rung in (trial.rested_step, trial.rung_step))
+    begun_with = [c for c in xs.checkpoints.get(number, []) if c.attempt == 0]
+    found = (begun_with, *(_upto(xs, number, rung) for rung in (trial.rested_step, trial.rung_step)))
     return [checkpoints[-1] for checkpoints in found if checkpoints]
 
 

@@ -1,8 +1,8 @@
 """``when``: a parameter that is there only with some values of others.
 
-    momentum: {type: float, low: 0, high: 1, when: {optimizer: sgd}}
-    warmup:   {type: int, low: 1, high: 100, when: {optimizer: [sgd, adam], schedule: cosine}}
-    decay:    {type: float, low: 0, high: 1, when: "depth > 3 and optimizer != 'adam'"}
+momentum: {type: float, low: 0, high: 1, when: {optimizer: sgd}}
+warmup:   {type: int, low: 1, high: 100, when: {optimizer: [sgd, adam], schedule: cosine}}
+decay:    {type: float, low: 0, high: 1, when: "depth > 3 and optimizer != 'adam'"}
 """
 
 from __future__ import annotations

@@ -138,6 +138,7 @@ class ExperimentSpec:
     deterministic: bool = False
     algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
     workers: int = 1  # suggestions asked for at a time
+    warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
 
     @property
     def algorithm_code_digest(self) -> str | None:

@@ -113,7 +113,7 @@ def parse_expression(text: Any) -> Expression:
     return Expression(source=ast.unparse(tree))
 
 
-def _problem(node: ast.expr) -> str | None:  # noqa: C901  # one case for each kind of part
+def _problem(node: ast.expr) -> str | None:  # one case for each kind of part
     match node:
         case ast.Constant(value=value):
             known = value is None or isinstance(value, bool | int | float | str)

@@ -238,4 +238,3 @@ def _flatten_choice(range_: Choice, path: str, value: Any, *, flat: Flat, around
     if branch is None:
         return True
     return _flatten(branch, {name: item for name, item in value.items() if name != "_name"}, flat, around)
-

@@ -38,6 +38,7 @@ from tuner_service.ports import Clock, Queries
 from tuner_service.service.access import Tokens
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
+from tuner_service.service.warm_start import known_outcomes
 
 ID_DRAWS = 20  # of ids that are taken already, before giving up
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
@@ -122,12 +123,14 @@ class Experiments:
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
             await self._require_code(digest)
+        known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
         experiment_id = await asyncio.to_thread(self._unused_id)
         await self.submit(
             ExperimentCreated(
                 at=self.clock.now(),
                 experiment_id=experiment_id,
                 spec=creation.spec,
+                known=known,
                 code=creation.code.data if creation.code else None,
                 idempotency=creation.idempotency,
             )

@@ -124,13 +124,15 @@ def spec_view(spec: ExperimentSpec) -> View:
         "seed": spec.seed,
         "objective": objective_view(spec.objective),
         "search_space": plain(spec.search_space),
-        "tuner": _algorithm_view(spec.tuner),
+        "tuner": _algorithm_view(spec.tuner) if spec.advisor is None else None,
         "assessor": _algorithm_view(spec.assessor) if spec.assessor else None,
+        "advisor": _algorithm_view(spec.advisor) if spec.advisor else None,
         "budget": budget_view(spec),
         "trial": _template_view(spec),
         "deterministic": spec.deterministic,
         "algorithm_timeout": spec.algorithm_timeout_s,
         "workers": spec.workers,
+        "warm_start": list(spec.warm_start),
     }
 
 
@@ -198,6 +200,8 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "last": last,
         "attempts": trial.attempts,
         "retry_of": trial.retry_of,
+        "forked_from": trial.forked_from,
+        "until_step": trial.until_step,
         "created_at": moment(trial.created_at),
         "started_at": moment(trial.started_at),
         "ended_at": moment(trial.ended_at),

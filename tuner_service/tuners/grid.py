@@ -17,7 +17,6 @@ from tuner_service.domain.search_space import SearchSpace, parameters_key
 from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.base import Exhausted, Suggestion, Tuner
 
-
 SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
 
 

@@ -54,9 +54,7 @@ def _bent(units: Vector) -> Vector:
     return bent
 
 
-def candidates(
-    columns: Columns, centres: Rows, acquisition: Acquisition, rng: np.random.Generator
-) -> Iterator[Rows]:
+def candidates(columns: Columns, centres: Rows, acquisition: Acquisition, rng: np.random.Generator) -> Iterator[Rows]:
     """Rows by falling acquisition; the first is the best found."""
     pools = [columns.random(RANDOM_CANDIDATES, rng)]
     if len(centres):

@@ -47,10 +47,10 @@ class ModelTuner(Tuner):
     def _forget(self) -> None:
         """Drop everything that was made from the notes: they, or the space, are others now."""
 
-    def _noted(self, index: int) -> None:  # noqa: B027  # optional, does nothing
+    def _noted(self, index: int) -> None:  # optional, does nothing
         """Note ``index`` is new: it runs, or it came with its outcome."""
 
-    def _finished(self, index: int) -> None:  # noqa: B027  # likewise
+    def _finished(self, index: int) -> None:  # likewise
         """Note ``index``, which ran until now, has its outcome."""
 
     @property

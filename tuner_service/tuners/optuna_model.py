@@ -196,9 +196,7 @@ class OptunaModel:
 
         return self._components.build(ask)
 
-    def _together(
-        self, sampler: BaseSampler, study: optuna.Study, scratch: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
+    def _together(self, sampler: BaseSampler, study: optuna.Study, scratch: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters that are drawn from one joint model."""
         if not self._joint:
             return {}

@@ -39,6 +39,12 @@ TUNERS = {
     algorithm.name: algorithm
     for algorithm in (
         RegisteredAlgorithm(
+            name="auto",
+            home="tuner_service.tuners.auto:AutoTuner",
+            meaning="a Gaussian process and tpe, whichever predicts better; the default",
+            several_objectives=True,
+        ),
+        RegisteredAlgorithm(
             name="random",
             home="tuner_service.tuners.random_search:RandomTuner",
             meaning="independent draws; no repetition while the space has others",

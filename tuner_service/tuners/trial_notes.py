@@ -33,9 +33,7 @@ class TrialNote:
 
 def note_from_plain(plain: list[Any]) -> TrialNote:
     number, parameters, state, values, step, place = plain
-    return TrialNote(
-        number=number, parameters=parameters, state=state, values=tuple(values), step=step, place=place
-    )
+    return TrialNote(number=number, parameters=parameters, state=state, values=tuple(values), step=step, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

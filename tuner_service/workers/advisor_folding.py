@@ -92,8 +92,6 @@ class AdvisorFold:
         if item.decision is not None:
             self._accept(item.decision)
             return Taken(line=item.line)
-        if item.index:
-            return NoMoreSuggestions(line=item.line)  # its trials have one set of parameters each
         choice = self._advisor.suggest(item.number, suggestion_generator(self._seed, item.number))
         if isinstance(choice, NotYet):
             return NoSuggestionYet(line=item.line)

@@ -20,6 +20,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from tests.waiting import wait_until
 from trials.protocol import (
+    PROTOCOL_VERSION,
     Acknowledge,
     AttemptKey,
     BlobOffered,
@@ -49,6 +50,7 @@ class FakeService:
     def __init__(self, home: Path, *, lineage: str = LINEAGE) -> None:
         self.home = home
         self.lineage = lineage
+        self.version = PROTOCOL_VERSION
         # Processes are found by nonce on the whole machine, where the same test may run twice at once.
         self._suffix = f"-{secrets.token_hex(6)}"
         self.messages: list[Message] = []
@@ -156,7 +158,7 @@ class FakeService:
     def _answer(self, connection: ServerConnection, message: Message) -> None:
         if isinstance(message, Hello):
             known = {nonce + self._suffix: len(records) for nonce, records in self.spools.items()}
-            connection.send(encode(Welcome(version=1, lineage=self.lineage, acknowledged=known)))
+            connection.send(encode(Welcome(version=self.version, lineage=self.lineage, acknowledged=known)))
             self._connection = connection
         elif isinstance(message, Reports) and self.busy_answers:
             self.busy_answers -= 1

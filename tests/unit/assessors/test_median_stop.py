@@ -52,12 +52,12 @@ def test_maximizing_turns_the_rule_round() -> None:
     assert "0.4" in verdict.message
 
 
-def test_the_median_of_an_even_number_lies_between_the_middle_two() -> None:
+def test_the_median_of_an_even_number_is_the_worse_of_the_middle_two() -> None:
     assessor = an_assessor(min_trials=2)
     end(assessor, 1.0)
     end(assessor, 2.0)
-    assert isinstance(assessor.assess(8, reports(1.5)), Keep)
-    assert isinstance(assessor.assess(9, reports(1.51)), Stop)
+    assert isinstance(assessor.assess(8, reports(2.0)), Keep)
+    assert isinstance(assessor.assess(9, reports(2.01)), Stop)
 
 
 def test_nothing_is_stopped_before_the_start_step_or_with_too_few_trials() -> None:

@@ -1,3 +1,5 @@
+"""Saving and restoring by files: nothing is believed whose digest does not match."""
+
 from __future__ import annotations
 
 import json
@@ -8,81 +10,122 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, digest_of, read_checkpoint, write_checkpoint
-from trials.protocol import CheckpointRecord
+from trials.checkpoint_files import digest_of, write_image
+from trials.checkpoint_image import Imaging, read_image
+from trials.checkpoint_restoring import restored
+from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.records import CheckpointRecord
+
+
+def saved(store: CheckpointStore, state: Any, step: int) -> CheckpointRecord:
+    return store.write(Imaging().capture(state, step=step))
+
+
+def written(folder: Path, state: Any, step: int) -> CheckpointRecord:
+    return write_image(folder, Imaging().capture(state, step=step))
+
+
+def restore(store: CheckpointStore, damaged: list[Entry] | None = None) -> Any:
+    found = restored(lambda: first_intact(store.entries(), on_damaged=(damaged if damaged is not None else []).append))
+    return None if found is None else (found.step, found.state)
 
 
 def offered(folder: Path, *records: CheckpointRecord) -> None:
     """As the agent lays them out for the next attempt."""
-    restore = folder / "restore"
-    restore.mkdir()
+    target = folder / "restore"
+    target.mkdir()
     for record in records:
-        (restore / record.name).write_bytes((folder / "checkpoints" / record.name).read_bytes())
+        (target / record.name).write_bytes((folder / "checkpoints" / record.name).read_bytes())
     entries = [{"file": r.name, "digest": r.digest, "step": r.step} for r in records]
-    (restore / "restore.json").write_text(json.dumps({"checkpoints": entries}))
+    (target / "restore.json").write_text(json.dumps({"checkpoints": entries}))
 
 
 def test_a_checkpoint_is_named_by_step_and_digest(tmp_path: Path) -> None:
-    record = AttemptCheckpoints(tmp_path).save({"epoch": 1}, 7)
+    record = saved(AttemptCheckpoints(tmp_path), {"epoch": 1}, 7)
     path = tmp_path / "checkpoints" / record.name
 
     assert (record.step, record.size, record.digest) == (7, path.stat().st_size, digest_of(path))
     assert [file.name for file in (tmp_path / "checkpoints").iterdir()] == [record.name]
 
 
-@pytest.mark.parametrize("state", [{"a": [1, 2.5, None, "x", True], "b": {"c": float("inf")}}, b"\0bytes\n", "text", 3])
-def test_a_state_is_read_back_as_it_was(tmp_path: Path, state: Any) -> None:
-    record = write_checkpoint(tmp_path, state, 1)
+def test_a_large_checkpoint_goes_past_the_page_cache_and_is_the_same(tmp_path: Path) -> None:
+    weights = np.arange(2_000_000, dtype=np.float32)
+    record = written(tmp_path, {"w": weights, "step": 1}, 1)
+    path = tmp_path / record.name
 
-    restored = read_checkpoint(tmp_path / record.name)
-
-    assert (restored.state, restored.step) == (state, 1)
-    assert type(restored.state) is type(state)
+    assert (record.size, record.digest) == (path.stat().st_size, digest_of(path))
+    assert record.size % 4096 == 0
+    np.testing.assert_array_equal(read_image(path).state["w"], weights)
 
 
 def test_the_generators_go_on_where_they_were(tmp_path: Path) -> None:
     random.gauss(0, 1)  # leaves a second value behind, which is state, too
     np.random.seed(3)
-    record = write_checkpoint(tmp_path, {}, 0)
+    record = written(tmp_path, {}, 0)
     drawn = [random.gauss(0, 1), random.random(), np.random.rand(), np.random.randn()]
 
-    read_checkpoint(tmp_path / record.name)
+    read_image(tmp_path / record.name)
 
     assert [random.gauss(0, 1), random.random(), np.random.rand(), np.random.randn()] == drawn
 
 
-def test_the_newest_intact_checkpoint_is_used_and_a_damaged_one_set_aside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("place", [0, 30, -3, -5_000])
+def test_the_newest_intact_checkpoint_is_used_and_a_damaged_one_set_aside_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: int
 ) -> None:
-    store = AttemptCheckpoints(tmp_path)
-    old, new = store.save({"n": 1}, 1), store.save({"n": 2}, 2)
+    store, told = AttemptCheckpoints(tmp_path), list[Entry]()
+    weights = np.ones(10_000)
+    old, new = saved(store, {"n": 1, "w": weights}, 1), saved(store, {"n": 2, "w": weights}, 2)
     offered(tmp_path, new, old)
     damaged = tmp_path / "restore" / new.name
     data = bytearray(damaged.read_bytes())
-    data[-3] ^= 1
+    data[place] ^= 1
     damaged.write_bytes(data)
 
-    restored = store.restore()
+    step, state = restore(store, told)
 
-    assert restored is not None
-    assert restored.state == {"n": 1}
+    assert (step, state["n"]) == (1, 1)
     assert damaged.with_name(f"{new.name}.corrupt").exists()
     assert "its digest differs" in capsys.readouterr().err
+    assert [(entry["step"], entry["digest"]) for entry in told] == [(2, new.digest)]
+
+
+def test_a_truncated_checkpoint_is_set_aside(tmp_path: Path) -> None:
+    store = AttemptCheckpoints(tmp_path)
+    record = saved(store, {"w": np.ones(10_000)}, 1)
+    offered(tmp_path, record)
+    path = tmp_path / "restore" / record.name
+    path.write_bytes(path.read_bytes()[:-4096])
+
+    assert restore(store) is None
+    assert path.with_name(f"{record.name}.corrupt").exists()
 
 
 def test_without_an_intact_checkpoint_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = AttemptCheckpoints(tmp_path)
-    assert store.restore() is None
-    record = store.save({}, 1)
+    store, told = AttemptCheckpoints(tmp_path), list[Entry]()
+    assert restore(store) is None
+    record = saved(store, {}, 1)
     offered(tmp_path, record)
     (tmp_path / "restore" / record.name).unlink()
 
-    assert store.restore() is None
+    assert restore(store, told) is None
     assert "begins anew" in capsys.readouterr().err
+    assert told == []  # it is gone, not damaged
+
+
+def test_what_the_agent_found_out_is_said_and_told_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "restore").mkdir()
+    problem = {"file": "", "digest": "d", "step": 3, "problem": "it is damaged", "damaged": True}
+    (tmp_path / "restore" / "restore.json").write_text(json.dumps({"checkpoints": [problem]}))
+    told: list[Entry] = []
+
+    assert restore(AttemptCheckpoints(tmp_path), told) is None
+    assert [entry["digest"] for entry in told] == ["d"]
+    assert "checkpoint of step 3 is not used: it is damaged" in capsys.readouterr().err
 
 
 def test_the_same_step_saved_again_replaces_no_file(tmp_path: Path) -> None:
-    first, second = write_checkpoint(tmp_path, {"n": 1}, 1), write_checkpoint(tmp_path, {"n": 2}, 1)
+    first, second = written(tmp_path, {"n": 1}, 1), written(tmp_path, {"n": 2}, 1)
 
     assert first.name != second.name
     assert digest_of(tmp_path / first.name) == first.digest
@@ -92,10 +135,8 @@ def test_a_script_alone_keeps_the_newest_few_for_its_own_parameters(tmp_path: Pa
     folder = tmp_path / "checkpoints"
     store = AloneCheckpoints(folder, {"lr": 0.1})
     for step in range(5):
-        store.save({"step": step}, step)
+        saved(store, {"step": step}, step)
 
-    restored = AloneCheckpoints(folder, {"lr": 0.1}).restore()
-    assert restored is not None
-    assert restored.state == {"step": 4}
+    assert restore(AloneCheckpoints(folder, {"lr": 0.1})) == (4, {"step": 4})
     assert len(list(folder.glob("*.ckpt"))) == 3
-    assert AloneCheckpoints(folder, {"lr": 0.2}).restore() is None
+    assert restore(AloneCheckpoints(folder, {"lr": 0.2})) is None

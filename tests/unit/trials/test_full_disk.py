@@ -15,6 +15,7 @@ from trials.agent.files import is_full_disk
 from trials.agent.spool import SpoolReader
 from trials.checkpoint_files import when_there_is_room
 from trials.checkpoint_image import Image
+from trials.checkpoint_restoring import NoOtherTrials
 from trials.checkpoints import Entry
 from trials.phases import AlonePhases
 from trials.protocol import CheckpointRecord
@@ -51,6 +52,9 @@ class Recording:
         self.calls.append("write")
         return RECORD
 
+    def write_sharded(self, state: Any, **fields: Any) -> CheckpointRecord | None:
+        return None
+
     def entries(self) -> list[Entry]:
         return []
 
@@ -61,7 +65,13 @@ class Recording:
 def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> None:
     recording = Recording()
     parts = TrialParts(
-        parameters={}, defaults={}, sink=recording, checkpoints=recording, phases=AlonePhases(), stop_file=None
+        parameters={},
+        defaults={},
+        sink=recording,
+        checkpoints=recording,
+        others=NoOtherTrials(),
+        phases=AlonePhases(),
+        stop_file=None,
     )
     with Trial(parts, environ={}) as trial:
         trial.report(step=3, default=0.5)

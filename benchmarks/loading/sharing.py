@@ -1,0 +1,240 @@
+"""Several trials on one node: each with its own torch loader, with our producer, and with tensorsocket's.
+
+``python -m benchmarks.loading.sharing`` alone, or as rows of ``python -m benchmarks.loading``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.loading.sharing_set import make_files
+from benchmarks.machine import describe
+from benchmarks.writing import Row, save
+from trials.agent.usage import memory_of, processor_s_of
+
+ROLES = Path(__file__).resolve().parent / "sharing_roles.py"
+REPOSITORY = ROLES.parent.parent.parent
+MEMORY_BYTES = 256 << 20  # of our producer: less than the dataset, so that nothing is cached for later epochs
+WARM_UP_S = 300.0
+SAMPLE_S = 0.25  # between two looks at memory
+PEER = ("tensorsocket==0.0.5", "pyzmq", "tornado")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    samples_s: float
+    cpu_ms: float  # per delivered sample
+    peak_mib: float  # PSS of everything
+    delivered: float  # of the samples there were
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """The processes of one run, and everything they started."""
+
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    members: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *command: str, is_member: bool, python_path: str = "") -> subprocess.Popen[str]:
+        path = os.pathsep.join(filter(None, [str(REPOSITORY), python_path]))
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            cwd=REPOSITORY,
+            stderr=subprocess.DEVNULL,
+        )
+        self.started.append(process)
+        if is_member:
+            self.members.append(process)
+        return process
+
+    def pids(self) -> list[int]:
+        found, pending = [], [process.pid for process in self.started]
+        while pending:
+            pid = pending.pop()
+            found.append(pid)
+            try:
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    pending += map(int, (thread / "children").read_text(encoding="ascii").split())
+            except OSError:
+                continue
+        return found
+
+    def memory(self) -> int:
+        return sum(map(memory_of, self.pids()))
+
+    def processor(self) -> float:
+        return sum(map(processor_s_of, self.pids()))
+
+    def end(self) -> None:
+        for pid in reversed(self.pids()):
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+        for process in self.started:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+@contextmanager
+def grouped() -> Iterator[Group]:
+    group = Group()
+    try:
+        yield group
+    finally:
+        group.end()
+
+
+def measure(group: Group, *, expected: int) -> Measured:
+    """The members have warmed up when they say "ready"; from "go" on time and memory are taken."""
+    for member in group.members:
+        assert member.stdout is not None
+        if member.stdout.readline().strip() != "ready":
+            raise RuntimeError("a process of the run ended")
+    peak, done = [group.memory()], threading.Event()
+
+    def look() -> None:
+        while not done.wait(SAMPLE_S):
+            peak.append(group.memory())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    cpu, began = group.processor(), time.perf_counter()
+    for member in group.members:
+        assert member.stdin is not None
+        member.stdin.write("go\n")
+        member.stdin.flush()
+    answers = [json.loads(member.stdout.readline()) for member in group.members if member.stdout is not None]
+    seconds, cpu = time.perf_counter() - began, group.processor() - cpu
+    done.set()
+    looking.join()
+    samples = sum(answer["samples"] for answer in answers)
+    return Measured(
+        samples_s=samples / seconds,
+        cpu_ms=1000 * cpu / samples,
+        peak_mib=max(peak) / 2**20,
+        delivered=samples / expected,
+    )
+
+
+def run(kind: str, folder: Path, *, files: int, trials: int, peer: str = "") -> Measured:
+    with grouped() as group, ExitStack() as stack:
+        socket = ""
+        if kind == "ours":
+            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-sharing-"))
+            socket = f"{private}/data.sock"
+            group.start("-m", "trials.data.shared_start", json.dumps(_spec(socket, folder, files)), is_member=False)
+            _wait_for(Path(socket))
+        if kind == "tensorsocket":
+            producer = group.start(str(ROLES), "producer", str(folder), str(files), is_member=False, python_path=peer)
+            assert producer.stdout is not None
+            if producer.stdout.readline().strip() != "serving":
+                raise RuntimeError("tensorsocket's producer ended")
+        role = {"tensorsocket": "consumer"}.get(kind, kind)
+        for _ in range(trials):
+            group.start(str(ROLES), role, str(folder), str(files), socket, is_member=True, python_path=peer)
+        return measure(group, expected=2 * files * trials)
+
+
+def _spec(socket: str, folder: Path, files: int) -> dict[str, Any]:
+    return {
+        "socket": socket,
+        "dataset": {
+            "factory": "benchmarks.loading.sharing_set:Photos",
+            "arguments": {"folder": str(folder), "count": files},
+        },
+        "options": {"workers": 2, "memory_bytes": MEMORY_BYTES, "idle_s": 600},
+    }
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + WARM_UP_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError("the server did not start")
+        time.sleep(0.05)
+
+
+def install_peer(folder: Path) -> str:
+    """Into a folder of its own; returns the installer's error, empty when there is none."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PEER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else " ".join(done.stderr.split())[-300:]
+
+
+def sharing_rows(options: argparse.Namespace) -> list[Row]:
+    """Medians of interleaved rounds; ``options``: rounds, files, and folder (kept) for the files."""
+    rounds, files = getattr(options, "rounds", 3), getattr(options, "files", 1024)
+    with tempfile.TemporaryDirectory(prefix="tuner-photos-") as temporary:
+        folder = Path(getattr(options, "folder", None) or temporary)
+        make_files(folder / "photos", files)
+        peer = Path(temporary) / "peer"
+        problem = install_peer(peer)
+        kinds = [(kind, trials) for trials in (1, 2, 4) for kind in ("torch", "ours")]
+        kinds += [] if problem else [("tensorsocket", 4)]
+        found: dict[tuple[str, int], list[Measured]] = {kind: [] for kind in kinds}
+        for _ in range(rounds):
+            for kind, trials in kinds:
+                one = run(kind, folder / "photos", files=files, trials=trials, peer=str(peer))
+                found[kind, trials].append(one)
+                print(kind, trials, one, flush=True)
+    rows = [_row(kind, trials, found) for kind, trials in kinds]
+    if problem:
+        rows.append({"workload": "sharing", "loader": "tensorsocket", "error": problem})
+    return rows
+
+
+def _row(kind: str, trials: int, found: dict[tuple[str, int], list[Measured]]) -> Row:
+    def of(name: str, key: tuple[str, int]) -> float:
+        return median(getattr(one, name) for one in found[key])
+
+    key, torch = (kind, trials), ("torch", trials)
+    row: Row = {
+        "workload": "sharing, JPEG",
+        "loader": kind,
+        "trials": trials,
+        "samples_s": of("samples_s", key),
+        "cpu_ms_a_sample": of("cpu_ms", key),
+        "peak_mib": of("peak_mib", key),
+        "delivered": of("delivered", key),
+    }
+    if kind != "torch":
+        row["of_torch"] = of("samples_s", key) / of("samples_s", torch)
+        row["cpu_of_torch"] = of("cpu_ms", key) / of("cpu_ms", torch)
+    if kind == "ours" and trials == 4 and ("tensorsocket", 4) in found:
+        row["memory_of_tensorsocket"] = of("peak_mib", key) / of("peak_mib", ("tensorsocket", 4))
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loading.sharing")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--files", type=int, default=1024)
+    parser.add_argument("--folder", type=Path, help="where the files are kept; made anew where it is left out")
+    options = parser.parse_args()
+    machine = describe()
+    command = f"python -m benchmarks.loading.sharing --rounds {options.rounds} --files {options.files}"
+    save("sharing", command=command, machine=machine, rows=sharing_rows(options))
+
+
+if __name__ == "__main__":
+    main()

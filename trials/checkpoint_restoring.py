@@ -1,0 +1,93 @@
+"""Going on from a checkpoint: of this trial or of another one, saved by one process or by several together."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trials.checkpoint_files import replace_file
+from trials.checkpoint_image import Restored, read_image
+from trials.checkpoints import Entry, listed
+from trials.protocol import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+
+ANSWER_POLL_S = 0.02
+WAKE_AGAIN_S = 5.0  # an agent that came meanwhile has not heard of the request
+
+
+class CheckpointMissingError(LookupError):
+    """The other trial has no such checkpoint, or it cannot be had; the text says what there is instead."""
+
+
+def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restored | None:
+    """The state of the entry that ``choose`` returns; sets the random generators.
+
+    ``into``: every rank calls this, and what several processes saved together is loaded into its tensors; rank 0
+    chooses for all. ValueError where such a checkpoint was chosen, and there is nothing to load it into.
+    """
+    if into is None:
+        entry = choose()
+    else:
+        from trials.checkpoint_shards import Ranks
+
+        ranks = Ranks()
+        entry = ranks.agree(lambda: choose() if ranks.rank == 0 else None)[0]
+    if entry is None:
+        return None
+    path = Path(entry["file"])
+    if not path.is_dir():
+        return read_image(path)
+    if into is None:
+        raise ValueError(
+            f"the checkpoint of step {entry['step']} was saved by several processes together; give the state to load "
+            "it into, on every rank: trial.restore(into=state)"
+        )
+    from trials.checkpoint_shards import load_sharded
+
+    step, index = load_sharded(path, into)
+    return Restored(step=step, state=into, index=index)
+
+
+class OtherTrials:
+    """Asks the agent for checkpoints of other trials, by a file in the attempt's folder; waits for its answer."""
+
+    def __init__(self, attempt: Path, *, wake: Callable[[], None]) -> None:
+        self._attempt = attempt
+        self._wake = wake
+
+    def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
+        """Newest first. CheckpointMissingError when there are none, or the trial is asked to stop meanwhile."""
+        request = secrets.token_hex(6)
+        question = {"id": request, "number": number, "step": step}
+        replace_file(self._attempt / FILE_WANTED, json.dumps(question).encode())
+        answer = self._attempt / FOLDER_WANTED.format(id=request)
+        try:
+            self._wait(answer / FILE_RESTORE, is_stopping)
+        finally:
+            (self._attempt / FILE_WANTED).unlink(missing_ok=True)
+        error = json.loads((answer / FILE_RESTORE).read_bytes()).get("error")
+        if error is not None:
+            raise CheckpointMissingError(str(error))
+        return listed(answer)
+
+    def _wait(self, answer: Path, is_stopping: Callable[[], bool]) -> None:
+        wake_at = 0.0
+        while not answer.exists():
+            if is_stopping():
+                raise CheckpointMissingError("the trial was asked to stop while it waited for a checkpoint")
+            if time.monotonic() >= wake_at:
+                self._wake()
+                wake_at = time.monotonic() + WAKE_AGAIN_S
+            time.sleep(ANSWER_POLL_S)
+
+
+class NoOtherTrials:
+    """Of a script that runs alone."""
+
+    def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
+        """CheckpointMissingError."""
+        del step, is_stopping
+        raise CheckpointMissingError(f"this script runs alone, so there is no trial {number} to restore from")

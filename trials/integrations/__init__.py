@@ -1,0 +1,1 @@
+"""Thin adapters to the frameworks people train with. Each imports its framework when it is imported itself."""

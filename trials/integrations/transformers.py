@@ -1,0 +1,70 @@
+"""Hugging Face Trainer: reports, checkpoints and stops. Needs the package transformers.
+
+with trials.init() as trial:
+    tuning = TrialCallback(trial, metrics=["eval_loss"])
+    trainer = Trainer(model, arguments, ..., callbacks=[tuning])
+    trainer.train(resume_from_checkpoint=tuning.checkpoint(arguments.output_dir))
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from trials.session import Trial
+
+
+class TrialCallback(TrainerCallback):  # type: ignore[misc]  # its base is taken for Any, installed or not
+    """Reports after every evaluation, keeps each checkpoint of the Trainer, and stops it when the trial is to end.
+
+    ``metrics`` are names as ``evaluate()`` gives them. The step is the Trainer's global step. Only the first of
+    several processes reports and keeps.
+    """
+
+    def __init__(self, trial: Trial, *, metrics: Sequence[str]) -> None:
+        self._trial = trial
+        self._metrics = list(metrics)
+
+    def checkpoint(self, output_dir: str) -> str | None:
+        """The folder for ``train(resume_from_checkpoint=…)``, laid out below ``output_dir``; None at the beginning."""
+        state = self._trial.restore()
+        if state is None:
+            return None
+        folder = Path(output_dir) / state["name"]
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(state["files"])) as archive:
+            for entry in archive:
+                content = archive.extractfile(entry)
+                if content is not None:
+                    (folder / Path(entry.name).name).write_bytes(content.read())
+        return str(folder)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        del args
+        if state.is_world_process_zero and metrics is not None:
+            missing = [name for name in self._metrics if name not in metrics]
+            if missing:
+                raise KeyError(f"the evaluation gave no {missing[0]!r}; it gave {', '.join(sorted(metrics))}")
+            self._trial.report({name: float(metrics[name]) for name in self._metrics}, step=state.global_step)
+        self._leave_if_told(control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        found = get_last_checkpoint(args.output_dir)
+        if state.is_world_process_zero and found is not None:
+            folder, packed = Path(found), io.BytesIO()
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                for file in sorted(folder.iterdir()):
+                    if file.is_file():
+                        archive.add(file, arcname=file.name)
+            self._trial.save_checkpoint({"name": folder.name, "files": packed.getvalue()}, step=state.global_step)
+        self._leave_if_told(control)
+
+    def _leave_if_told(self, control: Any) -> None:
+        if self._trial.should_stop():
+            control.should_training_stop = True

@@ -1,0 +1,75 @@
+"""What the algorithms of a new experiment begin with: results of earlier ones, as its own space has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.objectives import further_values
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import SOURCE_IMPORTED, Trial, TrialOutcome, TrialStatus
+from tuner_service.ports import Queries
+
+KNOWN_LIMIT = 100_000  # results, of all named experiments together; those that end the list are left out
+PAGE_TRIALS = 1_000
+_TELLING = (TrialStatus.SUCCEEDED.value, TrialStatus.EARLY_STOPPED.value)
+
+
+def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome, ...]:
+    """Of ``spec.warm_start``, oldest first in the order named: what fits the space, under this objective.
+
+    Parameters that the space does not know are left out, and those with one value only are filled in; what it cannot
+    hold even so is passed over, and so is a trial without a value of the objective. InputError for an experiment that
+    does not exist. Blocking.
+    """
+    if not spec.warm_start:
+        return ()
+    space = parse_search_space(spec.search_space)
+    found: list[TrialOutcome] = []
+    for earlier in _experiments(queries, spec.warm_start):
+        for trial in _trials(queries, earlier.id):
+            parameters = space.adapted(trial.parameters_of(trial.reported_index))
+            value = _value_of(trial, earlier, spec)
+            if parameters is None or value is None:
+                continue
+            if len(found) == KNOWN_LIMIT:
+                return tuple(found)
+            outcome = TrialOutcome(
+                number=0,
+                status=trial.status,
+                parameters=parameters,
+                value=value,
+                step=trial.last_step,
+                source=SOURCE_IMPORTED,
+                further_values=further_values(trial, earlier.spec) if earlier.spec.objective == spec.objective else (),
+            )
+            found.append(outcome)
+    return tuple(found)
+
+
+def _experiments(queries: Queries, ids: tuple[ExperimentId, ...]) -> list[Experiment]:
+    found = [queries.experiment(experiment_id) for experiment_id in ids]
+    faults = [
+        Fault(pointer=f"/warm_start/{place}", message=f"there is no experiment {ids[place]!r}; `tuner ps -a` shows all")
+        for place, experiment in enumerate(found)
+        if experiment is None
+    ]
+    if faults:
+        raise InputError(faults)
+    return [experiment for experiment in found if experiment is not None]
+
+
+def _trials(queries: Queries, experiment_id: ExperimentId) -> Iterator[Trial]:
+    after = 0
+    while page := queries.trials(experiment_id, after=after, limit=PAGE_TRIALS, statuses=_TELLING):
+        yield from page
+        after = page[-1].number
+
+
+def _value_of(trial: Trial, earlier: Experiment, spec: ExperimentSpec) -> float | None:
+    """Of an early-stopped trial the last that it reported."""
+    metric = spec.objective.metric
+    if metric == earlier.spec.objective.metric:
+        return trial.value
+    return trial.final.get(metric) if trial.status is TrialStatus.SUCCEEDED else trial.last_metrics.get(metric)

@@ -1,0 +1,219 @@
+"""``auto``: the tuner for those who do not want to choose one. Written for this project.
+
+The beginning is drawn at random. Then a Gaussian process over the whole space, conditional parameters included, proposes
+where the expected improvement (of the hypervolume, with two objectives) is largest. How well it predicts each result
+from all others is looked at all the time: where it predicts badly, every other suggestion comes from ``tpe``, which
+assumes less; and so does every one past ``PROCESS_TRIALS`` results, where the process would see few of them.
+
+Trials that were stopped early count with the value and the step they came to.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner_service.domain.experiment import Objective
+from tuner_service.domain.objectives import front, losses
+from tuner_service.domain.search_space import SearchSpace
+from tuner_service.domain.trial import Parameters, TrialOutcome
+from tuner_service.tuners.model_columns import Columns, Rows, stacked
+from tuner_service.tuners.model_gp import Vector, log_expected_improvement
+from tuner_service.tuners.model_search import CENTRES, candidates, expected_hypervolume_improvement
+from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite
+from tuner_service.tuners.model_tuner import ModelTuner
+from tuner_service.tuners.tpe import TpeTuner
+from tuner_service.tuners.trial_notes import PRUNED, RUNNING, Thinning, TrialNote
+
+STARTUP = 10
+PROCESS_TRIALS = 1_000  # results past which ``tpe`` proposes
+WIDEST = 100  # columns past which ``tpe`` proposes
+TRUSTED = 0.3  # rank correlation of predicted and true results, below which every other suggestion is of ``tpe``
+CANDIDATES_TRIED = 64  # for one that was not proposed and keeps the constraints
+MARGIN = 0.1  # of the front's extent, by which the hypervolume's corner lies beyond it
+THINNING = Thinning(limit=300, keep=200, refresh=50)
+
+
+class AutoTuner(ModelTuner):
+    several_objectives = True
+    model_redraws = 0  # what was proposed before is left out already
+
+    def __init__(self, space: SearchSpace, objective: Objective) -> None:
+        super().__init__(space, objective, startup=STARTUP)
+        self._forget()
+
+    @property
+    def choice(self) -> str:
+        """Which algorithm proposes now, and why; for people."""
+        count, width = len(self.modelled), self._columns.width
+        if count < self._startup:
+            return f"random: the first {self._startup} results come from random draws ({count} so far)"
+        if self._is_beyond_process():
+            many = f"{count} results" if count > PROCESS_TRIALS else f"{width} parameters"
+            return f"tpe: {many} are too many for a Gaussian process"
+        trust = f"predicts results from the others with rank correlation {self._trust:.2f}" if self._asked else "new"
+        if self._asked and self._trust < TRUSTED:
+            return f"gp and tpe in turns: a Gaussian process of {width} parameters {trust}"
+        return f"gp: a Gaussian process of {width} parameters, {trust}"
+
+    # ── the model ───────────────────────────────────────────────────────────────────────────────
+    def _forget(self) -> None:
+        self._columns = Columns(self.space)
+        self._surrogates = [Surrogate(self._columns.unordered) for _ in self.objective.every]
+        self._rows: dict[int, Rows | None] = {}  # by the identity of the notes, which live as long as this
+        self._tpe: TpeTuner | None = None
+        self._trust, self._asked = 0.0, False
+
+    def pending(self, number: int, parameters: Parameters) -> None:
+        super().pending(number, parameters)
+        if self._tpe is not None:
+            self._tpe.pending(number, parameters)
+
+    def observe(self, outcome: TrialOutcome) -> None:
+        super().observe(outcome)
+        if self._tpe is not None:
+            self._tpe.observe(outcome)
+
+    def _is_beyond_process(self) -> bool:
+        return len(self.modelled) > PROCESS_TRIALS or not 0 < self._columns.width <= WIDEST
+
+    def _propose(self, rng: random.Random) -> Parameters:
+        if self._is_beyond_process():
+            return self._by_tpe(rng)
+        shown = self._shown()
+        beliefs = self._beliefs(shown)
+        self._trust, self._asked = min(map(_trust_in, beliefs)), True
+        if self._trust < TRUSTED and rng.random() < 0.5:
+            return self._by_tpe(rng)
+        running = [row for note in self.notes if note.state == RUNNING and (row := self._row(note)) is not None]
+        stack = stacked(running, self._columns.width)
+        beliefs = [belief.with_running(stack) for belief in beliefs]
+        generator = np.random.default_rng(rng.getrandbits(64))
+        found = self._best_row(beliefs, shown, generator)
+        return self.space.sample(rng) if found is None else found
+
+    def _shown(self) -> list[TrialNote]:
+        count = THINNING.chosen_at(len(self.modelled))
+        shown = self.modelled
+        if count:
+            shown = THINNING.choose(self.modelled[:count], self.objective) + self.modelled[count:]
+        return shown
+
+    def _beliefs(self, shown: list[TrialNote]) -> list[Belief]:
+        rows = stacked([row for note in shown if (row := self._row(note)) is not None], self._columns.width)
+        key = THINNING.chosen_at(len(self.modelled))
+        found = []
+        for place, surrogate in enumerate(self._surrogates):
+            values = [self._losses(note)[place] for note in shown]
+            points = Points(rows=rows, reach=_reach(shown), losses=finite(values))
+            found.append(surrogate.believe(points, key=key))
+        return found
+
+    def _losses(self, note: TrialNote) -> tuple[float, ...]:
+        known = losses(self.objective, note.values)
+        return known if known is not None else (math.inf,) * len(self.objective.every)
+
+    def _row(self, note: TrialNote) -> Rows | None:
+        if id(note) not in self._rows:
+            self._rows[id(note)] = self._columns.encode(note.parameters)
+        return self._rows[id(note)]
+
+    # ── the search in it ────────────────────────────────────────────────────────────────────────
+    def _best_row(self, beliefs: list[Belief], shown: list[TrialNote], rng: np.random.Generator) -> Parameters | None:
+        rows = stacked([row for note in shown if (row := self._row(note)) is not None], self._columns.width)
+        weights = rng.dirichlet(np.ones(len(beliefs)))
+        means = [belief.at_end(rows)[0] for belief in beliefs]
+        if len(beliefs) == 1:
+            centres = rows[np.argsort(means[0], kind="stable")[:CENTRES]]
+            acquisition = _improvement(beliefs[0], float(means[0].min()))
+        else:
+            centres = rows[_spread(means, rng)]
+            acquisition = _of_two(beliefs, means) if len(beliefs) == 2 else _of_many(beliefs, means, weights)
+        for tried, row in enumerate(candidates(self._columns, centres, acquisition, rng)):
+            if tried >= CANDIDATES_TRIED:
+                break
+            parameters = self._columns.decode(row)
+            if parameters not in self._proposed and self.space.admits(parameters):
+                return parameters
+        return None
+
+    def _by_tpe(self, rng: random.Random) -> Parameters:
+        if self._tpe is None:
+            self._tpe = TpeTuner(self.space, self.objective)
+            self._tpe.experiment_seed = self.experiment_seed
+            self._tpe.load_state_dict(self.state_dict())
+        suggested = self._tpe.suggest(0, rng)
+        assert isinstance(suggested, dict)  # noqa: S101  # it always has one
+        return suggested
+
+
+def _improvement(belief: Belief, best: float) -> Any:
+    return lambda rows: log_expected_improvement(*belief.at_end(rows), best)
+
+
+def _of_two(beliefs: list[Belief], means: Sequence[Vector]) -> Any:
+    points = np.column_stack(list(means))
+    kept = points[front(points.tolist())]
+    reference = kept.max(axis=0) + MARGIN * (kept.max(axis=0) - kept.min(axis=0))
+    reference = np.maximum(reference, np.median(points, axis=0))
+
+    def acquisition(rows: Rows) -> Vector:
+        (mean, deviation), (other_mean, other_deviation) = (belief.at_end(rows) for belief in beliefs)
+        return expected_hypervolume_improvement(
+            (mean, other_mean), (deviation, other_deviation), front=kept, reference=reference
+        )
+
+    return acquisition
+
+
+def _of_many(beliefs: list[Belief], means: Sequence[Vector], weights: Vector) -> Any:
+    """A random weighing of the objectives, as in ParEGO (Knowles, 2006), on what the processes believe."""
+    points = np.column_stack(list(means))
+    least, extent = points.min(axis=0), np.maximum(np.ptp(points, axis=0), 1e-9)
+    best = float(_weighed((points - least) / extent, weights).min())
+
+    def acquisition(rows: Rows) -> Vector:
+        predicted = [belief.at_end(rows) for belief in beliefs]
+        units = (np.column_stack([mean for mean, _ in predicted]) - least) / extent
+        spread = np.column_stack([deviation for _, deviation in predicted]) / extent
+        deviation = np.sqrt(((weights * spread) ** 2).sum(axis=1))
+        return log_expected_improvement(_weighed(units, weights), deviation, best)
+
+    return acquisition
+
+
+def _weighed(units: Rows, weights: Vector) -> Vector:
+    value: Vector = (units * weights).max(axis=1) + 0.05 * (units * weights).sum(axis=1)
+    return value
+
+
+def _spread(means: Sequence[Vector], rng: np.random.Generator) -> Any:
+    """Indices of the extremes of the front and of some between."""
+    points = np.column_stack(list(means))
+    kept = np.array(front(points.tolist()))
+    ordered = kept[np.argsort(points[kept, 0], kind="stable")]
+    if len(ordered) <= CENTRES:
+        return ordered
+    between = rng.choice(ordered[1:-1], CENTRES - 2, replace=False)
+    return np.concatenate([ordered[[0, -1]], between])
+
+
+def _reach(notes: list[TrialNote]) -> Vector:
+    """How far trials came: 1 for those that ended, and for the stopped ones the logarithmic share of the longest."""
+    longest = max((note.step or 0 for note in notes), default=0)
+    if longest <= 1:
+        return np.ones(len(notes))
+    stopped = [note.state == PRUNED and note.step is not None for note in notes]
+    shares = [math.log(max(note.step or 1, 1)) / math.log(longest) for note in notes]
+    return np.array([share if early else 1.0 for share, early in zip(shares, stopped, strict=True)])
+
+
+def _trust_in(belief: Belief) -> float:
+    """Rank correlation between each target and what all others predict for it."""
+    predicted, _ = belief.process.left_out(belief.targets)
+    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (predicted, belief.targets)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(belief.targets) > 2 else 0.0
