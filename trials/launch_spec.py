@@ -44,4 +44,5 @@ class LaunchSpec:
     isolation: str = since(2, "fork", needed=False)  # "spawn": a process of its own from the start
     memory_bytes: int | None = since(2, None, needed=True)  # of the whole tree: more ends the attempt
     max_duration_s: float | None = since(2, None, needed=True)  # of the attempt
+    processes_per_node: int = since(2, 1, needed=True)  # more: the command runs so often at once, each with its RANK
     until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on

@@ -89,7 +89,9 @@ FILE_STDERR = "stderr.log"
 FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
-FILE_RESTORE = "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first; or "problem"
+FILE_RESTORE = (
+    "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first; or "problem"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from trials.agent.usage import memory_of, processor_s_of
 
 ROLES = Path(__file__).resolve().parent / "sharing_roles.py"
 REPOSITORY = ROLES.parent.parent.parent
-MEMORY_BYTES = 256 << 20  # of our producer: less than the dataset, so that nothing is cached for later epochs
+MEMORY_BYTES = 96 << 20  # of our producer: windows, and next to no cache
 WARM_UP_S = 300.0
 SAMPLE_S = 0.25  # between two looks at memory
 PEER = ("tensorsocket==0.0.5", "pyzmq", "tornado")
@@ -107,9 +107,7 @@ def grouped() -> Iterator[Group]:
 def measure(group: Group, *, expected: int) -> Measured:
     """The members have warmed up when they say "ready"; from "go" on time and memory are taken."""
     for member in group.members:
-        assert member.stdout is not None
-        if member.stdout.readline().strip() != "ready":
-            raise RuntimeError("a process of the run ended")
+        _wait_for_word(member, "ready")
     peak, done = [group.memory()], threading.Event()
 
     def look() -> None:
@@ -146,9 +144,7 @@ def run(kind: str, folder: Path, *, files: int, trials: int, peer: str = "") -> 
             _wait_for(Path(socket))
         if kind == "tensorsocket":
             producer = group.start(str(ROLES), "producer", str(folder), str(files), is_member=False, python_path=peer)
-            assert producer.stdout is not None
-            if producer.stdout.readline().strip() != "serving":
-                raise RuntimeError("tensorsocket's producer ended")
+            _wait_for_word(producer, "serving")
         role = {"tensorsocket": "consumer"}.get(kind, kind)
         for _ in range(trials):
             group.start(str(ROLES), role, str(folder), str(files), socket, is_member=True, python_path=peer)
@@ -164,6 +160,15 @@ def _spec(socket: str, folder: Path, files: int) -> dict[str, Any]:
         },
         "options": {"workers": 2, "memory_bytes": MEMORY_BYTES, "idle_s": 600},
     }
+
+
+def _wait_for_word(process: subprocess.Popen[str], word: str) -> None:
+    """What else it prints is a library's own."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == word:
+            return
+    raise RuntimeError(f"a process of the run ended before it was {word}")
 
 
 def _wait_for(path: Path) -> None:

@@ -69,7 +69,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="?", const="all", default="", help="all (default), or names, with commas")
     parser.add_argument("--syne-python", default="", help="an interpreter that has syne-tune; its methods run there")
     parser.add_argument("--budget", type=int, default=100, help="trials of tasks without epochs")
-    parser.add_argument("--trainings", type=float, default=10.0, help="budget of the others: mean full trainings a worker")
+    parser.add_argument(
+        "--trainings", type=float, default=10.0, help="budget of the others: mean full trainings a worker"
+    )
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "tuner-service" / "search-benchmark")
     parser.add_argument("--out", type=Path, help="FILE.json; FILE.md and FILE.png are written beside it")

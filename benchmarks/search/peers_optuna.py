@@ -89,9 +89,12 @@ def _sampler(name: str, seed: int, task: Task, *, conditional: bool) -> Any:
             return samplers.NSGAIISampler(seed=seed, population_size=20)
         case "auto":  # the rule of OptunaHub's AutoSampler, from what is in Optuna itself
             categorical = any(
-                isinstance(p.range, Choice) and not p.range.ordered for p in parse_search_space(task.search_space).parameters
+                isinstance(p.range, Choice) and not p.range.ordered
+                for p in parse_search_space(task.search_space).parameters
             )
-            return _sampler("tpe_multivariate" if conditional or categorical else "gp", seed, task, conditional=conditional)
+            return _sampler(
+                "tpe_multivariate" if conditional or categorical else "gp", seed, task, conditional=conditional
+            )
         case _:
             raise ValueError(f"there is no sampler {name!r} here")
 

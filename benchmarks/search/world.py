@@ -22,9 +22,11 @@ from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import ExperimentSpec
+from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.registry import create_assessor
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.tuners.registry import create_tuner
+from tuner_service.workers.advisor_folding import AdvisorFold
 from tuner_service.workers.folding import AssessorFold, TunerFold
 
 AGENT = "simulated"
@@ -172,9 +174,7 @@ class World:
         number = attempt.launch.key.number
         self._epochs[number] = attempt.epoch
         values = self._values(attempt)
-        self._evaluations.append(
-            Evaluation(at=self._clock.now, trial=number, epoch=attempt.epoch, values=values)
-        )
+        self._evaluations.append(Evaluation(at=self._clock.now, trial=number, epoch=attempt.epoch, values=values))
         if self._task.max_epochs > 1:
             self._report(attempt, MetricRecord(step=attempt.epoch, values=values, at=self._clock.now))
         # After whatever the report decides, so that a stop at this epoch spends none of the next.
@@ -223,6 +223,9 @@ class World:
 
 def _folds(spec: ExperimentSpec) -> dict[Queue, Any]:
     space = parse_search_space(spec.search_space)
+    if spec.advisor is not None:
+        advisor = create_advisor(spec.advisor.label, spec.advisor.args, space=space, objective=spec.objective)
+        return {Queue.TUNER: AdvisorFold(advisor, seed=spec.seed, deterministic=spec.deterministic)}
     tuner = create_tuner(spec.tuner.label, spec.tuner.args, space=space, objective=spec.objective)
     folds: dict[Queue, Any] = {Queue.TUNER: TunerFold(tuner, seed=spec.seed)}
     if spec.assessor is not None:

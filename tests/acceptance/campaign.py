@@ -1,9 +1,11 @@
 """The promise of exact resume, tried on the real thing: processes, files, SIGKILL.
 
 A deterministic search is run once untouched, then again and again while something of it is killed at random moments:
-the service, the algorithm worker, the agent, a supervisor, a trial. Every run must end with the same rows.
+the service, the algorithm worker, the agent, the parent of trials (a fork server, or a supervisor in every second
+round), a trial. Every run must end with the same rows, every exit must be recorded as it was, and nothing may be left.
 
     python -m tests.acceptance.campaign --rounds 10 --seed 1
+    python -m tests.acceptance.campaign --rounds 20 --kills 12 --script digits      training, equal to the last bit
 
 A seed fixes what is killed and how long is waited before, not what the machine does meanwhile.
 """
@@ -26,7 +28,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TARGETS = ("service", "worker", "agent", "supervisor", "trial")
+TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
+ISOLATIONS = ("fork", "spawn")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DIGITS_EPOCHS = 8
+DIGITS_SPACE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1, "log": True},
+    "channels": {"type": "int", "low": 4, "high": 12},
+    "dropout": {"type": "float", "low": 0.0, "high": 0.6},
+    "batch_size": {"type": "categorical", "choices": [16, 32, 64]},
+    "optimizer": {"type": "categorical", "choices": ["adam", "sgd"]},
+    "weight_decay": {"type": "float", "low": 1e-6, "high": 1e-2, "log": True},
+}
 TRAIN = """
 import hashlib, json, time
 import trials
@@ -50,7 +63,7 @@ with trials.init() as trial:
 """
 
 
-def experiment_file(*, trials: int, deterministic: bool, tuner: str) -> dict[str, Any]:
+def experiment_file(*, trials: int, deterministic: bool, tuner: str, isolation: str = "fork") -> dict[str, Any]:
     return {
         "name": "campaign",
         "seed": 7,
@@ -63,8 +76,21 @@ def experiment_file(*, trials: int, deterministic: bool, tuner: str) -> dict[str
         "assessor": {"name": "median_stop", "args": {"min_trials": 2, "start_step": 1}},
         "budget": {"trials": trials, "parallel": 4},
         "deterministic": deterministic,
-        "trial": {"code": ".", "command": "python train.py", "stop_grace": "5s"},
+        "trial": {"code": ".", "command": "python train.py", "stop_grace": "5s", "isolation": isolation},
     }
+
+
+def digits_file(*, trials: int, isolation: str = "fork") -> dict[str, Any]:
+    """Training that anybody can repeat, whose every number must come out the same."""
+    content = experiment_file(trials=trials, deterministic=True, tuner="tpe", isolation=isolation)
+    return content | {"objective": {"metric": "accuracy", "goal": "maximize"}, "search_space": DIGITS_SPACE}
+
+
+def digits_script() -> str:
+    text = (EXAMPLES / "digits" / "train.py").read_text(encoding="utf-8")
+    shorter = text.replace("EPOCHS = 25", f"EPOCHS = {DIGITS_EPOCHS}")
+    assert shorter != text
+    return shorter
 
 
 @dataclass(kw_only=True)
@@ -74,6 +100,8 @@ class Search:
     folder: Path
     id: str = ""
     kills: dict[str, int] = field(default_factory=dict)
+    killed: dict[int, str] = field(default_factory=dict)  # process → what it was
+    script: str = TRAIN
 
     @property
     def home(self) -> Path:
@@ -93,7 +121,7 @@ class Search:
         return done.stdout
 
     def start(self, content: dict[str, Any]) -> None:
-        (self.folder / "train.py").write_text(TRAIN)
+        (self.folder / "train.py").write_text(self.script)
         (self.folder / "experiment.json").write_text(json.dumps(content))
         (self.folder / ".tunerignore").write_text("home\n")
         self.id = self.tuner("start", "experiment.json").strip().splitlines()[-1].strip()
@@ -120,23 +148,30 @@ class Search:
             case "agent":
                 return [p for p, words in processes() if "trials.agent" in words and str(self.home) in words]
             case "supervisor":
-                return [p for p, words in processes() if _is_supervisor(words, self.home)]
+                busy = {parent(p) for p in self.pids("trial")}
+                return [p for p in self.parents() if p in busy]
             case _:
-                supervisors = set(self.pids("supervisor"))
-                return [p for p, _ in processes() if parent(p) in supervisors]
+                parents = set(self.parents())
+                return [p for p, _ in processes() if parent(p) in parents]
+
+    def parents(self) -> list[int]:
+        """Supervisors and fork servers, also those without a trial."""
+        return [p for p, words in processes() if _is_parent(words, self.home)]
 
     def all_pids(self) -> list[int]:
         """Everything that belongs to this home, however it was started."""
-        return sorted({p for target in TARGETS for p in self.pids(target)})
+        return sorted({*self.parents(), *(p for target in TARGETS for p in self.pids(target))})
 
     def kill(self, target: str, rng: random.Random) -> bool:
         pids = self.pids(target)
         if not pids:
             return False
+        pid = rng.choice(pids)
         try:
-            os.kill(rng.choice(pids), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
+        self.killed[pid] = target
         self.kills[target] = self.kills.get(target, 0) + 1
         return True
 
@@ -145,7 +180,7 @@ class Search:
         self.tuner("serve", "--stop", check=False)
         for pid in self.pids("agent"):
             os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 25  # a fork server whose agent was killed waits for another one first
         while self.all_pids() and time.monotonic() < deadline:
             time.sleep(0.05)
         left = self.all_pids()
@@ -162,6 +197,24 @@ class Search:
                 assert text not in found, f"a report is stored twice: {text}"
                 found.add(text)
         return found
+
+    def check_exits(self) -> None:
+        """Every attempt that ended was recorded as what it was: AssertionError names the first that was not."""
+        for trial in json.loads(self.tuner("trials", self.id, "-o", "json")):
+            shown = json.loads(self.tuner("show", f"{self.id}/{trial['number']}", "-o", "json"))
+            for attempt in shown["attempt_details"]:
+                name, ended = f"{trial['number']}/{attempt['attempt']}", attempt["exit"]
+                assert ended is not None, f"attempt {name} has no exit"
+                told = self.killed.get(attempt["pid"])
+                if told == "trial":
+                    assert ended["cause"] in {"signaled", "supervisor_lost", "stopped"}, (name, ended)
+                    assert ended["cause"] != "signaled" or ended["signal"] == signal.SIGKILL, (name, ended)
+                elif "supervisor" not in self.killed.values():
+                    assert ended["cause"] in {"exited", "stopped"}, (name, ended)
+                else:
+                    assert ended["cause"] in {"exited", "stopped", "supervisor_lost"}, (name, ended)
+                if ended["cause"] == "exited":
+                    assert ended["code"] == 0, (name, ended)
 
     # ── what must not change ────────────────────────────────────────────────────────────────────
     def rows(self) -> list[dict[str, Any]]:
@@ -195,14 +248,15 @@ def parent(pid: int) -> int:
         return 0
 
 
-def _is_supervisor(words: list[str], home: Path) -> bool:
-    return any(w.endswith("supervisor.py") for w in words) and any(w.startswith(str(home)) for w in words)
+def _is_parent(words: list[str], home: Path) -> bool:
+    script = any(word.endswith(("agent/supervisor.py", "agent/forkserver.py")) for word in words)
+    return script and any(word.startswith(str(home)) for word in words)
 
 
 @contextmanager
-def search(content: dict[str, Any]) -> Iterator[Search]:
+def search(content: dict[str, Any], *, script: str = TRAIN) -> Iterator[Search]:
     folder = Path(tempfile.mkdtemp(prefix="tuner-campaign-"))
-    made = Search(folder=folder)
+    made = Search(folder=folder, script=script)
     try:
         made.start(content)
         yield made
@@ -216,9 +270,9 @@ def search(content: dict[str, Any]) -> Iterator[Search]:
     shutil.rmtree(folder)
 
 
-def run_untouched(content: dict[str, Any]) -> tuple[list[dict[str, Any]], float]:
+def run_untouched(content: dict[str, Any], *, script: str = TRAIN) -> tuple[list[dict[str, Any]], float]:
     """The rows, and the seconds from the start command to the end of the search."""
-    with search(content) as made:
+    with search(content, script=script) as made:
         begun = time.monotonic()
         wait_for_end(made, deadline_s=300)
         return made.rows(), time.monotonic() - begun
@@ -232,10 +286,12 @@ def wait_for_end(made: Search, *, deadline_s: float) -> None:
         time.sleep(0.1)
 
 
-def run_killed(content: dict[str, Any], *, seed: int, most: int) -> tuple[list[dict[str, Any]], dict[str, int]]:
+def run_killed(
+    content: dict[str, Any], *, seed: int, most: int, script: str = TRAIN
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The rows of a search of which ``most`` processes were killed while at least two trials ran."""
     rng = random.Random(seed)
-    with search(content) as made:
+    with search(content, script=script) as made:
         deadline = time.monotonic() + 600
         for _ in range(most):
             time.sleep(rng.uniform(0.05, 0.9))
@@ -248,6 +304,7 @@ def run_killed(content: dict[str, Any], *, seed: int, most: int) -> tuple[list[d
             if made.show()["status"] == "completed":
                 break
         wait_for_end(made, deadline_s=300)
+        made.check_exits()
         return made.rows(), made.kills
 
 
@@ -268,6 +325,7 @@ def run_free(content: dict[str, Any], *, seed: int, most: int, targets: tuple[st
             if made.kill(target, rng) and target == "service":
                 made.resume()
         wait_for_end(made, deadline_s=300)
+        made.check_exits()
         lost = known - made.reports()
         assert not lost, f"reports that were acknowledged are gone: {sorted(lost)[:5]}"
         trials = json.loads(made.tuner("trials", made.id, "-o", "json"))
@@ -297,26 +355,50 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=12, help="in each round, at most")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--tuner", default="tpe")
+    parser.add_argument("--script", choices=["short", "digits"], default="short", help="what the trials do")
     arguments = parser.parse_args()
+    failed = digits_rounds(arguments) if arguments.script == "digits" else short_rounds(arguments)
+    return 1 if failed else 0
+
+
+def short_rounds(arguments: argparse.Namespace) -> int:
+    """How many rounds ended with other rows."""
     content = experiment_file(trials=arguments.trials, deterministic=True, tuner=arguments.tuner)
     expected, seconds = run_untouched(content)
     free = experiment_file(trials=arguments.trials, deterministic=False, tuner=arguments.tuner)
     _, free_seconds = run_untouched(free)
     print(f"untouched: {seconds:.1f} s; without deterministic {free_seconds:.1f} s, ratio {seconds / free_seconds:.2f}")
-    print("statuses:", {s: sum(r["status"] == s for r in expected) for s in {r["status"] for r in expected}})
-    failed, total = 0, dict.fromkeys(TARGETS, 0)
-    for number in range(arguments.rounds):
-        rows, kills = run_killed(content, seed=arguments.seed + number, most=arguments.kills)
-        total = {target: total[target] + kills.get(target, 0) for target in TARGETS}
-        told = difference(expected, rows)
-        failed += bool(told)
-        print(f"round {number + 1}: killed {kills}: {told or 'the same rows'}", flush=True)
-    print(f"{arguments.rounds} rounds, {failed} differ; killed {total}")
+    failed = killed_rounds(arguments, content, expected, script=TRAIN)
     for number in range(arguments.rounds):
         targets = TARGETS if number % 2 else ("service", "worker", "agent")
         kills = run_free(free, seed=arguments.seed + number, most=arguments.kills, targets=targets)
         print(f"free round {number + 1}: killed {kills}: nothing lost, nothing doubled", flush=True)
-    return 1 if failed else 0
+    return failed
+
+
+def digits_rounds(arguments: argparse.Namespace) -> int:
+    """Likewise, of training with torch."""
+    content, script = digits_file(trials=arguments.trials), digits_script()
+    expected, seconds = run_untouched(content, script=script)
+    print(f"untouched: {seconds:.1f} s")
+    return killed_rounds(arguments, content, expected, script=script)
+
+
+def killed_rounds(
+    arguments: argparse.Namespace, content: dict[str, Any], expected: list[dict[str, Any]], *, script: str
+) -> int:
+    print("statuses:", {s: sum(r["status"] == s for r in expected) for s in {r["status"] for r in expected}})
+    failed, total = 0, dict.fromkeys(TARGETS, 0)
+    for number in range(arguments.rounds):
+        isolation = ISOLATIONS[number % len(ISOLATIONS)]
+        this = content | {"trial": content["trial"] | {"isolation": isolation}}
+        rows, kills = run_killed(this, seed=arguments.seed + number, most=arguments.kills, script=script)
+        total = {target: total[target] + kills.get(target, 0) for target in TARGETS}
+        told = difference(expected, rows)
+        failed += bool(told)
+        print(f"round {number + 1}, {isolation}: killed {kills}: {told or 'the same rows'}", flush=True)
+    print(f"{arguments.rounds} rounds, {failed} differ; killed {total}, {sum(total.values())} in all")
+    return failed
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ class Home(Search):
         """End all of it as a person would; what stays is a fault."""
         if self.pids("service"):
             self.tuner("serve", "--stop", check=False)
-        if self.pids("supervisor"):
+        if self.pids("trial"):
             self.tuner("stop", "--local", check=False)
         for pid in self.pids("agent"):
             os.kill(pid, signal.SIGTERM)

@@ -25,6 +25,9 @@ def command_line(spec: Mapping[str, Any], *, python: str) -> list[str]:
         delimiter = spec.get("arguments_delimiter", "=")
         for name, value in spec["parameters"].items():
             command += _argument(f"{prefix}{name}", delimiter, as_text(value))
+    processes = spec.get("processes_per_node", 1)
+    if processes > 1:
+        command = [spec.get("python") or python, "-m", "trials.tasks", "--instances", str(processes), "--", *command]
     return command
 
 
@@ -52,7 +55,9 @@ def environment(
     variables["PYTHONUNBUFFERED"] = "1"
     variables |= {name: text for name, text in spec.get("environment", {}).items() if not name.startswith("TUNER_")}
     # Each folder once: ``base`` may be the outcome of this very function.
-    variables["PYTHONPATH"] = ":".join(dict.fromkeys([*paths, *filter(None, variables.get("PYTHONPATH", "").split(":"))]))
+    variables["PYTHONPATH"] = ":".join(
+        dict.fromkeys([*paths, *filter(None, variables.get("PYTHONPATH", "").split(":"))])
+    )
     for name, value in spec["parameters"].items():
         text = as_text(value)
         if len(text.encode()) <= PARAMETER_VARIABLE_BYTES:

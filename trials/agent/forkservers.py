@@ -257,7 +257,9 @@ class ForkServers:
             )
         self._servers[choice.key] = server
         self._watch(server, server.process.pid)
-        logger.info("event=fork_server_started id=%s pid=%d modules=%d", number, server.process.pid, len(choice.preload))
+        logger.info(
+            "event=fork_server_started id=%s pid=%d modules=%d", number, server.process.pid, len(choice.preload)
+        )
         return server
 
     def prepare(self, paths: Sequence[str]) -> None:

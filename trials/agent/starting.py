@@ -25,7 +25,20 @@ class LaunchFailedError(Exception):
 class Start:
     """What a new process needs to become the trial. ``out`` and ``err`` are the writing ends of its streams."""
 
-    __slots__ = ("command", "err", "folder", "group", "learn", "nonce", "out", "parent", "restore", "seed", "variables", "work")
+    __slots__ = (
+        "command",
+        "err",
+        "folder",
+        "group",
+        "learn",
+        "nonce",
+        "out",
+        "parent",
+        "restore",
+        "seed",
+        "variables",
+        "work",
+    )
 
     def __init__(self, *, nonce: str, command: list[str], variables: dict[str, str], folder: str) -> None:
         self.nonce = nonce

@@ -160,9 +160,7 @@ def _catch_signals() -> int:
 class Supervised:
     """One attempt: a trial and everything it starts. ``step`` moves it on; nothing here waits."""
 
-    def __init__(
-        self, folder: str, attempt: dict[str, Any], *, parent: Parent, why_spawned: str | None = None
-    ) -> None:
+    def __init__(self, folder: str, attempt: dict[str, Any], *, parent: Parent, why_spawned: str | None = None) -> None:
         self.nonce: str = attempt["nonce"]
         self.spec: dict[str, Any] = attempt["spec"]
         self.is_over = False

@@ -26,7 +26,7 @@ STACK_SIGNAL = signal.SIGRTMIN + 3
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 512 << 20  # of freed memory that a worker keeps for its next sample
-_MMAP_BYTES = 256 << 20
+_MMAP_BYTES = 32 << 20  # the most that glibc accepts; a larger block is mapped anew each time
 
 
 class Spawn(NamedTuple):

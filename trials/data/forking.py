@@ -27,8 +27,9 @@ class LoopThread(threading.Thread):
 
 
 def unsafe_to_fork() -> str:
-    """What a fork would not be safe beside; empty when it is safe: no CUDA, no other thread that runs Python (but loops of ours), and no other thread that does anything.
+    """What makes a fork unsafe; empty when nothing does.
 
+    That is: no CUDA, no other thread that runs Python (but loops of ours), and none that does anything.
     The threads that OpenBLAS and OpenMP keep for their next parallel region wait on a futex and hold nothing; a thread
     that waits in any other way, or on a system that does not tell, counts as one that works.
     """

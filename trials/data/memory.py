@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE = mmap.PAGESIZE
+_MADV_POPULATE_WRITE = 23  # since Linux 5.14
 Bytes = NDArray[np.uint8]
 
 
@@ -48,6 +49,14 @@ class SharedMemory:
         """A view, not a copy. Each call makes an object of its own, so its end can be noticed by a weak reference."""
         count = self.size - begin if length is None else length
         return np.frombuffer(self._mapping, dtype=np.uint8, count=count, offset=begin)
+
+    def populate(self, begin: int, length: int) -> None:
+        """Have the pages there at once, which is quicker than one after the other when they are written to."""
+        start = begin // PAGE * PAGE
+        try:
+            self._mapping.madvise(_MADV_POPULATE_WRITE, start, begin + length - start)
+        except OSError:
+            return  # a kernel that does not know it
 
     def close(self) -> None:
         if self.descriptor >= 0:

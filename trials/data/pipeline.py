@@ -81,7 +81,7 @@ class PipelineSize:
 class Pipeline:
     def __init__(self, size: PipelineSize) -> None:
         self._size = size
-        self._free = deque(range(size.slots))
+        self._free = list(reversed(range(size.slots)))
         self._plans: Iterator[Plan] = iter(())
         self._ended = True
         self._epoch = 0
@@ -246,7 +246,8 @@ class Pipeline:
         return batches
 
     def _add(self, plan: Plan, error: BaseException | None) -> Batch:
-        slot = _NOT_FREE if error is not None or plan.ready else self._free.popleft()
+        # The slot that came free last: its pages are there already, and those never needed take no memory.
+        slot = _NOT_FREE if error is not None or plan.ready else self._free.pop()
         batch = Batch(
             sequence=self._next_sequence,
             epoch=self._epoch,

@@ -51,6 +51,8 @@ FILL_TIMEOUT_S = 60.0  # a worker that needs longer for a chunk is killed, and t
 DEATHS_IN_A_ROW_MAX = 8  # of workers, without one sample in between; then the server ends and trials go on alone
 WAITED_FOR_S = 300.0  # a member that is waited for is dropped when it was silent for so long
 HELLO_TIMEOUT_S = 10.0  # after it connected
+FIRST_MEMBER_S = 20.0  # beyond ``idle_s``: whoever had it started may be slow to come
+AHEAD_OF_EPOCH = 32  # samples of an epoch that no member has come to yet: none of them may ever come
 LOOK_S = 1.0
 READS_AT_ONCE = 16
 logger = logging.getLogger(__name__)
@@ -123,7 +125,13 @@ class SharedDataServer:
         os.close(writable)
         self._tools = Tools(ring=self._ring, layout=self._layout, samples=samples)
         ahead = min(order.block, self.geometry.capacity // 2)
-        self._windows = SharedWindows(windows=self.geometry.windows, capacity=self.geometry.capacity, ahead=ahead)
+        self._windows = SharedWindows(
+            windows=self.geometry.windows,
+            capacity=self.geometry.capacity,
+            ahead=ahead,
+            epoch=order.length,
+            ahead_of_epoch=AHEAD_OF_EPOCH,
+        )
         self._members: dict[int, _Member] = {}
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
@@ -133,7 +141,7 @@ class SharedDataServer:
         self._next_member = 0
         self._seconds_per_sample = CHUNK_S
         self._deaths = 0
-        self._idle_since = time.monotonic()
+        self._idle_since = time.monotonic() + FIRST_MEMBER_S
         self.counts = {"decoded": 0, "from_cache": 0, "failed": 0, "workers_lost": 0, "members": 0}
 
     @staticmethod

@@ -89,11 +89,17 @@ class _Window:
 
 
 class SharedWindows:
-    """``windows`` runs of ``capacity`` positions; at most ``ahead`` are filled beyond what a member has asked for."""
+    """``windows`` runs of ``capacity`` positions; at most ``ahead`` are filled beyond what a member has asked for.
 
-    def __init__(self, *, windows: int, capacity: int, ahead: int) -> None:
+    Of those, at most ``ahead_of_epoch`` belong to an epoch (of ``epoch`` positions) that no member has asked for yet.
+    """
+
+    def __init__(
+        self, *, windows: int, capacity: int, ahead: int, epoch: int | None = None, ahead_of_epoch: int = 0
+    ) -> None:
         self.capacity = capacity
         self._ahead = ahead
+        self._epoch, self._ahead_of_epoch = epoch, ahead_of_epoch
         self._windows = [_Window(number=number) for number in range(windows)]
         self._members: dict[int, _Member] = {}
 
@@ -166,7 +172,7 @@ class SharedWindows:
         return 0, 0
 
     def _take_new(self, window: _Window, members: list[_Member], limit: int) -> tuple[int, int]:
-        first, end = window.head, max(member.last for member in members) + self._ahead
+        first, end = window.head, self._end(max(member.last for member in members))
         while window.head < end and window.head - first < limit:
             oldest = window.head - self.capacity  # what its slot holds now
             if window.head % self.capacity in window.busy or not self._may_drop(window, oldest):
@@ -174,6 +180,14 @@ class SharedWindows:
             window.head += 1
             window.drop_before(oldest + 1)
         return first, window.head - first
+
+    def _end(self, asked: int) -> int:
+        """Up to where to fill when everything before ``asked`` was asked for."""
+        end = asked + self._ahead
+        if self._epoch is None:
+            return end
+        epoch_end = -(-asked // self._epoch) * self._epoch
+        return min(end, max(asked, epoch_end + self._ahead_of_epoch))
 
     def _may_drop(self, window: _Window, position: int) -> bool:
         """Whether no member needs it; those that are late are detached where another one waits for the slot."""

@@ -21,6 +21,7 @@ from trials.data.randomness import GlobalGenerators, SampleGenerator, SampleKeys
 from trials.data.work import Call, Done, Failure, IterableBegin, Part, Piece, Probe, Ring, Setup, Task, failure
 
 SMALL_SAMPLE = 4096  # bytes
+POPULATED_SLOT = 1 << 20  # bytes
 Transform = Callable[[Any, np.random.Generator], Any]
 
 
@@ -128,6 +129,8 @@ class _Place:
         if found is None:
             assert self.layout is not None
             assert self.memory is not None
+            if self.slot_size >= POPULATED_SLOT:
+                self.memory.populate(part.slot * self.slot_size, self.slot_size)
             found = self.layout.columns(self.memory.bytes(part.slot * self.slot_size, self.slot_size), part.rows)
             self.columns[key] = found
         return found

@@ -116,28 +116,30 @@ class ObjectiveTrial:
         return value
 
 
-def run(objective: Objective, *, metrics: Sequence[str] | None = None) -> float | Sequence[float] | None:
-    """Call ``objective`` once with this trial, and report what it returns as the result.
+def run(
+    objective: Objective, *, metrics: Sequence[str] | None = None, trial: Trial | None = None
+) -> float | Sequence[float] | None:
+    """Call ``objective`` once with this process's trial, or ``trial``; what it returns is reported as the result.
 
     ``metrics`` names the values of an objective that returns several; without it the one value is the experiment's
     objective. ``optuna.TrialPruned`` ends the trial quietly: it was stopped, and its last report stands.
     """
-    with init() as trial:
+    with trial or init() as opened:
         try:
-            result = objective(ObjectiveTrial(trial))
+            result = objective(ObjectiveTrial(opened))
         except Exception as error:  # Optuna's own is meant, which cannot be named without it
             if not any(kind.__name__ == PRUNED for kind in type(error).__mro__):
                 raise
             return None
         if result is None:
             return None
-        names = list(metrics or [trial.objective])
+        names = list(metrics or [opened.objective])
         values = list(result) if isinstance(result, Sequence) else [result]
         if len(names) != len(values):
             raise ValueError(
                 f"the objective returned {len(values)} values for {len(names)} metrics: {', '.join(names)}"
             )
-        trial.report_final(dict(zip(names, values, strict=True)))
+        opened.report_final(dict(zip(names, values, strict=True)))
         return result
 
 

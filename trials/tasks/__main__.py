@@ -1,49 +1,38 @@
-"""Runs plans, in a process of their own.
+"""Runs a command in several processes of one world: ``python -m trials.tasks --instances 4 -- python train.py``.
 
-``python -m trials.tasks PLAN`` runs a plan once; with an interval in milliseconds and a descriptor it runs it again and
-again, and once more when the descriptor's other end closes.
+This is what an agent runs for a trial with ``processes_per_node``.
 """
 
 from __future__ import annotations
 
-import multiprocessing.spawn
-import select
+import argparse
+import signal
 import sys
-import time
-from pathlib import Path
-from typing import Any
 
-from trials.tasks.steps import CommandFailedError, read_plan, runner_of
+from trials.tasks.session import LocalSession, TaskFailedError
+from trials.tasks.task_group import Task, TaskGroup
+
+NODE = "node0"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
-    plan = read_plan(Path(arguments[0]))
-    multiprocessing.spawn.prepare(plan.prepare)
-    steps = [runner_of(step) for step in plan.steps]
+    """The exit code of the first instance that failed; 128 and the number of its signal, as a shell says it."""
+    parser = argparse.ArgumentParser(prog="python -m trials.tasks", description="Runs a command in several processes.")
+    parser.add_argument("--instances", type=int, required=True, help="how many; each has its RANK")
+    parser.add_argument("command", nargs="+", help="after --, and never through a shell")
+    options = parser.parse_args(arguments)
+    # Whoever ends a trial tells all its processes; this one waits for those that save before they leave.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with TaskGroup() as group:
+        Task(options.command, num_instances=options.instances, node=NODE)
     try:
-        if len(arguments) == 1:
-            for step in steps:
-                step()
-        else:
-            _repeat(steps, interval_s=int(arguments[1]) / 1000, until_closed=int(arguments[2]))
-    except CommandFailedError as error:
+        LocalSession().run(group)
+    except TaskFailedError as error:
         sys.stderr.write(f"{error}\n")
-        return error.code if error.code > 0 else 1
+        if error.code is None:
+            return 1
+        return error.code if error.code > 0 else 128 - error.code
     return 0
-
-
-def _repeat(steps: list[Any], *, interval_s: float, until_closed: int) -> None:
-    """A round that takes longer than the interval is followed by the next at once; rounds never overlap."""
-    poller = select.poll()
-    poller.register(until_closed, select.POLLIN)
-    due = time.monotonic() + interval_s
-    is_last = False
-    while not is_last:
-        is_last = bool(poller.poll(max(0.0, due - time.monotonic()) * 1000))
-        due = max(due + interval_s, time.monotonic())
-        for step in steps:
-            step()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import trials
+
 QUIT_TIMEOUT_S = 30.0
 READ_BYTES = 1 << 16
 
@@ -71,6 +73,6 @@ class LocalNode:
 
 
 def _path_with_this_package() -> str:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(trials.__file__).parents[1])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return os.pathsep.join(dict.fromkeys(paths))

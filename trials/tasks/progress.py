@@ -12,7 +12,7 @@ from trials.tasks.steps import Step, only_command, plan_of, with_interpreter, wr
 from trials.tasks.task_group import ReportStep, Task, TaskGroup
 
 Order = tuple[str, dict[str, Any]]  # (node, what its runner is told)
-PLAN_RUNNER = ("python", "-m", "trials.tasks")
+PLAN_RUNNER = ("python", "-m", "trials.tasks.plans")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ class Runner:
             try:
                 job.processes.append(self._spawn([*instance["command"], *arguments], instance["environment"], passed))
             except OSError as error:
-                self._failed(job, index, f"cannot start {instance['command'][0]!r}: {error.strerror}")
+                self._failed(job, index, f"cannot start {instance['command'][0]!r}: {error.strerror}", code=None)
                 break
         for descriptor in passed:
             os.close(descriptor)
@@ -117,17 +117,18 @@ class Runner:
             failed = next(((i, code) for i, code in enumerate(codes) if code), None)
             if failed is not None:
                 index, code = failed
-                self._failed(job, index, f"ended with {f'code {code}' if code > 0 else f'signal {-code}'}")
+                self._failed(job, index, f"ended with {f'code {code}' if code > 0 else f'signal {-code}'}", code=code)
             if None not in codes:
                 del self._jobs[job.job_id]
                 self._let_go(job)
                 if not job.has_failed:
                     self._tell({"event": "ended", "job": job.job_id, "failure": None})
 
-    def _failed(self, job: Job, index: int, why: str) -> None:
+    def _failed(self, job: Job, index: int, why: str, *, code: int | None) -> None:
         if not job.has_failed:
             job.has_failed = True
-            self._tell({"event": "ended", "job": job.job_id, "failure": {"instance": index, "why": why}})
+            failure = {"instance": index, "why": why, "code": code}
+            self._tell({"event": "ended", "job": job.job_id, "failure": failure})
 
     def _let_end(self, job_id: str) -> None:
         if job_id in self._jobs:
@@ -192,7 +193,9 @@ def _catch_signals() -> int:
     """A descriptor that becomes readable when a child has ended. What ends the session's program is not for us."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     return reading
 
 

@@ -28,11 +28,14 @@ NODE_FOLDER_LIMIT = 200  # characters of a node's name that is a folder
 
 
 class TaskFailedError(RuntimeError):
-    """A task, a setup or exit step or a report step failed; everything else of its group was stopped."""
+    """A task, a setup or exit step or a report step failed; everything else of its group was stopped.
 
-    def __init__(self, what: str, node: str, why: str) -> None:
+    ``code`` is the exit code, a signal as its negative number, and None where nothing ran.
+    """
+
+    def __init__(self, what: str, node: str, why: str, *, code: int | None = None) -> None:
         super().__init__(f"{what} on node {node!r} failed: {why}; the other tasks of the group were stopped")
-        self.what, self.node, self.why = what, node, why
+        self.what, self.node, self.why, self.code = what, node, why, code
 
 
 class NodeStartError(RuntimeError):
@@ -156,7 +159,7 @@ class _RunningGroup:
         failure = event["failure"]
         if failure is not None:
             what = self._progress.describe(event["job"], failure["instance"])
-            raise TaskFailedError(what, node, failure["why"])
+            raise TaskFailedError(what, node, failure["why"], code=failure["code"])
         return self._progress.ended(event["job"])
 
     def _stop(self) -> None:

@@ -28,6 +28,10 @@ class Draws:
                 return redrawn
         return self._proposed.unproposed(rng) or parameters
 
+    def is_new(self, parameters: Parameters) -> bool:
+        """Whether it was neither drawn nor told of."""
+        return parameters not in self._proposed
+
     def add(self, parameters: Parameters) -> None:
         self._proposed.add(parameters)
 

@@ -54,6 +54,27 @@ ADVISORS = {
     algorithm.name: algorithm
     for algorithm in (
         RegisteredAlgorithm(
+            name="auto",
+            home="tuner_service.advisors.auto:AutoAdvisor",
+            meaning="a model of parameters and reports proposes, and stops what it believes to end badly; the default",
+            options=(
+                AlgorithmOption(
+                    name="reduction_factor",
+                    default=3,
+                    low=2,
+                    high=1_000,
+                    meaning="at each rung the one of so many that is believed to end best goes on",
+                ),
+                AlgorithmOption(
+                    name="n_startup_trials",
+                    default=10,
+                    low=2,
+                    high=100_000,
+                    meaning="trials that have reported before the model is used; until then, random draws",
+                ),
+            ),
+        ),
+        RegisteredAlgorithm(
             name="asha_promote",
             home="tuner_service.advisors.asha_promote:AshaPromote",
             meaning="asynchronous successive halving: trials rest at rungs, and the best of each rung go on",

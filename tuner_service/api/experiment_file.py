@@ -51,7 +51,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "pretrained_from"): (None,),
     ("trial", "output"): (None,),
     ("trial", "nodes"): (None, 1),
-    ("trial", "processes_per_node"): (None, 1),
     ("trial", "resources", "gpus"): (None, 0),
     ("quota_group",): (None, "default"),
     ("executor",): (None, "local", {"name": "local"}),
@@ -320,6 +319,7 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         isolation=trial.isolation,
         compat=trial.compat,
         cpus=trial.resources.cpus,
+        processes_per_node=trial.processes_per_node,
     )
 
 

@@ -22,6 +22,7 @@ MAX_OBJECTIVES = 10
 ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
+MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -139,9 +140,7 @@ def _code(value: Any) -> Any:
 
 
 Duration = Annotated[float | None, BeforeValidator(_duration), Field(json_schema_extra={"format": "duration"})]
-Size = Annotated[
-    int | None, BeforeValidator(_bytes), Field(ge=MIN_MEMORY_BYTES, json_schema_extra={"format": "size"})
-]
+Size = Annotated[int | None, BeforeValidator(_bytes), Field(ge=MIN_MEMORY_BYTES, json_schema_extra={"format": "size"})]
 Period = Annotated[
     float | None, BeforeValidator(_duration), AfterValidator(_positive), Field(json_schema_extra={"format": "duration"})
 ]
@@ -245,7 +244,7 @@ class TrialBody(Body):
     pretrained_from: Any = None
     output: Any = None
     nodes: Any = None
-    processes_per_node: Any = None
+    processes_per_node: int = Field(default=1, ge=1, le=MAX_PROCESSES_PER_NODE)
     preload: list[Annotated[str, _matching(_MODULE, 'the name of a module, like "torch"')]] = Field(
         default_factory=list, max_length=100
     )
@@ -259,7 +258,9 @@ class ExperimentBody(Body):
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     objective: Objectives
     search_space: dict[str, Any]
-    tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto)] = Field(default_factory=lambda: AlgorithmBody(name="auto"))
+    tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto)] = Field(
+        default_factory=lambda: AlgorithmBody(name="auto")
+    )
     assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
     advisor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
     budget: BudgetBody

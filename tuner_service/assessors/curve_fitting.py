@@ -147,7 +147,7 @@ def predict(values: Sequence[float], last: int) -> float | None:
     for curve in CURVES:
         parameters = _fit(curve, x, y)
         with np.errstate(all="ignore"):
-            known, end = curve.of(x, *parameters), float(curve.of(float(last), *parameters))
+            known, end = curve.of(x, *parameters), float(curve.of(np.float64(last), *parameters))
         if float(((known - y) ** 2).sum()) < spread and math.isfinite(end):
             fitted.append((float(known[-1]), end))
     if not fitted:
@@ -159,13 +159,13 @@ def predict(values: Sequence[float], last: int) -> float | None:
     return float(np.mean(ends)) if len(ends) >= LEAST_CURVES else None
 
 
-def _fit(curve: Curve, x: Values, y: Values) -> Sequence[float]:
+def _fit(curve: Curve, x: Values, y: Values) -> Values:
     """Parameters by least squares; the typical ones where that finds none."""
+    start: Values = np.array(curve.start)  # of NumPy's numbers, whose powers are NaN where Python's are complex
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", OptimizeWarning)
         try:
             found, _ = curve_fit(curve.of, x, y, maxfev=ROUNDS_LIMIT)
         except (RuntimeError, ValueError, TypeError, FloatingPointError, OverflowError, ZeroDivisionError):
-            return curve.start
-    parameters: list[float] = found.tolist()
-    return parameters
+            return start
+    return np.asarray(found, dtype=np.float64)

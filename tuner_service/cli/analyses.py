@@ -41,10 +41,13 @@ def slices(arguments: argparse.Namespace) -> int:
     return _shown(arguments, view, slices_text, draw_slices)
 
 
-def outlook_text(client: Client, experiment_id: str) -> str:
-    """One line on whether going on is worth it; nothing where nothing can be said."""
-    outlook = client.analysis(experiment_id, "best")["outlook"]
-    return f"\n{outlook['message']}\n" if outlook else ""
+def further_text(client: Client, experiment: Row) -> str:
+    """Whether going on is worth it, where that can be said; with several objectives the front."""
+    outlook = client.analysis(experiment["id"], "best")["outlook"]
+    text = f"\n{outlook['message']}\n" if outlook else ""
+    if len(objectives_of(experiment)) > 1:
+        text += "\n" + pareto_text(client.analysis(experiment["id"], "pareto"))
+    return text
 
 
 def _shown(arguments: argparse.Namespace, view: Row, text: Callable[[Row], str], draw: Draw) -> int:

@@ -204,11 +204,15 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
-    pareto = _command(commands, "pareto", handler="analyses:pareto", help="show the front of several objectives", output=True)
+    pareto = _command(
+        commands, "pareto", handler="analyses:pareto", help="show the front of several objectives", output=True
+    )
     importance = _command(
         commands, "importance", handler="analyses:importance", help="show how much each parameter matters", output=True
     )
-    slices = _command(commands, "slices", handler="analyses:slices", help="show values along each parameter", output=True)
+    slices = _command(
+        commands, "slices", handler="analyses:slices", help="show values along each parameter", output=True
+    )
     for parser in (pareto, importance, slices):
         _add_experiment(parser)
         parser.add_argument("--png", metavar="FILE", help="draw it into a file instead (needs the extra demo)")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tuner_service.cli.analyses import further_text
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import (
@@ -146,8 +147,12 @@ def _print_best(client: Client, experiment_id: str, *, output: str) -> None:
         return
     trial = client.trial(experiment_id, found["number"])
     row = {"id": trial["id"], **found, "command": trial["command"]}
-    history = best_so_far(client.trials(experiment_id), first_objective(experiment)) if output == "table" else []
-    print_object(row, output=output, text=lambda _: best_text(experiment, trial, history))
+    if output != "table":
+        print_object(row, output=output, text=str)
+        return
+    history = best_so_far(client.trials(experiment_id), first_objective(experiment))
+    text = best_text(experiment, trial, history) + further_text(client, experiment)
+    print_object(row, output=output, text=lambda _: text)
 
 
 def best_so_far(found: list[Row], objective: Row) -> list[float]:

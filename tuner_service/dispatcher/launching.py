@@ -112,6 +112,7 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         isolation=template.isolation,
         memory_bytes=template.memory_bytes,
         max_duration_s=template.max_duration_s,
+        processes_per_node=template.processes_per_node,
     )
     step.do(
         LaunchAttempt(

@@ -119,6 +119,7 @@ class TrialTemplate:
     isolation: str = "fork"  # "spawn": each trial is a process of its own from the start
     memory_bytes: int | None = None  # of one trial's whole tree
     max_duration_s: float | None = None  # of one attempt
+    processes_per_node: int = 1  # more: the command runs so often at once, as one world of ranks
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
 
 

@@ -16,9 +16,7 @@ from statistics import NormalDist
 from typing import Any
 
 from tuner_service.domain.conditions import Condition
-from tuner_service.domain.values import INTEGER_LIMIT as INTEGER_LIMIT
-from tuner_service.domain.values import canonical as canonical
-from tuner_service.domain.values import value_key as value_key
+from tuner_service.domain.values import value_key
 
 FLOAT_LIMIT = sys.float_info.max
 EXPONENT_LIMIT = 700.0  # exp() of more overflows; lognormal draws are cut there

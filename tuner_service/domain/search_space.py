@@ -22,9 +22,10 @@ from typing import Any
 from tuner_service.domain import comparing, counting, unit_cube
 from tuner_service.domain.errors import Fault, InputError, SearchSpaceNotSupportedError
 from tuner_service.domain.expressions import Expression
-from tuner_service.domain.ranges import Choice, Option, Parameter, Permutation, Range, Subset, value_key
+from tuner_service.domain.ranges import Choice, Option, Parameter, Permutation, Range, Subset
 from tuner_service.domain.space_parsing import CONSTRAINTS, parse_parameters
 from tuner_service.domain.trial import Parameters
+from tuner_service.domain.values import value_key
 
 SAMPLE_LIMIT = 10_000  # draws until one keeps the constraints; then there is nothing to be found by drawing
 # path -> a value; of a choice the index of its option, of a permutation or a subset the indices of its options

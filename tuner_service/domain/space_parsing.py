@@ -12,7 +12,6 @@ from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.expressions import Expression, parse_expression
 from tuner_service.domain.ranges import (
     EXPONENT_LIMIT,
-    INTEGER_LIMIT,
     Choice,
     FloatRange,
     IntRange,
@@ -25,6 +24,7 @@ from tuner_service.domain.ranges import (
     Subset,
     is_number,
 )
+from tuner_service.domain.values import INTEGER_LIMIT
 
 # ── limits: a larger space is refused, naming the limit ─────────────────────────────────────────
 PARAMETER_LIMIT = 1_000  # nested ones included

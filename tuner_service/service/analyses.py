@@ -84,9 +84,8 @@ class Analyses:
         slices: dict[str, View] = {}
         for outcome in outcomes:
             for name, value in flattened(outcome.trial.parameters, PARAMETERS).items():
-                column = slices.setdefault(
-                    name.removeprefix(PARAMETERS), {"numbers": [], "parameter": [], "values": []}
-                )
+                name = name.removeprefix(PARAMETERS)  # noqa: PLW2901  # the name that people know
+                column = slices.setdefault(name, {"numbers": [], "parameter": [], "values": []})
                 column["numbers"].append(outcome.trial.number)
                 column["parameter"].append(plain(value))
                 column["values"].append(plain(outcome.values))
@@ -97,9 +96,8 @@ class Analyses:
         trials = [trial for trial in self._trials() if trial.last_step is not None]
         better = self.objective.goal.value == "maximize"
         ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=better))[: limit - limit // 2]
-        chosen = {trial.number: trial for trial in ranked} | {
-            t.number: t for t in trials[-(limit // 2) or len(trials) :]
-        }
+        newest = trials[len(trials) - limit // 2 :] if len(trials) > limit else trials
+        chosen = {trial.number: trial for trial in [*ranked, *newest]}
         return {
             "id": self.experiment.id,
             "metric": self.objective.metric,

@@ -61,4 +61,3 @@ _CELLS: Mapping[str, Callable[[TrialEntry, float], str]] = {
     "parameters": lambda e, _: _object(e.parameters),
 }
 TABLE_COLUMNS = tuple(_CELLS)
-

@@ -179,6 +179,7 @@ def _template_view(spec: ExperimentSpec) -> View:
         "compat": template.compat,
         "preload": list(template.preload),
         "isolation": template.isolation,
+        "processes_per_node": template.processes_per_node,
     }
 
 

@@ -1,9 +1,9 @@
 """``auto``: the tuner for those who do not want to choose one. Written for this project.
 
-The beginning is drawn at random. Then a Gaussian process over the whole space, conditional parameters included, proposes
-where the expected improvement (of the hypervolume, with two objectives) is largest. How well it predicts each result
-from all others is looked at all the time: where it predicts badly, every other suggestion comes from ``tpe``, which
-assumes less; and so does every one past ``PROCESS_TRIALS`` results, where the process would see few of them.
+The beginning is drawn at random. Then a Gaussian process over the whole space, conditional parameters included,
+proposes where the expected improvement (of the hypervolume, with two objectives) is largest. How well it predicts each
+result from all others is looked at all the time: where it predicts badly, every other suggestion comes from ``tpe``,
+which assumes less; and so does every one past ``PROCESS_TRIALS`` results, where the process would see few of them.
 
 Trials that were stopped early count with the value and the step they came to.
 """
@@ -27,15 +27,14 @@ from tuner_service.tuners.model_search import CENTRES, candidates, expected_hype
 from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite
 from tuner_service.tuners.model_tuner import ModelTuner
 from tuner_service.tuners.tpe import TpeTuner
-from tuner_service.tuners.trial_notes import PRUNED, RUNNING, Thinning, TrialNote
+from tuner_service.tuners.trial_notes import PRUNED, RUNNING, TrialNote
 
 STARTUP = 10
-PROCESS_TRIALS = 1_000  # results past which ``tpe`` proposes
+PROCESS_TRIALS = 300  # results past which ``tpe`` proposes
 WIDEST = 100  # columns past which ``tpe`` proposes
 TRUSTED = 0.3  # rank correlation of predicted and true results, below which every other suggestion is of ``tpe``
 CANDIDATES_TRIED = 64  # for one that was not proposed and keeps the constraints
 MARGIN = 0.1  # of the front's extent, by which the hypervolume's corner lies beyond it
-THINNING = Thinning(limit=300, keep=200, refresh=50)
 
 
 class AutoTuner(ModelTuner):
@@ -84,8 +83,8 @@ class AutoTuner(ModelTuner):
     def _propose(self, rng: random.Random) -> Parameters:
         if self._is_beyond_process():
             return self._by_tpe(rng)
-        shown = self._shown()
-        beliefs = self._beliefs(shown)
+        rows = stacked([row for note in self.modelled if (row := self._row(note)) is not None], self._columns.width)
+        beliefs = self._beliefs(rows)
         self._trust, self._asked = min(map(_trust_in, beliefs)), True
         if self._trust < TRUSTED and rng.random() < 0.5:
             return self._by_tpe(rng)
@@ -93,24 +92,14 @@ class AutoTuner(ModelTuner):
         stack = stacked(running, self._columns.width)
         beliefs = [belief.with_running(stack) for belief in beliefs]
         generator = np.random.default_rng(rng.getrandbits(64))
-        found = self._best_row(beliefs, shown, generator)
+        found = self._best(beliefs, rows, generator)
         return self.space.sample(rng) if found is None else found
 
-    def _shown(self) -> list[TrialNote]:
-        count = THINNING.chosen_at(len(self.modelled))
-        shown = self.modelled
-        if count:
-            shown = THINNING.choose(self.modelled[:count], self.objective) + self.modelled[count:]
-        return shown
-
-    def _beliefs(self, shown: list[TrialNote]) -> list[Belief]:
-        rows = stacked([row for note in shown if (row := self._row(note)) is not None], self._columns.width)
-        key = THINNING.chosen_at(len(self.modelled))
+    def _beliefs(self, rows: Rows) -> list[Belief]:
         found = []
         for place, surrogate in enumerate(self._surrogates):
-            values = [self._losses(note)[place] for note in shown]
-            points = Points(rows=rows, reach=_reach(shown), losses=finite(values))
-            found.append(surrogate.believe(points, key=key))
+            values = [self._losses(note)[place] for note in self.modelled]
+            found.append(surrogate.believe(Points(rows=rows, reach=_reach(self.modelled), losses=finite(values))))
         return found
 
     def _losses(self, note: TrialNote) -> tuple[float, ...]:
@@ -123,8 +112,8 @@ class AutoTuner(ModelTuner):
         return self._rows[id(note)]
 
     # ── the search in it ────────────────────────────────────────────────────────────────────────
-    def _best_row(self, beliefs: list[Belief], shown: list[TrialNote], rng: np.random.Generator) -> Parameters | None:
-        rows = stacked([row for note in shown if (row := self._row(note)) is not None], self._columns.width)
+    def _best(self, beliefs: list[Belief], rows: Rows, rng: np.random.Generator) -> Parameters | None:
+        """The parameters with the largest expected improvement; ``rows``: of the results, in their order."""
         weights = rng.dirichlet(np.ones(len(beliefs)))
         means = [belief.at_end(rows)[0] for belief in beliefs]
         if len(beliefs) == 1:

@@ -13,7 +13,7 @@ from tuner_service.tuners.base import Exhausted, Suggestion, Tuner
 
 
 class BatchTuner(Tuner):
-    """What was run otherwise (added by a person, imported) is passed over, and so is what a live change left outside."""
+    """What was run otherwise (added by a person, imported) is passed over; so is what a live change left outside."""
 
     several_objectives = True
 

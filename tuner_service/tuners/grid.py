@@ -57,7 +57,7 @@ class GridTuner(Tuner):
     def _start(self) -> None:
         self._size = self.space.grid_size(self._points)
         if self.space.has_empty_places and self._size > SCAN_LIMIT:
-            why = f"the grid has {self._size} places, and with conditions or constraints at most {SCAN_LIMIT} are searched"
+            why = f"its grid has {self._size} places, more than {SCAN_LIMIT}, and conditions leave some empty"
             raise SearchSpaceNotSupportedError("grid", "search_space", why)
         self._next = 0
         self._pass_over_taken()

@@ -1,7 +1,7 @@
 """A small Gaussian process for search: Matérn 5/2 with a length for every column, fitted by its posterior mode.
 
-Inputs are rows of ``Columns`` (places in [0, 1], indices of options), outputs are standardised by the caller. Columns of
-unordered choices differ by 1 or not at all. Priors after Hvarfner, Hellsten & Nardi (2024): lengths grow with the
+Inputs are rows of ``Columns`` (places in [0, 1], indices of options), outputs are standardised by the caller. Columns
+of unordered choices differ by 1 or not at all. Priors after Hvarfner, Hellsten & Nardi (2024): lengths grow with the
 square root of the number of columns, so that a space of many parameters does not look like noise.
 """
 
@@ -160,7 +160,7 @@ def normal_cdf(z: Vector) -> Vector:
 
 
 def log_expected_improvement(mean: Vector, deviation: Vector, best: float) -> Vector:
-    """Of a minimum below ``best``; exact far above it too, where the improvement itself vanishes (Ament et al. 2023)."""
+    """Of a minimum below ``best``; exact far above it too, where improvement itself vanishes (Ament and others, 2023)."""
     from scipy.special import erfcx, ndtr
 
     z = (best - mean) / deviation

@@ -71,7 +71,8 @@ def candidates(columns: Columns, centres: Rows, acquisition: Acquisition, rng: n
 def expected_hypervolume_improvement(
     means: tuple[Vector, Vector], deviations: tuple[Vector, Vector], front: Rows, reference: Vector
 ) -> Vector:
-    """Of two minimised objectives, exact (Yang et al., "Efficient Computation of Expected Hypervolume Improvement", 2019).
+    """Of two minimised objectives, exact. Yang and others, "Efficient Computation of Expected Hypervolume Improvement
+    Using Box Decomposition Algorithms", 2019.
 
     ``front``: the points that are not dominated, any order; ``reference``: the corner up to which volume counts.
     """

@@ -4,8 +4,8 @@ Deb, Pratap, Agarwal and Meyarivan, "A fast and elitist multiobjective genetic a
 "An evolutionary many-objective optimization algorithm using reference-point-based nondominated sorting", 2014.
 
 A generation is ``population_size`` trials in the order in which they ended, imported and added ones included; its
-parents are the best of the generation before and of its parents. So the generations follow from the history alone, where
-Optuna's own follow from when suggestions were asked for.
+parents are the best of the generation before and of its parents. So the generations follow from the history alone,
+where Optuna's own follow from when suggestions were asked for.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner_service.domain.experiment import Goal, Objective
@@ -89,6 +90,15 @@ def from_model(range_: Range, modelled: Any) -> Any:
             return modelled
 
 
+def directions_of(objective: Objective) -> list[StudyDirection]:
+    by_goal = {Goal.MAXIMIZE: StudyDirection.MAXIMIZE, Goal.MINIMIZE: StudyDirection.MINIMIZE}
+    return [by_goal[one.goal] for one in objective.every]
+
+
+def worst_of(objective: Objective) -> list[float]:
+    return [-math.inf if one.goal is Goal.MAXIMIZE else math.inf for one in objective.every]
+
+
 class Components:
     """The numbers and choices that a sampler sees of a space: permutations and subsets are taken apart."""
 
@@ -149,8 +159,8 @@ class OptunaModel:
         self._space, self._objective, self._make_sampler, self._joint = space, objective, make_sampler, joint
         self._components = Components(space)
         self._storage = optuna.storages.InMemoryStorage()
-        directions = ["maximize" if one.goal is Goal.MAXIMIZE else "minimize" for one in objective.every]
-        self._worst = [-math.inf if direction == "maximize" else math.inf for direction in directions]
+        directions = directions_of(objective)
+        self._worst = worst_of(objective)
         self._study = self._new_study(STUDY_NAME, directions)
         self._scratch = self._new_study(SCRATCH_NAME, directions)
         self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
@@ -178,7 +188,7 @@ class OptunaModel:
 
     def suggest(self, seed: int) -> Parameters:
         with warnings.catch_warnings():
-            # Some of its arguments are called experimental, and infinite values are told of and then taken as the worst.
+            # Some arguments are called experimental, and infinite values are told of and then taken as the worst.
             warnings.simplefilter("ignore")
             return self._suggested(self._make_sampler(seed))
 
@@ -210,7 +220,7 @@ class OptunaModel:
         """A new study for it each time would leave one behind; its attributes are written over instead."""
         return self._storage.get_all_trials(self._storage.get_study_id_from_name(SCRATCH_NAME), deepcopy=True)[0]
 
-    def _new_study(self, name: str, directions: list[str]) -> optuna.Study:
+    def _new_study(self, name: str, directions: list[StudyDirection]) -> optuna.Study:
         study = optuna.create_study(
             study_name=name,
             storage=self._storage,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +12,10 @@ from optuna.samplers import NSGAIIISampler, NSGAIISampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
-from tuner_service.tuners.optuna_model import Components, frozen
+from tuner_service.tuners.optuna_model import Components, directions_of, frozen, worst_of
 from tuner_service.tuners.trial_notes import FINISHED, TrialNote
 
 
@@ -55,9 +54,10 @@ class Population:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
         self._space, self._sampler = space, SAMPLERS[sampler_name]
         self._components = Components(space)
-        directions = ["maximize" if one.goal is Goal.MAXIMIZE else "minimize" for one in objective.every]
-        self._worst = [-math.inf if direction == "maximize" else math.inf for direction in directions]
-        self._study = optuna.create_study(directions=directions, sampler=optuna.samplers.RandomSampler(seed=0))
+        self._worst = worst_of(objective)
+        self._study = optuna.create_study(
+            directions=directions_of(objective), sampler=optuna.samplers.RandomSampler(seed=0)
+        )
         self._scratch = create_trial(state=TrialState.RUNNING)
 
     def selected(self, candidates: Sequence[TrialNote], size: int, *, seed: int) -> list[TrialNote]:

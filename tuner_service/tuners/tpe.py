@@ -32,5 +32,7 @@ class TpeTuner(OptunaTuner):
     def _make_sampler(self, seed: int) -> Any:
         from optuna.samplers import TPESampler
 
-        grouped = {"group": True} if self.joint and self.space.is_conditional else {}
-        return TPESampler(seed=seed, n_startup_trials=0, **self._options, **grouped)  # start-up is the tuner's
+        options: dict[str, Any] = {**self._options, "n_startup_trials": 0}  # start-up is the tuner's
+        if self.joint and self.space.is_conditional:
+            options["group"] = True
+        return TPESampler(seed=seed, **options)

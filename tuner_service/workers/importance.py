@@ -50,9 +50,8 @@ async def importance(asked: dict[str, Any]) -> Answer:
         try:
             answered, told = await asyncio.wait_for(process.communicate(json.dumps(asked).encode()), TIMEOUT_S)
         except TimeoutError as exc:
-            raise UnavailableError(
-                f"importance took more than {TIMEOUT_S:g} s; try again when less is running"
-            ) from exc
+            message = f"importance took more than {TIMEOUT_S:g} s; try again when less is running"
+            raise UnavailableError(message) from exc
         finally:
             if process.returncode is None:
                 process.kill()

@@ -23,6 +23,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
     """Whatever a test leaves running under it is killed."""
     path = tmp_path / "home"
     yield path
+    for state in path.glob("agent/fork/*.state.json"):
+        pid = int((read_json(str(state)) or {"pid": 0})["pid"])
+        if pid and is_running(pid):
+            os.kill(pid, signal.SIGKILL)
+            wait_until(partial(_has_ended, pid))
     for folder in path.glob("attempts/*/*/*"):
         claim = read_json(str(folder / "claim.json"))
         kill_tree(None, folder.name.partition("-")[2])

@@ -135,7 +135,9 @@ PACKAGE = {"package/part": "import sys; print(sys.path[0], sys.argv, __name__, _
 def run_both_ways(service: FakeService, *, script: str, name: str, **spec: Any) -> None:
     code = service.code(train=script, helper=HELPER, **PACKAGE)
     for number, isolation in enumerate(("fork", "spawn"), start=1):
-        service.launch(script, nonce=f"{name}-{isolation}", number=number, isolation=isolation, code_digest=code, **spec)
+        service.launch(
+            script, nonce=f"{name}-{isolation}", number=number, isolation=isolation, code_digest=code, **spec
+        )
 
 
 def outcome(service: FakeService, *, name: str, number: int, isolation: str) -> tuple[Any, ...]:

@@ -98,12 +98,12 @@ def test_sigterm_keeps_its_meaning_for_a_script_that_does_not_ask_or_has_a_handl
     assert process.returncode == code
 
 
-def test_a_state_that_json_would_change_is_refused_with_advice(tmp_path: Path) -> None:
-    script = "import trials\nt = trials.init()\nt.save_checkpoint({'a': {1: 'x'}})"
+def test_a_state_that_could_not_be_read_back_is_refused_with_advice(tmp_path: Path) -> None:
+    script = "import trials\nt = trials.init()\nt.save_checkpoint({'a': {1: 'x', 2: [t]}})"
 
     finished = run(tmp_path, script)
 
-    assert "the key 1 of state['a'] cannot be saved as JSON" in finished.stderr
+    assert "state['a'][2][0], a Trial, cannot be saved and read back the same" in finished.stderr
     assert "import torch" in finished.stderr
     assert list(tmp_path.glob("checkpoints/*")) == []
 

@@ -63,7 +63,7 @@ WRONG: dict[str, list[Any]] = {
     "/trial/pretrained_from": [{"trial": "a/1"}],
     "/trial/output": ["outputs"],
     "/trial/nodes": [2, True],
-    "/trial/processes_per_node": [2],
+    "/trial/processes_per_node": [0, "two", 1.5, 2_000],
     "/trial/preload": ["torch", ["not a module"], [5]],
     "/trial/isolation": ["container", 5],
     "/deterministic": ["yes", 1],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trials import protocol
-from trials.agent import output, supervision
+from trials.agent import output, stopping, supervision
 from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_durably
 from trials.agent.files import create_durably, read_json
 from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
@@ -15,17 +15,19 @@ from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
 @pytest.mark.parametrize(
     ("stopped", "status", "killed_for_memory", "cause"),
     [
-        (False, None, False, "exited"),
-        (False, None, True, "exited"),
-        (False, signal.SIGSEGV, True, "signaled"),
-        (False, signal.SIGKILL, False, "signaled"),
-        (False, signal.SIGKILL, True, "out_of_memory"),
-        (True, signal.SIGKILL, True, "stopped"),
-        (True, None, False, "stopped"),
+        (None, None, False, "exited"),
+        (None, None, True, "exited"),
+        (None, signal.SIGSEGV, True, "signaled"),
+        (None, signal.SIGKILL, False, "signaled"),
+        (None, signal.SIGKILL, True, "out_of_memory"),
+        ("stopped_by_user", signal.SIGKILL, True, "stopped"),
+        ("stopped_by_user", None, False, "stopped"),
+        ("memory_limit", signal.SIGKILL, False, "out_of_memory"),
+        ("max_duration", None, False, "out_of_time"),
     ],
 )
 def test_the_cause_follows_from_what_the_parent_saw(
-    stopped: bool, status: int | None, killed_for_memory: bool, cause: str
+    stopped: str | None, status: int | None, killed_for_memory: bool, cause: str
 ) -> None:
     assert cause_of(stopped=stopped, status=status, killed_for_memory=killed_for_memory) == cause
     assert cause in EXIT_CAUSES
@@ -57,9 +59,14 @@ def test_a_file_is_created_by_exactly_one(tmp_path: Path) -> None:
 
 
 def test_the_supervisors_names_are_the_protocols() -> None:
-    names = [name for name in vars(supervision) if name.startswith(("FILE_", "FOLDER_"))]
+    found = {
+        name: text
+        for module in (supervision, stopping)
+        for name, text in vars(module).items()
+        if name.startswith(("FILE_", "FOLDER_"))
+    }
 
-    assert len(names) > 8
-    assert {name: getattr(supervision, name) for name in names} == {name: getattr(protocol, name) for name in names}
+    assert len(found) > 8
+    assert found == {name: getattr(protocol, name) for name in found}
     assert output.LOG_LIMIT_BYTES == protocol.LOG_LIMIT_BYTES
     assert output.OUTPUT_TAIL_BYTES == protocol.OUTPUT_TAIL_BYTES

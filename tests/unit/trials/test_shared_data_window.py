@@ -48,6 +48,16 @@ def test_no_more_is_filled_than_a_member_may_want_soon() -> None:
     assert windows.next_fill(64) is None
 
 
+def test_little_is_filled_of_an_epoch_that_nobody_has_asked_for() -> None:
+    windows = SharedWindows(windows=1, capacity=16, ahead=8, epoch=10, ahead_of_epoch=2)
+    members(1, windows=windows)
+    windows.ask(1, first=4, last=7, waits=True)
+    assert windows.next_fill(64) == Fill(window=0, first=4, count=8)
+
+    windows.ask(1, first=10, last=11, waits=True)
+    assert windows.next_fill(64) == Fill(window=0, first=12, count=7)
+
+
 def test_one_filling_answers_every_member_that_waits_for_it() -> None:
     windows = some_windows()
     members(1, 2, windows=windows)

@@ -1,0 +1,174 @@
+"""Saving in the background: what the script waits for, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trials.checkpoint_files import write_image
+from trials.checkpoint_image import Image, read_image
+from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
+from trials.protocol import decode_record
+from trials.records import CheckpointRecord
+from trials.session import Trial, open_trial
+
+WAIT_S = 60.0
+
+
+class Recorder:
+    """Writes real files, and when the test lets it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.calls: list[str] = []
+        self.records: list[CheckpointRecord] = []
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self.trouble: BaseException | None = None
+        self.saver = BackgroundSaver(SavingSteps(sync_reports=self.sync, write=self.write, offer=self.offer))
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+
+    def write(self, image: Image) -> CheckpointRecord:
+        assert self.may_write.wait(WAIT_S)
+        if self.trouble is not None:
+            raise self.trouble
+        self.calls.append("write")
+        return write_image(self.folder, image)
+
+    def offer(self, record: CheckpointRecord) -> None:
+        self.calls.append("offer")
+        self.records.append(record)
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Any:
+    made = Recorder(tmp_path)
+    yield made
+    made.may_write.set()
+    made.saver.wait()
+
+
+def test_the_script_goes_on_while_it_is_written_and_may_change_the_state(recorder: Recorder) -> None:
+    recorder.may_write.clear()
+    state = {"w": np.ones(10_000), "n": [1]}
+    recorder.saver.save(state, step=3, value=0.5)
+    state["w"][:] = 0
+    state["n"].append(2)  # type: ignore[attr-defined]  # it is a list
+    assert recorder.records == []
+    recorder.may_write.set()
+    recorder.saver.finish()
+
+    (record,) = recorder.records
+    found = read_image(recorder.folder / record.name)
+    assert (found.step, found.state["w"].sum(), found.state["n"]) == (3, 10_000, [1])
+    assert record.value == 0.5
+    assert record.stall_s is not None
+    assert record.write_s is not None
+    assert min(record.stall_s, record.write_s) > 0
+
+
+def test_reports_are_synced_before_it_is_written_and_it_is_offered_last(recorder: Recorder) -> None:
+    recorder.saver.save({}, step=1)
+    recorder.saver.finish()
+
+    assert recorder.calls == ["sync", "write", "offer"]
+
+
+def test_the_next_save_waits_for_the_one_before(recorder: Recorder) -> None:
+    recorder.may_write.clear()
+    recorder.saver.save({"n": 1, "w": np.ones(5_000)}, step=1)
+    letting = threading.Timer(0.01, recorder.may_write.set)
+    letting.start()
+    recorder.saver.save({"n": 2, "w": np.zeros(5_000)}, step=2)
+    recorder.saver.finish()
+    letting.join()
+
+    assert [read_image(recorder.folder / record.name).state["n"] for record in recorder.records] == [1, 2]
+
+
+@pytest.mark.parametrize("trouble", [OSError(5, "the disk is broken"), RuntimeError("CUDA"), MemoryError()])
+def test_what_goes_wrong_is_said_at_once_and_raised_by_the_next_call_once(
+    recorder: Recorder, trouble: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder.trouble = trouble
+    recorder.saver.save({}, step=1)
+    recorder.saver.wait()
+    assert "the checkpoint of step 1 was not saved" in capsys.readouterr().err
+    recorder.trouble = None
+
+    with pytest.raises(CheckpointNotSavedError, match="step 1 was not saved") as told:
+        recorder.saver.save({}, step=2)
+    assert told.value.__cause__ is trouble
+    recorder.saver.save({}, step=2)
+    recorder.saver.finish()
+
+    assert [record.step for record in recorder.records] == [2]
+
+
+def test_a_state_that_cannot_be_saved_is_refused_by_the_call_itself(recorder: Recorder) -> None:
+    with pytest.raises(TypeError, match=r"state\['x'\]"):
+        recorder.saver.save({"x": threading.Event()}, step=1)
+    assert recorder.calls == []
+
+
+def test_a_child_of_a_script_that_saves_is_on_its_own(recorder: Recorder) -> None:
+    recorder.may_write.clear()
+    recorder.saver.save({"w": np.ones(5_000)}, step=1)
+    child = os.fork()
+    if child == 0:
+        recorder.may_write.set()
+        recorder.saver.save({"w": np.zeros(5_000)}, step=2)
+        recorder.saver.finish()
+        os._exit(0 if [record.step for record in recorder.records] == [2] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    recorder.may_write.set()
+    recorder.saver.finish()
+
+    assert [record.step for record in recorder.records] == [1]
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Any:
+    (tmp_path / "parameters.json").write_text("{}")
+    with open_trial(environ={"TUNER_ATTEMPT_DIR": str(tmp_path), "TUNER_OBJECTIVE": "loss"}, arguments=[]) as opened:
+        yield opened
+
+
+def records_in(folder: Path) -> list[Any]:
+    return [decode_record(line) for line in (folder / "reports.jsonl").read_text().splitlines()]
+
+
+def test_a_trial_that_is_closed_or_told_to_stop_has_its_checkpoint_on_the_disk(trial: Trial, tmp_path: Path) -> None:
+    trial.report(step=1, loss=0.25, other=1.0)
+    trial.save_checkpoint({"w": np.ones(100_000)})
+    (tmp_path / "stop.json").write_text("{}")
+    assert trial.should_stop()
+
+    found = [record for record in records_in(tmp_path) if isinstance(record, CheckpointRecord)]
+    assert [(record.step, record.value) for record in found] == [(1, 0.25)]
+    trial.save_checkpoint({}, step=2)
+    trial.close()
+    assert [r.step for r in records_in(tmp_path) if isinstance(r, CheckpointRecord)] == [1, 2]
+
+
+def saved_and_failed(trial: Trial) -> None:
+    trial.save_checkpoint({}, step=1)
+    raise ZeroDivisionError
+
+
+def test_an_error_of_the_last_save_comes_out_of_the_block_unless_another_one_does(tmp_path: Path) -> None:
+    environ = {"TUNER_ATTEMPT_DIR": str(tmp_path)}
+    (tmp_path / "parameters.json").write_text("{}")
+    (tmp_path / "checkpoints").write_text("in the way")
+
+    with pytest.raises(CheckpointNotSavedError), open_trial(environ=environ, arguments=[]) as trial:
+        trial.save_checkpoint({}, step=1)
+    with pytest.raises(ZeroDivisionError), open_trial(environ=environ, arguments=[]) as trial:
+        saved_and_failed(trial)
