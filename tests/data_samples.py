@@ -201,7 +201,7 @@ def same(left: Any, right: Any) -> bool:
             isinstance(right, torch.Tensor)
             and left.dtype == right.dtype
             and left.shape == right.shape
-            and left.contiguous().numpy().tobytes() == right.contiguous().numpy().tobytes()
+            and _bytes(left) == _bytes(right)
         )
     if type(left) is not type(right):
         return False
@@ -209,7 +209,14 @@ def same(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
     return bool(left == right)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    plain = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
+    return plain.contiguous().numpy().tobytes()
 
 
 def indices_of(batches: Sequence[Any]) -> list[int]:

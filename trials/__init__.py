@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trials.checkpoint_restoring import CheckpointMissingError
+    from trials.checkpoint_saving import CheckpointNotSavedError
+    from trials.checkpoint_shards import ShardedCheckpointError
     from trials.learner import Learner
     from trials.nni_calls import (
         get_current_parameter,
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
     from trials.spool_writer import ReportTooLargeError
 
 __all__ = [
+    "CheckpointMissingError",
+    "CheckpointNotSavedError",
     "Learner",
     "ReportTooLargeError",
+    "ShardedCheckpointError",
     "Trial",
     "get_current_parameter",
     "get_experiment_id",
@@ -37,7 +43,15 @@ __all__ = [
     "report_intermediate_result",
 ]
 
-_HOMES = {"Learner": "learner", "Trial": "session", "init": "session", "ReportTooLargeError": "spool_writer"}
+_HOMES = {
+    "CheckpointMissingError": "checkpoint_restoring",
+    "CheckpointNotSavedError": "checkpoint_saving",
+    "Learner": "learner",
+    "ReportTooLargeError": "spool_writer",
+    "ShardedCheckpointError": "checkpoint_shards",
+    "Trial": "session",
+    "init": "session",
+}
 
 
 def __getattr__(name: str) -> Any:

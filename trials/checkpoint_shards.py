@@ -29,6 +29,8 @@ _SAFE_GLOBALS = frozenset(
         ("torch.serialization", "_get_layout"),
         ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
         ("collections", "OrderedDict"),
+        ("pathlib", "PosixPath"),
+        ("pathlib._local", "PosixPath"),  # as Python 3.13 calls it
     }
 )
 

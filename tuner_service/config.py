@@ -80,6 +80,13 @@ SETTINGS = (
         meaning="web origins, beside the service's own, whose pages may call it; comma-separated",
     ),
     Setting(
+        name="checkpoint_store",
+        flag="--checkpoint-store",
+        environment="TUNER_CHECKPOINT_STORE",
+        default="HOME/checkpoints of each node",
+        meaning="where checkpoints go that are too large for the database: a folder, or a URL that fsspec opens",
+    ),
+    Setting(
         name="url",
         flag="--url",
         environment="TUNER_URL",
@@ -114,6 +121,7 @@ class Settings:
     log_level: str = "info"
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
     url: str = ""
     token: str = field(default="", repr=False)
     profile: str = ""
@@ -215,6 +223,7 @@ def _check(
         "log_level": _log_level,
         "allowed_hosts": _names,
         "allowed_origins": _names,
+        "checkpoint_store": lambda value: _store(_text(value), folder=folder),
         "url": _url,
         "token": _text,
         "profile": _text,
@@ -295,6 +304,13 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError(f"expected names separated by commas, got {value!r}")
     return tuple(item.strip() for item in items if item.strip())
+
+
+def _store(value: str, *, folder: Path) -> str:
+    """A URL as it is; a folder as its absolute path, which every node must have."""
+    if value.startswith("file://"):
+        value = value.removeprefix("file://")
+    return value if "://" in value else str((folder / Path(value).expanduser()).resolve())
 
 
 def _url(value: Any) -> str:

@@ -93,7 +93,9 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=Performer(hub=hub, workers=pool, lineage=store.lineage).perform,
+            perform=Performer(
+                hub=hub, workers=pool, lineage=store.lineage, checkpoint_store=settings.checkpoint_store
+            ).perform,
             forget_agents=hub.close_all,
         )
         runners.append(runner)

@@ -1,49 +1,94 @@
-"""Trials a second, each a process of its own with ten reports and no imports; beside a bare loop and Optuna."""
+"""Trials a second, each with ten reports: with nothing imported and with torch; beside a bare loop and peers.
+
+    python -m benchmarks.dispatch --peer ray=/tmp/ray/bin/python --peer vizier=/tmp/vizier/bin/python
+
+A peer is a script ``peers/NAME_dispatch.py``; it runs in the interpreter that is named for it, or else in this one.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import peers
 from benchmarks.machine import describe
-from benchmarks.service import service, wait_for
+from benchmarks.service import Service, service, wait_for
 from benchmarks.writing import Row, save
 
 PEERS = Path(__file__).resolve().parent / "peers"
-SCRIPT = 'for step in range(11):\n    print(f"step={step} loss={1 / (step + 1)}", flush=True)\n'
+# The first and the last line of the script say when they ran.
+SCRIPT = """import time; began = time.time()
+for step in range(10):
+    print(f"step={step} loss={1 / (step + 1)} at={began if step < 9 else time.time()!r}", flush=True)
+"""
+TORCH_SCRIPT = SCRIPT.replace("\nfor", "\nimport torch\nfor", 1)
 AT_ONCE = 4
+GAPS_MS = (10, 20, 30, 50, 100)  # the edges of the histogram
 NOTES = (
     (
-        "Four at a time. The bare loop stores nothing. Ours reads the reports from standard output by a pattern and "
-        "stores every one of them durably, with a supervisor process for each trial. The target of 1.2 × the bare loop "
-        "belongs to trials that are forked from a warm process; these are started by themselves."
+        "Four at a time. The bare loop starts `python script.py` and stores nothing. Ours asks the tuner for each "
+        "trial, reads the reports from standard output by a pattern and stores every one of them durably; peers store "
+        "what they store by default in a file. With torch, the row 'first search' includes the start of the fork "
+        "server and its import of torch; the row after it is the next search of the same service."
     ),
+    (
+        "The gap is from the last line of a trial's script to the first line of the script that took its place: "
+        "the end of the process, its exit record, the service, the tuner's next suggestion, the launch, and the fork."
+    ),
+    "Fewer trials where each imports torch by itself: their rate does not depend on how many they are.",
 )
 
 
-def bare_loop(count: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.py"
-        script.write_text(SCRIPT)
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What the trials do, and how many of them there are where each starts an interpreter of its own."""
+
+    name: str
+    script: str
+    preload: tuple[str, ...]
+    ours: int
+    others: int
+
+
+def bare_loop(load: Load) -> dict[str, Any]:
+    with _script(load) as script:
 
         def one(number: int) -> None:
             subprocess.run([sys.executable, str(script), f"--x={number}"], stdout=subprocess.DEVNULL, check=True)
 
         begun = time.time()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(one, range(count)))
-        return {"trials": count, "a_second": count / (time.time() - begun)}
+            list(pool.map(one, range(load.others)))
+        return {"trials": load.others, "a_second": load.others / (time.time() - begun)}
 
 
-def ours(count: int) -> dict[str, Any]:
+@contextmanager
+def _script(load: Load) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script.py"
+        script.write_text(load.script)
+        yield script
+
+
+def ours(load: Load, *, isolation: str = "fork") -> list[dict[str, Any]]:
+    """Of two searches, one after the other, in one service."""
+    with service() as made:
+        return [_search(made, load, isolation=isolation, earlier=n * load.ours) for n in range(2)]
+
+
+def _search(made: Service, load: Load, *, isolation: str, earlier: int) -> dict[str, Any]:
     """From the first trial's start to the last one's end, as the rows say."""
     experiment = {
         "name": "dispatch",
@@ -51,69 +96,122 @@ def ours(count: int) -> dict[str, Any]:
         "objective": {"metric": "loss"},
         "search_space": {"x": {"type": "float", "low": 0, "high": 1}},
         "tuner": {"name": "random"},
-        "assessor": {"name": "median_stop"},
-        "budget": {"trials": count, "parallel": AT_ONCE},
+        "budget": {"trials": load.ours, "parallel": AT_ONCE},
         "trial": {
             "code": "code",
             "command": "python script.py",
             "metrics_pattern": r"step=(?P<step>\d+) loss=(?P<loss>\S+)",
             "final": "last",
+            "isolation": isolation,
+            "preload": list(load.preload) if isolation == "fork" else [],
         },
     }
-    query = "SELECT count(*), min(started_at), max(ended_at) FROM trials WHERE ended_at IS NOT NULL"
-    with service() as made:
-        made.start(experiment, SCRIPT)
-        with made.reading() as connection:
-            wait_for(lambda: connection.execute(query).fetchone()[0] >= count, "the trials to end", patience_s=120)
-            _, begun, ended = connection.execute(query).fetchone()
-            gaps = _gaps(connection.execute("SELECT started_at, ended_at FROM attempts ORDER BY started_at").fetchall())
-        return {"trials": count, "a_second": count / (float(ended) - float(begun)), "gap_ms": 1000 * gaps}
+    ended = "SELECT count(*) FROM trials WHERE ended_at IS NOT NULL"
+    times = "SELECT started_at, ended_at FROM trials WHERE ended_at IS NOT NULL ORDER BY started_at"
+    known = set(made.home.glob("attempts/*"))
+    made.start(experiment, load.script)
+    with made.reading() as connection:
+        total = load.ours + earlier
+        wait_for(lambda: connection.execute(ended).fetchone()[0] >= total, "the trials to end", patience_s=300)
+        own = connection.execute(times).fetchall()[earlier:]
+    (folder,) = set(made.home.glob("attempts/*")) - known
+    spent = max(float(end) for _, end in own) - float(own[0][0])
+    return {"trials": load.ours, "a_second": load.ours / spent, "gaps_ms": _gaps_ms(folder)}
 
 
-def _gaps(attempts: list[tuple[float, float]]) -> float:
-    """The median time from an attempt's end to the start of the one that took its place."""
-    ends = sorted(ended for _, ended in attempts if ended is not None)
-    starts = sorted(begun for begun, _ in attempts if begun is not None)[AT_ONCE:]
-    return median([begun - ended for begun, ended in zip(starts, ends, strict=False)] or [0.0])
+def _gaps_ms(experiment: Path) -> list[float]:
+    """From the last line of each script to the first line of the one that took its place."""
+    begins, ends = [], []
+    for log in experiment.glob("*/*/stdout.log"):
+        times = re.findall(r"at=([\d.]+)", log.read_text())
+        begins.append(float(times[0]))
+        ends.append(float(times[-1]))
+    starts = sorted(begins)[AT_ONCE:]
+    return [1000 * (begun - ended) for begun, ended in zip(starts, sorted(ends), strict=False)]
 
 
-def optuna(count: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.py"
-        script.write_text(SCRIPT)
-        return peers.run(PEERS / "optuna_dispatch.py", str(script), str(count))
+def peer(load: Load, name: str, python: str) -> dict[str, Any]:
+    with _script(load) as script:
+        return peers.run(PEERS / f"{name}_dispatch.py", str(script), str(load.others), python=python)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dispatch", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="of each row, interleaved (default: 3)")
-    parser.add_argument("--trials", type=int, default=100, help="of each round (default: 100)")
-    options = parser.parse_args()
+    options = _options()
+    pythons = dict(named.split("=", 1) for named in options.peer)
     machine = describe()
-    found: dict[str, list[dict[str, Any]]] = {"bare loop": [], "ours": [], "Optuna, SQLite": []}
-    for _ in range(options.rounds):
-        for name, measure in (("bare loop", bare_loop), ("ours", ours), ("Optuna, SQLite", optuna)):
-            found[name].append(measure(options.trials))
-            print(name, found[name][-1], flush=True)
-    command = f"python -m benchmarks.dispatch --rounds {options.rounds} --trials {options.trials}"
-    save("dispatch", command=command, machine=machine, rows=_rows(found), notes=NOTES)
+    rows: list[Row] = []
+    for load in (
+        Load(name="nothing", script=SCRIPT, preload=(), ours=options.trials, others=options.trials),
+        Load(name="torch", script=TORCH_SCRIPT, preload=("torch",), ours=options.trials, others=options.torch_trials),
+    ):
+        if load.name in options.load:
+            rows += _rows(load.name, _measure(load, options, pythons))
+    command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
+    save("dispatch", command=command, machine=machine, rows=rows, notes=NOTES)
     return 0
 
 
-def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dispatch", description=__doc__.splitlines()[0])  # type: ignore[union-attr]  # it has one
+    parser.add_argument("--rounds", type=int, default=3, help="of each row, interleaved (default: 3)")
+    parser.add_argument("--trials", type=int, default=200, help="of each round (default: 200)")
+    parser.add_argument("--torch-trials", type=int, default=24, help="where each imports torch itself (default: 24)")
+    parser.add_argument("--load", nargs="+", choices=["nothing", "torch"], default=["nothing", "torch"])
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="an interpreter of a peer")
+    parser.add_argument("--no-peers", action="store_true")
+    return parser.parse_args()
+
+
+def _measure(load: Load, options: argparse.Namespace, pythons: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    names = [] if options.no_peers else sorted(path.name.removesuffix("_dispatch.py") for path in PEERS.glob("*.py"))
+    measures: dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]] = {
+        "bare loop": partial(bare_loop, load),
+        "ours": partial(ours, load),
+    }
+    for name in names:
+        measures[name] = partial(peer, load, name, pythons.get(name, sys.executable))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(options.rounds):
+        for name, measure in measures.items():
+            if any("error" in earlier for earlier in found.get(name, [])):
+                continue
+            result = measure()
+            if isinstance(result, list):
+                for label, one in zip(("ours, first search", "ours, next search"), result, strict=True):
+                    found.setdefault(label, []).append(one)
+            else:
+                found.setdefault(name, []).append(result)
+            shown = result if isinstance(result, list) else [result]
+            print(load.name, name, [{k: v for k, v in one.items() if k != "gaps_ms"} for one in shown], flush=True)
+    return found
+
+
+def _rows(load: str, found: dict[str, list[dict[str, Any]]]) -> list[Row]:
     rows: list[Row] = []
     bare = median(r["a_second"] for r in found["bare loop"])
     for name, rounds in found.items():
+        row: Row = {"imports": load, "what": name}
         errors = [r["error"] for r in rounds if "error" in r]
         if errors:
-            rows.append({"what": name, "left out": errors[0]})
+            rows.append(row | {"left out": errors[0]})
             continue
         a_second = median(r["a_second"] for r in rounds)
-        row: Row = {"what": name, "trials/s": round(a_second, 1), "× bare loop": round(a_second / bare, 2)}
-        if "gap_ms" in rounds[0]:
-            row["end to next start, median ms"] = round(median(r["gap_ms"] for r in rounds), 1)
+        row |= {"trials/s": round(a_second, 2), "× bare loop": round(a_second / bare, 2)}
+        gaps = [gap for r in rounds for gap in r.get("gaps_ms", [])]
+        if gaps:
+            row |= {"gap, median ms": round(median(gaps), 1), "gaps": _histogram(gaps)}
         rows.append(row)
     return rows
+
+
+def _histogram(gaps: list[float]) -> str:
+    edges = [0, *GAPS_MS, float("inf")]
+    parts = []
+    for low, high in zip(edges, edges[1:], strict=False):
+        share = sum(low <= max(gap, 0) < high for gap in gaps) / len(gaps)
+        name = f"{low:g} to {high:g} ms" if high != float("inf") else f"more than {low:g} ms"
+        parts.append(f"{name}: {100 * share:.0f}%")
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.search.outcome import Evaluation, Limits, Outcome
 from benchmarks.search.task import Parameters, Task
-from benchmarks.search.outcome import Evaluation, Outcome
 
 TRIAL_LIMIT = 100_000
 
@@ -39,8 +39,9 @@ class Peer(ABC):
         """After the last epoch."""
 
 
-def run(peer: Peer, task: Task, *, workers: int, seed: int, trials: int | None, horizon_s: float | None) -> Outcome:
-    """Until ``trials`` trials have started and ended, or the simulated time is over."""
+def run(peer: Peer, task: Task, limits: Limits, *, seed: int) -> Outcome:
+    """Until ``limits.trials`` trials have started and ended, or the simulated time is over."""
+    workers, trials, horizon_s = limits.workers, limits.trials, limits.horizon_s
     heap: list[tuple[float, int, Slot]] = []
     order = itertools.count()
     evaluations: list[Evaluation] = []

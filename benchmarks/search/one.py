@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search import clock
-from benchmarks.search.outcome import Outcome
+from benchmarks.search.outcome import Limits, Outcome
 from benchmarks.search.task import Task, load_file, loss_of
 
 PEER_MODULES = {"optuna": "benchmarks.search.peers_optuna", "syne": "benchmarks.search.peers_syne"}
@@ -31,12 +31,13 @@ def run(job: dict[str, Any], task: Task) -> dict[str, Any]:
 
     The budget is a number of trials, or of mean full trainings of each worker, with which the simulated time ends.
     """
-    fidelity = kind_of(task) == "multi_fidelity"
-    horizon_s = job["budget"] * task.full_seconds if fidelity else None
-    trials = None if fidelity else int(job["budget"])
-    outcome = _run(job, task, trials=trials, horizon_s=horizon_s)
+    if kind_of(task) == "multi_fidelity":
+        limits = Limits(workers=job["workers"], horizon_s=job["budget"] * task.full_seconds)
+    else:
+        limits = Limits(workers=1, trials=int(job["budget"]))
+    outcome = _run(job, task, limits)
     return {
-        "curve": _curve(outcome, task, horizon_s, trials or 0),
+        "curve": _curve(outcome, task, limits),
         "trials": outcome.trials,
         "epochs": len(outcome.evaluations),
         "own_s": round(outcome.own_s, 3),
@@ -45,21 +46,21 @@ def run(job: dict[str, Any], task: Task) -> dict[str, Any]:
     }
 
 
-def _run(job: dict[str, Any], task: Task, *, trials: int | None, horizon_s: float | None) -> Outcome:
+def _run(job: dict[str, Any], task: Task, limits: Limits) -> Outcome:
     method, seed = job["method"], job["seed"]
-    workers = job["workers"] if horizon_s is not None else 1
     library = method.partition("_")[0]
     if library in PEER_MODULES:
         peer = import_module(PEER_MODULES[library]).make(method, task, seed)
-        return clock.run(peer, task, workers=workers, seed=seed, trials=trials, horizon_s=horizon_s)
+        return clock.run(peer, task, limits, seed=seed)
     from benchmarks.search.ours import run_ours  # not importable where only a peer is
 
-    return run_ours(method, task, seed=seed, workers=workers, trials=trials, horizon_s=horizon_s)
+    return run_ours(method, task, limits, seed=seed)
 
 
-def _curve(outcome: Outcome, task: Task, horizon_s: float | None, trials: int) -> list[float | None]:
+def _curve(outcome: Outcome, task: Task, limits: Limits) -> list[float | None]:
     """JSON has no infinity: None where nothing is known yet."""
-    total = horizon_s if horizon_s is not None else trials
+    horizon_s = limits.horizon_s
+    total = horizon_s if horizon_s is not None else limits.trials or 0
     curve: list[float | None] = []
     seen: list[dict[str, float]] = []
     place = 0

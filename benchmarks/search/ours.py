@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.search.outcome import Outcome
+from benchmarks.search.outcome import Limits, Outcome
 from benchmarks.search.task import Task
 from benchmarks.search.world import World
 from tuner_service.advisors.registry import ADVISORS
@@ -15,15 +15,12 @@ from tuner_service.domain.algorithm_options import RegisteredAlgorithm
 from tuner_service.domain.experiment import AlgorithmSpec, Budget, ExperimentSpec, FinalFrom, Objective, TrialTemplate
 
 
-def run_ours(
-    method: str, task: Task, *, seed: int, workers: int, trials: int | None, horizon_s: float | None
-) -> Outcome:
+def run_ours(method: str, task: Task, limits: Limits, *, seed: int) -> Outcome:
     """``method``: a tuner, after a plus an assessor; or ``advisor:`` and an advisor."""
-    spec = _spec(method, task, seed=seed, workers=workers, trials=trials)
-    return World(task, spec, horizon_s=horizon_s).run()
+    return World(task, _spec(method, task, limits, seed=seed), horizon_s=limits.horizon_s).run()
 
 
-def _spec(method: str, task: Task, *, seed: int, workers: int, trials: int | None) -> ExperimentSpec:
+def _spec(method: str, task: Task, limits: Limits, *, seed: int) -> ExperimentSpec:
     advisor = method.removeprefix("advisor:") if method.startswith("advisor:") else ""
     tuner, _, assessor = method.partition("+")
     if tuner == "auto" and not assessor and task.max_epochs > 1:
@@ -37,7 +34,7 @@ def _spec(method: str, task: Task, *, seed: int, workers: int, trials: int | Non
         tuner=AlgorithmSpec(name="random" if advisor else tuner),
         assessor=AlgorithmSpec(name=assessor, args=_steps(ASSESSORS, assessor, task)) if assessor else None,
         advisor=AlgorithmSpec(name=advisor, args=_steps(ADVISORS, advisor, task)) if advisor else None,
-        budget=Budget(trials=trials, parallel=workers),
+        budget=Budget(trials=limits.trials, parallel=limits.workers),
         trial=TrialTemplate(command=("true",), final=FinalFrom.LAST if task.max_epochs > 1 else FinalFrom.REPORTED),
     )
 

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of a run: trials at a time, and either trials in all or simulated seconds, after which nothing counts."""
+
+    workers: int
+    trials: int | None = None
+    horizon_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """``values``: the objectives after ``epoch`` epochs of trial ``trial``, known at ``at`` simulated seconds."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 
 from benchmarks.search.clock import Peer, Slot
-from benchmarks.search.task import Parameters, Task
+from benchmarks.search.task import Task
 from tuner_service.domain.ranges import Choice, FloatRange, IntRange, Range
 from tuner_service.domain.search_space import parse_search_space
 

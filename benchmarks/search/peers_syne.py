@@ -30,7 +30,7 @@ START = datetime.datetime(2000, 1, 1)  # noqa: DTZ001  # Syne Tune wants one, an
 class SynePeer(Peer):
     def __init__(self, name: str, task: Task, *, seed: int) -> None:
         logging.getLogger().setLevel(logging.ERROR)
-        np.random.seed(seed)  # noqa: NPY002  # Syne Tune draws brackets from NumPy's own generator
+        np.random.seed(seed)  # Syne Tune draws brackets from NumPy's own generator
         self._task = task
         self._space = parse_search_space(task.search_space)
         self._names: dict[str, Range] = {}

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own, each with the interpreter that has its library; results go to the cache as they come."""
+"""Jobs in processes of their own, with the interpreter that has the library; results go to the cache as they come."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _paths() -> list[str]:
 
 
 def _ask(process: subprocess.Popen[str], job: Job) -> dict[str, Any] | str:
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdin.write(json.dumps(job) + "\n")
     process.stdin.flush()
     for line in process.stdout:  # what a library prints is passed over

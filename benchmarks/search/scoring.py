@@ -93,8 +93,8 @@ def _ranks(curves: Any, tasks: list[str], methods: list[str]) -> dict[str, dict[
         rows = []
         for task in tasks:
             cells = [curves.get((task, method), {}) for method in methods]
-            for seed in sorted(set.intersection(*(set(cell) for cell in cells))):
-                rows.append(_ranked([cell[seed][share - 1] for cell in cells]))
+            common = sorted(set.intersection(*(set(cell) for cell in cells)))
+            rows += [_ranked([cell[seed][share - 1] for cell in cells]) for seed in common]
         if rows:
             for method, rank in zip(methods, np.mean(rows, axis=0), strict=True):
                 found[method][str(share)] = round(float(rank), 3)

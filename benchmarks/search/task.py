@@ -45,7 +45,7 @@ class Task(Protocol):
 
 
 def load_file(path: Path) -> dict[str, Any]:
-    """name -> function without arguments that makes the task. ValueError where the file has no ``TASKS``."""
+    """name -> function without arguments that makes the task. TypeError where the file has no ``TASKS``."""
     name = f"search_tasks_{abs(hash(path.resolve()))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -56,7 +56,7 @@ def load_file(path: Path) -> dict[str, Any]:
     spec.loader.exec_module(module)
     made = getattr(module, "TASKS", None)
     if not isinstance(made, dict):
-        raise ValueError(f"{path} has no TASKS, a dict of name -> task")
+        raise TypeError(f"{path} has no TASKS, a dict of name -> task")
     load = getattr(module, "load", None)
     return {key: (lambda key=key, value=value: _made(key, value, load)) for key, value in made.items()}
 
@@ -85,8 +85,7 @@ class TableTask:
         self.hv_best = inner.hv_best if self.kind == "mo" else None
 
     def _inner_parameters(self, parameters: Parameters) -> Parameters:
-        flat = flattened(parameters)
-        return {name: flat.get(name) for name in self.names}
+        return {name: parameters.get(name) for name in self.names}
 
     def metrics(self, parameters: Parameters, epoch: int, seed: int) -> dict[str, float]:  # noqa: ARG002
         inner = self._inner_parameters(parameters)
@@ -98,39 +97,18 @@ class TableTask:
         return float(self.inner.epoch_runtime(self._inner_parameters(parameters), epoch))
 
 
-def flattened(parameters: Parameters) -> Parameters:
-    """Nested options opened: their parameters stand beside the others, the option's name in their place."""
-    flat: Parameters = {}
-    for name, value in parameters.items():
-        if isinstance(value, dict) and "_name" in value:
-            flat[name] = value["_name"]
-            flat |= flattened({key: item for key, item in value.items() if key != "_name"})
-        else:
-            flat[name] = value
-    return flat
-
-
 def space_of(parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    """A list of {name, type, low, high, log, choices, cond} as a search space; conditional ones nested in options."""
-    children = {p["name"]: p for p in parameters if p.get("cond")}
-    return {p["name"]: _written(p, children) for p in parameters if not p.get("cond")}
+    """A list of {name, type, low, high, log, choices, cond} as a search space."""
+    return {p["name"]: _written(p) for p in parameters}
 
 
-def _written(p: dict[str, Any], children: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _written(p: dict[str, Any]) -> dict[str, Any]:
+    when = {"when": {p["cond"][0]: list(p["cond"][1])}} if p.get("cond") else {}
     if p["type"] in {"cat", "ord"}:
-        inside = {
-            option: {
-                name: _written(child, children)
-                for name, child in children.items()
-                if child["cond"][0] == p["name"] and option in child["cond"][1]
-            }
-            for option in p["choices"]
-        }
-        if not any(inside.values()):
-            return {"type": "categorical" if p["type"] == "cat" else "ordinal", "choices": list(p["choices"])}
-        return {"_type": "choice", "_value": [{"_name": option, **nested} for option, nested in inside.items()]}
+        kind = "categorical" if p["type"] == "cat" else "ordinal"
+        return {"type": kind, "choices": list(p["choices"]), **when}
     kind = "int" if p["type"] == "int" else "float"
-    return {"type": kind, "low": p["low"], "high": p["high"], "log": bool(p.get("log", False))}
+    return {"type": kind, "low": p["low"], "high": p["high"], "log": bool(p.get("log", False)), **when}
 
 
 # ── scores ──────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +134,8 @@ def loss_of(task: Task, evaluations: list[dict[str, float]]) -> float:
         values = [e[task.objectives[0]] for e in evaluations]
         finite = [v for v in values if math.isfinite(v)]
         return regret(task, min(finite)) if finite else math.inf
-    assert task.hv_reference is not None and task.hv_best is not None
+    assert task.hv_reference is not None
+    assert task.hv_best is not None
     points = [tuple(e[name] for name in task.objectives) for e in evaluations]
     return max(0.0, 1.0 - hypervolume(points, task.hv_reference) / task.hv_best)
 

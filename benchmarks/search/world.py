@@ -17,13 +17,13 @@ from typing import Any
 from benchmarks.search.outcome import Evaluation, Outcome
 from benchmarks.search.task import Task
 from trials.protocol import ExitRecord, MetricRecord, ProcessRecord
+from tuner_service.advisors.registry import create_advisor
+from tuner_service.assessors.registry import create_assessor
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import ExperimentSpec
-from tuner_service.advisors.registry import create_advisor
-from tuner_service.assessors.registry import create_assessor
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.tuners.registry import create_tuner
 from tuner_service.workers.advisor_folding import AdvisorFold
@@ -53,7 +53,7 @@ class _Clock:
 
 
 class World:
-    """``run`` it once. ``horizon_s``: simulated seconds after which nothing counts any more; None: the budget ends it."""
+    """``run`` it once. ``horizon_s``: simulated seconds after which nothing counts; None: the budget ends it."""
 
     def __init__(self, task: Task, spec: ExperimentSpec, *, horizon_s: float | None = None) -> None:
         self._task, self._spec, self._horizon = task, spec, horizon_s

@@ -95,6 +95,20 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
         resolve(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("s3://bucket/prefix", "s3://bucket/prefix"),
+        ("/shared/weights", "/shared/weights"),
+        ("file:///shared/weights", "/shared/weights"),
+    ],
+)
+def test_the_checkpoint_store_is_a_url_or_an_absolute_folder(tmp_path: Path, given: str, used: str) -> None:
+    assert resolve(tmp_path, TUNER_CHECKPOINT_STORE=given).checkpoint_store == used
+    assert resolve(tmp_path, TUNER_CHECKPOINT_STORE="near").checkpoint_store == str(tmp_path.resolve() / "near")
+    assert resolve(tmp_path).checkpoint_store == ""
+
+
 def test_a_token_is_not_shown_by_accident(tmp_path: Path) -> None:
     assert "secret" not in repr(resolve(tmp_path, TUNER_TOKEN="secret"))
     assert [setting.name for setting in SETTINGS if not setting.flag] == ["token"]

@@ -1,4 +1,8 @@
-"""Loading data into a trial."""
+"""Loading data into a trial: exact, resumable, and as fast as the machine.
+
+``AsyncDataLoader`` takes the place of torch's ``DataLoader``; ``shared`` loads once for all trials of a node. The names
+are imported when they are first used.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trials.data.errors import (
+        BrokenReferenceError,
+        DataLoadingError,
+        DatasetMismatch,
+        LoaderClosed,
+        LoaderTimeout,
+        SampleError,
+        SharingError,
+        StateError,
+        WorkerDied,
+    )
     from trials.data.loader import AsyncDataLoader
+    from trials.data.references import Reference, references
     from trials.data.shared_loader import SharedDataLoader, Sharing
     from trials.data.shared_sdk import shared
 
-__all__ = ["AsyncDataLoader", "SharedDataLoader", "Sharing", "shared"]
+__all__ = [
+    "AsyncDataLoader",
+    "BrokenReferenceError",
+    "DataLoadingError",
+    "DatasetMismatch",
+    "LoaderClosed",
+    "LoaderTimeout",
+    "Reference",
+    "SampleError",
+    "SharedDataLoader",
+    "Sharing",
+    "SharingError",
+    "StateError",
+    "WorkerDied",
+    "references",
+    "shared",
+]
 
 _HOMES = {
     "AsyncDataLoader": "loader",
+    "Reference": "references",
     "SharedDataLoader": "shared_loader",
     "Sharing": "shared_loader",
+    "references": "references",
     "shared": "shared_sdk",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'trials.data' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f"trials.data.{_HOMES[name]}"), name)
+    return getattr(import_module(f"trials.data.{_HOMES.get(name, 'errors')}"), name)

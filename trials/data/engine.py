@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from trials.data.board import Board
@@ -45,6 +44,7 @@ class EngineOptions:
     prefetch_factor: int | None = None
     timeout_s: float = 0.0
     whole_batches: bool = False
+    look: Sequence[Any] = ()  # items to try before anything is laid out
 
 
 class Engine:
@@ -80,7 +80,7 @@ class Engine:
     def begin(self, epoch: int, plans: Iterator[Plan], begin: IterableBegin | None = None) -> None:
         """A new iteration; what is left of the one before is dropped."""
         if self._pipeline is None:
-            plans = self._start(epoch, plans)
+            self._start(epoch)
         with self._changed:
             self._require_open()
             assert self._pipeline is not None
@@ -192,11 +192,8 @@ class Engine:
             self._pipeline.abandon()
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────
-    def _start(self, epoch: int, plans: Iterator[Plan]) -> Iterator[Plan]:
-        """Crew, ring and loop. The plans again, with those that were looked at."""
-        # A source is asked for nothing that is not wanted yet, and what it hands out is loaded once.
-        first = None if isinstance(plans, AheadPlans) else next(plans, None)
-        looked_at = [] if first is None else [first]
+    def _start(self, epoch: int) -> None:
+        """Crew, ring and loop."""
         workers = 1 if self._recipe.load is None else self._options.workers
         self._board = Board.create(workers)
         probed = None
@@ -206,8 +203,8 @@ class Engine:
             self._crew = ProcessCrew(self._recipe)
         try:
             self._spawn_all(workers)
-            if self._recipe.load is not None and looked_at:
-                probed = self._probe(epoch, looked_at[0].items[:PROBE_SAMPLES])
+            if self._options.look:
+                probed = self._probe(epoch, self._options.look[:PROBE_SAMPLES])
             if probed is not None and self._options.worker_type == "auto" and probed.threads_gain >= THREADS_GAIN:
                 self._change_to_threads(workers)
             self._lay_out(probed, workers)
@@ -218,7 +215,6 @@ class Engine:
         self._poll.register(self._wake, select.POLLIN)
         self._thread = LoopThread(self._loop, self._changed)
         self._thread.start()
-        return chain(looked_at, plans) if looked_at else plans
 
     def _spawn_all(self, workers: int) -> None:
         assert self._crew is not None

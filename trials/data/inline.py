@@ -6,7 +6,7 @@ The trial's own generators are left as they were: samples draw from streams of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trials.data.delivery import Assembled, raise_failure
@@ -61,23 +61,16 @@ class InlineEngine:
     def close(self, timeout_s: float) -> None:  # noqa: ARG002  # there is nothing to wait for
         self._closed = True
 
-    def draws(self, epoch: int, plan: Plan, samples: int) -> bool:
-        """Whether the first samples of a plan draw from the global generators."""
-        few = Plan(plan.begin, plan.end, plan.items[:samples])
-        before = self._epoch
-        self._epoch = epoch
-        try:
-            self._guarded(few, collate=False)
-        finally:
-            self._epoch = before
+    def draws(self, items: Sequence[Any]) -> bool:
+        """Whether these samples, or those looked at before, draw from the global generators."""
+        self._guarded(Plan(0, len(items), items), collate=False)
         return bool(self._maker.drawn)
 
-    def time_of(self, epoch: int, plan: Plan) -> float:
+    def time_of(self, items: Sequence[Any]) -> float:
         """Seconds to load and collate these samples; 0 when one of them raises, which is told in its turn."""
-        self._epoch = epoch
         begun = time.perf_counter()
         try:
-            self._guarded(plan)
+            self._guarded(Plan(0, len(items), items))
         except SampleError:
             return 0.0
         return time.perf_counter() - begun

@@ -134,7 +134,7 @@ def as_tensor(column: Array, leaf: Leaf) -> Any:
 def as_value(row: Array, leaf: Leaf) -> Any:
     """A copy of one row as the sample had it: tensor, array, or number."""
     if leaf.kind == "number":
-        return row[()] if leaf.shape else row.item()
+        return row.item() if leaf.dtype in _NUMBER_DTYPES.values() else row[()]
     held = np.array(row, copy=True)
     return as_tensor(held, leaf) if leaf.kind == "tensor" else held
 

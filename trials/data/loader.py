@@ -28,8 +28,7 @@ from trials.data.worker import Recipe
 CLOSE_TIMEOUT_S = 5.0
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
 AUTO_WORKERS_LIMIT = 8
-_DRAW_SAMPLES = 2
-_AUTO_SAMPLES = 16
+_LOOK_SAMPLES = 16
 _SLOW_LOOK_S = 0.1
 
 
@@ -299,10 +298,11 @@ class AsyncDataLoader:
     def _made_engine(self) -> Engine | InlineEngine:
         options, recipe = self._options, self._recipe()
         inline = InlineEngine(recipe, self._stats)
+        look = () if options.num_workers == 0 else self._look()
         workers, worker_type = options.num_workers, options.worker_type
         if workers == "auto":
-            workers = self._worth_workers(inline)
-        if workers == 0 or (worker_type == "thread" and self._draws(inline)):
+            workers = self._worth_workers(inline, look)
+        if workers == 0 or (worker_type == "thread" and self._draws(inline, look)):
             return inline
         batch_size = options.batch_size or 1
         if options.batch_sampler is not None:
@@ -315,6 +315,7 @@ class AsyncDataLoader:
             prefetch_factor=options.prefetch_factor,
             timeout_s=options.timeout,
             whole_batches=not recipe.rows,
+            look=look,
         )
         return Engine(recipe, asked, self._stats)
 
@@ -335,13 +336,22 @@ class AsyncDataLoader:
             worker_init=options.worker_init_fn,
         )
 
-    def _draws(self, inline: InlineEngine) -> bool:
+    def _look(self) -> Sequence[Any]:
+        """A few items to try: of the beginning, wherever the loader goes on, so that it decides the same way."""
+        options = self._options
+        if options.kind != "index":
+            return ()
+        for sampler in (options.batch_sampler, options.sampler):
+            if sampler is not None:
+                items = drawn_items(sampler, seed=self._seed, epoch=0)
+                few = list(items[:_LOOK_SAMPLES]) if isinstance(items, list) else []
+                return few if sampler is options.sampler else [item for batch in few for item in batch][:_LOOK_SAMPLES]
+        return range(min(_LOOK_SAMPLES, len(options.dataset)))
+
+    def _draws(self, inline: InlineEngine, look: Sequence[Any]) -> bool:
         """Whether samples draw from the global generators, which threads share with the trial. Then the calling process
         makes them itself: slower, and exact."""
-        if self._options.kind != "index":
-            return False
-        plan = next(self._plans(None), None)
-        drawn = plan is not None and inline.draws(self._epoch, plan, _DRAW_SAMPLES)
+        drawn = inline.draws(look)
         if drawn:
             sys.stderr.write(
                 "samples draw from the global generators, which threads share: they are made in the calling process; "
@@ -349,16 +359,12 @@ class AsyncDataLoader:
             )
         return drawn
 
-    def _worth_workers(self, inline: InlineEngine) -> int:
+    def _worth_workers(self, inline: InlineEngine, look: Sequence[Any]) -> int:
         """None where a batch costs less than handing it over, else one for each core."""
-        if self._options.kind != "index":
+        if not look:
             return 1
-        plan = next(self._plans(None), None)
-        if plan is None:
-            return 0
-        few = Plan(plan.begin, plan.end, plan.items[:_AUTO_SAMPLES])
-        first_s = inline.time_of(self._epoch, few)  # it opens files and fills caches
-        if first_s < _SLOW_LOOK_S and inline.time_of(self._epoch, few) / len(few.items) < CHEAP_SAMPLE_S:
+        first_s = inline.time_of(look)  # it opens files and fills caches
+        if first_s < _SLOW_LOOK_S and inline.time_of(look) / len(look) < CHEAP_SAMPLE_S:
             return 0
         return min(len(os.sched_getaffinity(0)), AUTO_WORKERS_LIMIT)
 

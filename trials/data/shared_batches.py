@@ -127,7 +127,7 @@ class SharedBatches:
         making = self._making
         order = making.order
         own = making.seed if making.own_order else None
-        places = order.places(epoch, np.arange(begin, end, dtype=np.int64), own_seed=own)
+        places = order.places(epoch, begin, end, own_seed=own)
         start = epoch * order.length
         # Inside its block the trial may still want any sample.
         needed = begin if own is None else begin - begin % order.block

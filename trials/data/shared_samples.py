@@ -13,6 +13,8 @@ from trials.data.order import BlockOrder
 from trials.data.randomness import GlobalGenerators, SampleKeys
 
 EPOCHS_KEPT = 32  # orders and keys of so many epochs are kept, which is cheap
+SEGMENT = 1024  # positions that are permuted at once
+SEGMENTS_KEPT = 64
 Positions = NDArray[np.int64]
 
 
@@ -65,17 +67,41 @@ class GroupOrder:
                 length=length, block=block, dataset=dataset, group_seed=group_seed, seed=seed, epoch=epoch
             )
         )
+        # A permutation costs nearly as much for one position as for a thousand.
+        self._segment_of_indices = lru_cache(SEGMENTS_KEPT)(self._permuted_indices)
+        self._segment_of_places = lru_cache(SEGMENTS_KEPT)(self._permuted_places)
 
     def indices(self, epoch: int, places: Positions) -> Positions:
         if not self._shuffle:
             return places
-        return self._of_epoch(epoch, 0).indices_of_places(places)
+        segments = places // SEGMENT
+        found = np.empty_like(places)
+        for segment in np.unique(segments).tolist():
+            chosen = segments == segment
+            found[chosen] = self._segment_of_indices(epoch, segment)[places[chosen] - segment * SEGMENT]
+        return found
 
-    def places(self, epoch: int, positions: Positions, *, own_seed: int | None) -> Positions:
-        """Of the trial's positions, permuted inside each block by ``own_seed``; without it, in the group's order."""
+    def places(self, epoch: int, begin: int, end: int, *, own_seed: int | None) -> Positions:
+        """Of the trial's positions from ``begin`` to ``end``, permuted inside each block by ``own_seed``; without it,
+        in the group's order."""
         if own_seed is None or not self._shuffle:
-            return positions
-        return self._of_epoch(epoch, own_seed).places(positions)
+            return np.arange(begin, end, dtype=np.int64)
+        parts = []
+        for segment in range(begin // SEGMENT, (end - 1) // SEGMENT + 1):
+            first = segment * SEGMENT
+            found = self._segment_of_places(epoch, own_seed, segment)
+            parts.append(found[max(begin - first, 0) : end - first])
+        return np.concatenate(parts)
+
+    def _permuted_indices(self, epoch: int, segment: int) -> Positions:
+        return self._of_epoch(epoch, 0).indices_of_places(self._positions(segment))
+
+    def _permuted_places(self, epoch: int, seed: int, segment: int) -> Positions:
+        return self._of_epoch(epoch, seed).places(self._positions(segment))
+
+    def _positions(self, segment: int) -> Positions:
+        begin = segment * SEGMENT
+        return np.arange(begin, min(begin + SEGMENT, self.length), dtype=np.int64)
 
     def indices_of_stream(self, first: int, count: int) -> Positions:
         """Of ``count`` consecutive positions of the stream."""

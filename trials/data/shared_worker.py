@@ -5,6 +5,7 @@ What crosses the socket are arrays of numbers. A worker that is killed while it 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -71,6 +72,7 @@ def _become_worker(tools: Tools, orders: socket.socket, server: int, in_child: C
         if os.getppid() == server:  # else it ended before its death could be noticed
             in_child()
             keep_freed_memory()
+            gc.freeze()  # so that a collection does not copy every page that holds an object of the server's
             _single_threaded()
             _serve(tools, orders)
             code = 0

@@ -1,7 +1,7 @@
 """Runs plans, in a process of their own.
 
-``python -m trials.tasks.plans PLAN`` runs a plan once; with an interval in milliseconds and a descriptor it runs it again and
-again, and once more when the descriptor's other end closes.
+``python -m trials.tasks.plans PLAN`` runs a plan once; with an interval in milliseconds and a descriptor it runs it
+again and again, and once more when the descriptor's other end closes.
 """
 
 from __future__ import annotations

@@ -26,15 +26,16 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.model_columns import Columns, Rows, stacked
-from tuner_service.tuners.model_gp import log_expected_improvement
+from tuner_service.tuners.model_gp import log_expected_improvement, normal_cdf
 from tuner_service.tuners.model_search import CENTRES, candidates
 from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite
 
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
+HOPE = 0.15  # probability of becoming the best, above which a trial goes on whatever its rank
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Curve:
     """Of one trial; ``losses`` after each of its reports, ``row`` None outside the space."""
 
@@ -119,16 +120,17 @@ class AutoAdvisor(Advisor):
             return Keep()
         self._take(curve, reports)
         count = len(curve.losses)
-        if not self._is_rung(count):
+        if curve.row is None or not self._is_rung(count):
             return Keep()
         peers = [c for c in self._reported() if len(c.losses) >= count]
-        ends = self._expected_ends(peers, count)
-        better = sum(end < ends[-1] for end in ends)
-        if better <= len(ends) / self._factor:
+        ends, hope = self._expected(peers, curve, count)
+        own = ends[peers.index(curve)]
+        better = sum(end < own for end in ends)
+        if better <= len(ends) / self._factor or hope > HOPE:
             return Keep()
         return Stop(
-            f"after {count} reports it is believed to end behind {better} of {len(ends)} trials that came as far; "
-            f"one of {self._factor} goes on"
+            f"after {count} reports it is believed to end behind {better} of {len(ends)} trials that came as far, "
+            f"and to become the best with a probability of {hope:.2f}"
         )
 
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
@@ -217,15 +219,20 @@ class AutoAdvisor(Advisor):
             rung *= self._factor
         return rung == count and (not self._longest or count < self._longest)
 
-    def _expected_ends(self, peers: list[_Curve], count: int) -> list[float]:
-        """Of each trial where it is believed to end; early in a search the losses at this rung stand for that."""
-        curves = self._reported()
-        if len(curves) < self._startup:
-            return [curve.losses[count - 1] for curve in peers]
+    def _expected(self, peers: list[_Curve], curve: _Curve, count: int) -> tuple[list[float], float]:
+        """Where each of ``peers`` is believed to end, and the probability that ``curve`` ends as the best.
+
+        Early in a search the losses at this rung stand for the ends, and there is no such probability: 0.
+        """
+        if len(self._reported()) < self._startup:
+            return [peer.losses[count - 1] for peer in peers], 0.0
         belief = self._believe()
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
-        ends: list[float] = belief.at_end(rows)[0].tolist()
-        return ends
+        means, deviations = belief.at_end(rows)
+        best = float(belief.targets.min())
+        place = peers.index(curve)
+        hope = normal_cdf(np.array([(best - means[place]) / deviations[place]]))[0]
+        return means.tolist(), float(hope)
 
     # ── the model ───────────────────────────────────────────────────────────────────────────────
     def _believe(self) -> Belief:

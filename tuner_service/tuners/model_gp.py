@@ -160,7 +160,7 @@ def normal_cdf(z: Vector) -> Vector:
 
 
 def log_expected_improvement(mean: Vector, deviation: Vector, best: float) -> Vector:
-    """Of a minimum below ``best``; exact far above it too, where improvement itself vanishes (Ament and others, 2023)."""
+    """Of a minimum below ``best``; exact far above it too, where improvement vanishes (Ament and others, 2023)."""
     from scipy.special import erfcx, ndtr
 
     z = (best - mean) / deviation

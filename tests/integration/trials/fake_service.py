@@ -28,6 +28,9 @@ from trials.protocol import (
     BlobStored,
     BlobWanted,
     Busy,
+    CheckpointRef,
+    CheckpointsFound,
+    CheckpointsWanted,
     Exited,
     Forget,
     Hello,
@@ -57,6 +60,9 @@ class FakeService:
         self.spools: dict[str, list[dict[str, Any]]] = {}
         self.blobs: dict[str, bytes] = {}
         self.answers_reports = True
+        self.checkpoint_store = ""
+        self.others: dict[int, tuple[CheckpointRef, ...]] = {}  # what trials may go on from, by number
+        self.locations: dict[str, str] = {}
         self.busy_answers = 0
         self._connection: ServerConnection | None = None
         self._incoming: tuple[str, int, bytes] | None = None
@@ -168,9 +174,20 @@ class FakeService:
             new = message.lines[max(0, len(records) + 1 - message.first_sequence) :]
             assert message.first_sequence <= len(records) + 1, "a gap in the reports"
             records.extend(json.loads(line) for line in new)
+            self.locations |= message.locations
             if self.answers_reports:
                 last = message.first_sequence + len(message.lines) - 1
                 connection.send(encode(Acknowledge(nonce=message.nonce + self._suffix, sequence=last)))
+        elif isinstance(message, CheckpointsWanted):
+            found = self.others.get(message.number, ())
+            error = None if found else f"trial {message.number} has saved no checkpoint so far"
+            answer = CheckpointsFound(
+                request_id=message.request_id,
+                nonce=message.nonce + self._suffix,
+                checkpoints=tuple(ref for ref in found if message.step in (None, ref.step)),
+                error=error,
+            )
+            connection.send(encode(answer))
         elif isinstance(message, BlobOffered):
             self._incoming = (message.digest, message.size, b"")
         elif isinstance(message, BlobWanted):

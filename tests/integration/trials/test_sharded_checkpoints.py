@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 from trials.checkpoint_files import problem_of
+from trials.checkpoint_restoring import restored
+from trials.checkpoint_shards import FORMAT, load_sharded
+from trials.checkpoints import Entry, first_intact
 
 # Rank r of n: loads or makes the state, whose weights are split over the ranks, and says what it has.
 SCRIPT = """
@@ -40,21 +47,13 @@ with trials.init() as trial:
             random.seed(100 * rank + step)
             trial.save_checkpoint(state_of(float(step)), step=step, sharded=True)
         said["drawn"] = random.random()
-    elif sys.argv[1] == "refuse":
-        try:
-            trial.save_checkpoint({"w": torch.ones(1), "g": random.Random()}, step=1, sharded=True)
-        except TypeError as error:
-            said["error"] = str(error)
     elif sys.argv[1] == "fail":
-        try:
-            trial.save_checkpoint({"w": torch.ones(1)}, step=1, sharded=True)
-        except trials.ShardedCheckpointError as error:
-            said["error"] = str(error)
-    elif sys.argv[1] == "plain":
-        try:
-            trial.restore()
-        except ValueError as error:
-            said["error"] = str(error)
+        said["errors"] = []
+        for extra in (random.Random(), None):
+            try:
+                trial.save_checkpoint({"w": torch.ones(1), "extra": extra}, step=1, sharded=True)
+            except (TypeError, trials.ShardedCheckpointError) as error:
+                said["errors"].append(str(error))
     else:
         state = state_of(0.0)
         found = trial.restore(into=state)
@@ -69,7 +68,7 @@ dist.destroy_process_group()
 """
 
 
-def run(folder: Path, order: str, *, count: int = 2) -> list[dict[str, Any]]:
+def run(folder: Path, order: str, *, count: int) -> list[dict[str, Any]]:
     """What each rank says."""
     (folder / "train.py").write_text(SCRIPT)
     (folder / "parameters.json").write_text("{}")
@@ -100,40 +99,55 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == "checkpoint"]
 
 
-def lay_out(saved: Path, attempt: Path) -> list[Path]:
-    """As the agent does, newest first."""
+def entries(saved: Path) -> list[Entry]:
+    """As the agent lists them, newest first."""
     found = records(saved)[::-1]
-    entries = [
-        {"file": str(saved / "checkpoints" / r["name"]), "digest": r["digest"], "step": r["step"]} for r in found
-    ]
-    (attempt / "restore").mkdir(parents=True)
-    (attempt / "restore" / "restore.json").write_text(json.dumps({"checkpoints": entries}))
-    return [Path(entry["file"]) for entry in entries]
+    return [{"file": str(saved / "checkpoints" / r["name"]), "digest": r["digest"], "step": r["step"]} for r in found]
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("saved")
-    return folder, run(folder, "save")
+    return folder, run(folder, "save", count=2)
 
 
 def weights(fill: float) -> list[list[float]]:
     return [[4.0 * row + column + fill for column in range(4)] for row in range(6)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_any_number_of_processes_goes_on_from_it(saved: Any, tmp_path: Path, count: int) -> None:
-    folder, told = saved
-    lay_out(folder, tmp_path)
+def load(folder: Path, told: list[Entry]) -> dict[str, Any]:
+    """By a process alone, which this one is."""
+    state = {"step": 0, "model": {"w": torch.zeros(6, 4), "b": torch.zeros(3)}, "names": None}
+    found = restored(lambda: first_intact(entries(folder), on_damaged=told.append), into=state)
+    assert found is not None
+    assert found.state is state
+    assert found.step == state["step"]
+    return state
 
-    ranks = run(tmp_path, "load", count=count)
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on_from_it(saved: Any, tmp_path: Path) -> None:
+    folder, told = saved
+    (tmp_path / "restore").mkdir(parents=True)
+    (tmp_path / "restore" / "restore.json").write_text(json.dumps({"checkpoints": entries(folder)}))
+
+    ranks = run(tmp_path, "load", count=3)
 
     for said in ranks:
         assert (said["same"], said["step"]) == (True, 2)
         assert (said["w"], said["b"], said["names"]) == (weights(2.0), [2.0] * 3, ["a", ["b", 2.0]])
-    assert [said["drawn"] for said in ranks][:2] == [said["drawn"] for said in told][:count]
+    assert [said["drawn"] for said in ranks][:2] == [said["drawn"] for said in told]
 
 
+@pytest.mark.slow
+def test_a_process_alone_goes_on_from_it(saved: Any) -> None:
+    state = load(saved[0], [])
+
+    assert (state["model"]["w"].tolist(), state["model"]["b"].tolist()) == (weights(2.0), [2.0] * 3)
+    assert state["names"] == ["a", ("b", 2.0)]
+
+
+@pytest.mark.slow
 def test_there_is_one_record_and_every_file_has_its_digest(saved: Any) -> None:
     folder, _ = saved
     found = records(folder)
@@ -147,13 +161,12 @@ def test_there_is_one_record_and_every_file_has_its_digest(saved: Any) -> None:
     assert len(list((folder / "checkpoints").iterdir())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["manifest.json", ".metadata", "__1_0.distcp", "missing"])
 def test_where_a_part_is_damaged_the_checkpoint_before_is_used(saved: Any, tmp_path: Path, damage: str) -> None:
-    import shutil
-
-    folder = tmp_path / "copy"
+    folder, told = tmp_path / "copy", list[Entry]()
     shutil.copytree(saved[0], folder)
-    newest, _ = lay_out(folder, tmp_path / "next")
+    newest = Path(entries(folder)[0]["file"])
     part = newest / ("__0_0.distcp" if damage == "missing" else damage)
     if damage == "missing":
         part.unlink()
@@ -162,29 +175,35 @@ def test_where_a_part_is_damaged_the_checkpoint_before_is_used(saved: Any, tmp_p
         data[len(data) // 2] ^= 1
         part.write_bytes(data)
 
-    (said,) = run(tmp_path / "next", "load", count=1)
+    state = load(folder, told)
 
-    assert (said["step"], said["w"]) == (1, weights(1.0))
+    assert (state["step"], state["model"]["w"].tolist()) == (1, weights(1.0))
     assert newest.with_name(f"{newest.name}.corrupt").exists()
-    assert '"checkpoint_damaged"' in (tmp_path / "next" / "reports.jsonl").read_text()
+    assert [entry["step"] for entry in told] == [2]
 
 
-def test_without_a_state_to_load_into_the_error_says_so(saved: Any, tmp_path: Path) -> None:
-    lay_out(saved[0], tmp_path)
-
-    (said,) = run(tmp_path, "plain", count=1)
-
-    assert "trial.restore(into=state)" in said["error"]
+@pytest.mark.slow
+def test_without_a_state_to_load_into_the_error_says_so(saved: Any) -> None:
+    with pytest.raises(ValueError, match=r"trial\.restore\(into=state\)"):
+        restored(lambda: entries(saved[0])[0])
 
 
+@pytest.mark.slow
 def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
-    first, second = run(tmp_path, "fail")
-    assert first["error"] == second["error"]
-    assert "rank 0" in first["error"]
 
-    (tmp_path / "checkpoints").unlink()
-    first, second = run(tmp_path, "refuse")
-    assert "random.Random" in first["error"]
+    first, second = run(tmp_path, "fail", count=2)
+
     assert first == second
-    assert not (tmp_path / "checkpoints").exists()
+    refused, failed = first["errors"]
+    assert "random.Random" in refused
+    assert "rank 0" in failed
+    assert (tmp_path / "checkpoints").read_text() == "in the way"
+
+
+def test_metadata_that_names_anything_but_values_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "step": 1, "files": {}, "generators": []}))
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(os.system))
+
+    with pytest.raises(CheckpointException, match=r"posix\.system, which is not loaded"):
+        load_sharded(tmp_path, {"w": torch.zeros(1)})

@@ -18,7 +18,7 @@ from tuner_service.api.schemas import ExperimentBody, ResumeBody
 WRONG: dict[str, list[Any]] = {
     "/name": ["", "a/b", "@last", 7, "x" * 201, "a\nb"],
     "/seed": ["seven", -1, 2**63, 1.5, True],
-    "/objective": [None, "accuracy", [], [{"metric": "a"}, {"metric": "b"}]],
+    "/objective": [None, "accuracy", [], [{"metric": "a"}, {"metric": "a"}], [{"metric": "a", "goal": "up"}]],
     "/objective/metric": ["", 3, None],
     "/objective/goal": ["max", 1],
     "/search_space": [None, [], "lr", {}],

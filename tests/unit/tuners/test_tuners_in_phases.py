@@ -20,7 +20,8 @@ OBJECTIVE = Objective(metric="loss")
 
 
 def a_tuner(name: str) -> Tuner:
-    args = {"n_startup_trials": 3} if name == "tpe" else {}
+    points = [SPACE.sample(random.Random(number)) for number in range(60)]
+    args = {"tpe": {"n_startup_trials": 3}, "batch": {"parameters": points}}.get(name, {})
     return create_tuner(name, args, space=SPACE, objective=OBJECTIVE)
 
 
@@ -62,7 +63,7 @@ def test_tpe_models_the_parameters_that_gave_the_value_and_no_others() -> None:
     assert isinstance(tuner, TpeTuner)
     live_through(tuner, 6)
     tuner.suggest(7, random.Random(1))
-    states = [note.state for note in tuner._notes]
+    states = [note.state for note in tuner.notes]
     assert (states.count("finished"), states.count("running")) == (6, 0)
-    finished = [note for note in tuner._notes if note.state == "finished"]
-    assert [note.value for note in finished] == [ended(note.number, note.parameters).value for note in finished]
+    finished = [note for note in tuner.notes if note.state == "finished"]
+    assert [note.values[0] for note in finished] == [ended(note.number, note.parameters).value for note in finished]

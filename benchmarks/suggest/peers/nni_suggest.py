@@ -1,0 +1,24 @@
+"""NNI's TPE: seconds of one suggestion, told after each. FOLDER TRIALS ASKED."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from nni.algorithms.hpo.tpe_tuner import TpeTuner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from benchmarks.suggest.space import SPACE, history, loss  # noqa: E402  # the path comes first
+
+_, _, trials, asked = sys.argv
+space = {**SPACE, "width": {"_type": "qloguniform", "_value": [16, 1024, 1]}}
+tuner = TpeTuner(optimize_mode="minimize", seed=1)
+tuner.update_search_space(space)
+tuner.import_data([{"parameter": point, "value": value} for point, value in history(int(trials))])
+times = []
+for number in range(int(asked) + 1):
+    begun = time.perf_counter()
+    parameters = tuner.generate_parameters(number)
+    times.append(time.perf_counter() - begun)
+    tuner.receive_trial_result(number, parameters, loss(parameters))
+print(json.dumps({"first_s": times[0], "s": times[1:]}))

@@ -1,0 +1,176 @@
+"""What a fork server has imported, and when a trial is started anew instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.trials.fake_service import AgentProcess, FakeService
+from tests.waiting import wait_until
+
+StartAgent = Callable[..., AgentProcess]
+LOADED = """
+import sys
+print("sqlite3" in sys.modules, "own" in sys.modules, "wave" in sys.modules)
+import sqlite3, wave, own
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A folder of modules outside of the trial's own."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    return folder
+
+
+def run(service: FakeService, script: str, number: int, **spec: Any) -> tuple[str, Any]:
+    """The output of the trial, and its exit record."""
+    nonce = f"n{number}"
+    code = service.code(**{"train": script, "own": "", **spec.pop("files", {})})
+    service.launch(script, nonce=nonce, number=number, code_digest=code, **spec)
+    record = service.wait_for_exit(nonce, timeout_s=60).exit
+    return (service.folder(nonce, number=number) / "stdout.log").read_text(), record
+
+
+def ready_servers(service: FakeService) -> int:
+    return len(list(service.home.glob("agent/fork/*.state.json")))
+
+
+def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modules(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+
+    first, _ = run(service, LOADED, 1)
+    wait_until(lambda: ready_servers(service) == 2, timeout_s=30)
+    second, record = run(service, LOADED, 2)
+
+    assert (first, second) == ("False False False\n", "True False True\n")
+    assert record.isolation == "fork"
+    learned = json.loads((service.home / "agent" / "fork" / "expimports.json").read_text())["modules"]
+    assert "sqlite3" in learned
+    assert "own" not in learned
+
+
+def test_what_was_learned_is_known_to_the_next_agent(service: FakeService, start_agent: StartAgent) -> None:
+    first = start_agent()
+    run(service, LOADED, 1)
+    wait_until(lambda: ready_servers(service) == 2, timeout_s=30)
+    first.kill()
+    start_agent()
+
+    assert run(service, LOADED, 2)[0] == "True False True\n"
+
+
+def test_modules_that_are_asked_for_are_there_for_the_first_trial(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+
+    output, record = run(service, LOADED, 1, preload=("sqlite3", "no.such.module"))
+
+    assert output == "True False False\n"
+    assert record.isolation == "fork"
+
+
+def test_a_fork_server_is_replaced_when_a_file_it_has_imported_changed(
+    service: FakeService, start_agent: StartAgent, library: Path
+) -> None:
+    start_agent()
+    (library / "shared.py").write_text("VALUE = 1\n")
+    spec: dict[str, Any] = {"preload": ("shared",), "environment": {"PYTHONPATH": str(library)}}
+    script = "import sys; before = 'shared' in sys.modules\nimport shared; print(before, shared.VALUE)"
+
+    first, _ = run(service, script, 1, **spec)
+    (library / "shared.py").write_text("VALUE = 1 + 1\n")
+    second, record = run(service, script, 2, **spec)
+
+    assert (first, second) == ("True 1\n", "True 2\n")
+    assert record.isolation == "fork"
+
+
+def test_a_library_that_starts_threads_is_not_forked_from(
+    service: FakeService, start_agent: StartAgent, library: Path
+) -> None:
+    start_agent()
+    (library / "busy.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+    )
+
+    output, record = run(service, "print(1)", 1, preload=("busy",), environment={"PYTHONPATH": str(library)})
+
+    assert (output, record.isolation) == ("1\n", "spawn")
+    assert "importing busy starts threads" in record.why_spawned
+
+
+def test_a_module_of_the_script_that_hides_a_loaded_library_is_imported_by_a_process_of_its_own(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+
+    output, record = run(service, "import socket; print(socket.OWN)", 1, files={"socket": "OWN = 1\n"})
+
+    assert (output, record.isolation) == ("1\n", "spawn")
+    assert "socket.py" in record.why_spawned
+
+
+def test_why_a_trial_was_not_forked_stands_in_the_agents_log_and_in_its_exit(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+
+    _, record = run(service, "print(1)", 1, command=("python", "-O", "train.py"))
+
+    assert record.why_spawned == "the command has the interpreter's option -O"
+    log = (service.home / "agent" / "agent.log").read_text()
+    assert 'isolation=spawn why="the command has the interpreter\'s option -O"' in log
+
+
+def test_generators_are_seeded_before_the_script_whether_their_library_was_loaded_or_not(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+    script = "import random, numpy; print(random.random(), numpy.random.random())"
+
+    later = [run(service, script, number, preload=("wave",), seed=seed)[0] for number, seed in ((1, 7), (2, 7), (3, 8))]
+    before = [run(service, script, number, preload=("numpy",), seed=seed)[0] for number, seed in ((4, 7), (5, 8))]
+
+    assert later[0] == later[1] == before[0]
+    assert later[2] == before[1]
+    assert later[0] != later[2]
+
+
+def test_torch_is_as_it_would_be_in_a_new_process(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+    script = """
+import os, torch, numpy
+from torch.utils.data import DataLoader
+def main():
+    print(torch.get_num_threads(), torch.initial_seed(), os.environ.get("OPENBLAS_NUM_THREADS"))
+    numpy.ones((300, 300)) @ numpy.ones((300, 300))
+    print("threads", len(os.listdir("/proc/self/task")))
+    torch.ones((400, 400)) @ torch.ones((400, 400))
+    loader = DataLoader(list(range(8)), batch_size=4, num_workers=2)
+    print([batch.tolist() for batch in loader])
+    loader = DataLoader(list(range(8)), batch_size=4, num_workers=1, multiprocessing_context="spawn")
+    print([batch.tolist() for batch in loader])
+if __name__ == "__main__":
+    main()
+"""
+
+    forked, record = run(service, script, 1, preload=("torch",))
+    plain, _ = run(service, script, 2, isolation="spawn")
+
+    assert record.isolation == "fork"
+    assert forked.splitlines()[0].split()[1] == "7"
+    assert _without_seed(forked) == _without_seed(plain)
+
+
+def _without_seed(output: str) -> list[list[str]]:
+    first, *rest = output.splitlines()
+    return [first.split()[::2], *(line.split() for line in rest)]

@@ -1,0 +1,287 @@
+"""Which waiting trials start, and on what: one decision for all experiments of the service.
+
+Pure: ``place`` looks at nodes, holdings and claims, and says who gets what. Its rules, in this order:
+
+1. A quota group within its quota goes before one that borrows; what was borrowed is given back as trials end.
+2. A higher priority goes first.
+3. The experiment that holds the smallest share goes first; then the one that has waited longest.
+4. The first claim that fits nowhere now keeps devices (or a node) for itself, so that many small trials never starve a
+   large one.
+5. A trial of several nodes starts on all of them or on none.
+6. Fractions of devices fill the fullest device that has room; whole devices are never shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner_service.domain.resources import (
+    AUTO_MARGIN,
+    ROUNDING,
+    WHOLE,
+    Demand,
+    Device,
+    GpuRequest,
+    Holding,
+    Node,
+    QuotaGroup,
+)
+
+DEFAULT_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One waiting trial. ``weight`` of its experiment: twice the weight is twice the share."""
+
+    experiment_id: str
+    number: int
+    demand: Demand
+    group: str = DEFAULT_GROUP
+    priority: int = 0
+    since: float = 0.0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """``holdings``: one for each node of the trial."""
+
+    claim: Claim
+    holdings: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a running attempt holds, and for whom."""
+
+    experiment_id: str
+    group: str
+    holdings: tuple[Holding, ...]
+
+    @property
+    def gpus(self) -> float:
+        return sum(holding.gpus for holding in self.holdings)
+
+    @property
+    def cpus(self) -> float:
+        return sum(holding.cpus for holding in self.holdings)
+
+
+def place(
+    claims: Iterable[Claim], *, nodes: Mapping[str, Node], held: Sequence[Held], groups: Mapping[str, QuotaGroup]
+) -> list[Placed]:
+    """The trials that start now, in the order in which they were chosen. Repeating it with them held gives no more."""
+    room = _Room(nodes, held)
+    books = _Books(groups, held, nodes)
+    placed: list[Placed] = []
+    kept: frozenset[str] = frozenset()  # nodes and devices that the first claim without room waits for
+    blocked: set[str] = set()  # groups whose first claim waits for its own quota to be free
+    full: set[Demand] = set()  # what fits nowhere; room only becomes less
+    waiting = sorted(claims, key=books.rank, reverse=True)
+    while waiting:
+        claim = waiting.pop()
+        if claim.demand in full or claim.group in blocked:
+            continue
+        if not books.allows(claim):
+            blocked.add(claim.group)
+            continue
+        holdings = room.fit(claim.demand, without=kept)
+        if holdings is None:
+            full.add(claim.demand)
+            kept = kept or room.to_keep(claim.demand)
+            continue
+        room.take(holdings)
+        books.take(claim, holdings)
+        placed.append(Placed(claim=claim, holdings=holdings))
+        waiting.sort(key=books.rank, reverse=True)  # whoever got something stands further back now
+    return placed
+
+
+def could_ever_fit(demand: Demand, nodes: Mapping[str, Node]) -> bool:
+    """Whether it fits when nothing else runs; devices that strangers use or that were lost do not count as there."""
+    return _Room(nodes, ()).fit(demand, without=frozenset()) is not None
+
+
+class _Books:
+    """Who holds how much: for the order of claims, and for quotas."""
+
+    def __init__(self, groups: Mapping[str, QuotaGroup], held: Sequence[Held], nodes: Mapping[str, Node]) -> None:
+        self._groups = groups
+        self._by_group: dict[str, float] = {}
+        self._by_experiment: dict[str, float] = {}
+        cores = sum(node.cpus for node in nodes.values()) or 1.0
+        gpus = sum(len(node.devices) for node in nodes.values()) or 1.0
+        self._scale = (gpus, cores)
+        for one in held:
+            self._add(one.experiment_id, one.group, gpus=one.gpus, cpus=one.cpus)
+
+    def rank(self, claim: Claim) -> tuple[bool, int, float, float, str, int]:
+        """The smallest goes first."""
+        share = self._by_experiment.get(claim.experiment_id, 0.0) / claim.weight
+        over = self._is_over(claim)
+        return (over, -claim.priority, round(share, 9), claim.since, claim.experiment_id, claim.number)
+
+    def allows(self, claim: Claim) -> bool:
+        group = self._groups.get(claim.group)
+        return group is None or group.borrows or not self._is_over(claim)
+
+    def take(self, claim: Claim, holdings: Sequence[Holding]) -> None:
+        gpus, cpus = sum(h.gpus for h in holdings), sum(h.cpus for h in holdings)
+        self._add(claim.experiment_id, claim.group, gpus=gpus, cpus=cpus)
+
+    def _is_over(self, claim: Claim) -> bool:
+        """Whether its group would hold more than its quota with it. Only what needs devices counts."""
+        group = self._groups.get(claim.group)
+        if group is None or group.gpus is None or not claim.demand.wants_gpu:
+            return False
+        wanted = _least_gpus(claim.demand) * claim.demand.nodes
+        return self._by_group.get(claim.group, 0.0) + wanted > group.gpus + ROUNDING
+
+    def _add(self, experiment_id: str, group: str, *, gpus: float, cpus: float) -> None:
+        all_gpus, all_cores = self._scale
+        dominant = max(gpus / all_gpus, cpus / all_cores)
+        self._by_experiment[experiment_id] = self._by_experiment.get(experiment_id, 0.0) + dominant
+        self._by_group[group] = self._by_group.get(group, 0.0) + gpus
+
+
+def _least_gpus(demand: Demand) -> float:
+    """How much of the devices it takes at least, as far as that is known before it is placed."""
+    if demand.request is GpuRequest.COUNT:
+        return demand.gpus
+    return WHOLE if demand.peak_gpu_bytes is None or demand.request is GpuRequest.ALL else 0.0
+
+
+@dataclass(slots=True)
+class _Free:
+    """What one node has left."""
+
+    node: Node
+    cpus: float
+    memory_bytes: int
+    shares: dict[str, float] = field(default_factory=dict)  # of each usable device
+    gpu_memory: dict[str, int] = field(default_factory=dict)
+
+
+class _Room:
+    """What all nodes have left, while claims are placed one after the other."""
+
+    def __init__(self, nodes: Mapping[str, Node], held: Sequence[Held]) -> None:
+        self._free = {node.agent_id: _empty(node) for node in nodes.values()}
+        for one in held:
+            self.take(one.holdings)
+
+    def fit(self, demand: Demand, *, without: frozenset[str]) -> tuple[Holding, ...] | None:
+        """One holding for each node it asks for, on the nodes that keep the least room over; None if they lack it."""
+        found = []
+        for agent_id, free in self._free.items():
+            holding = None if agent_id in without else _fit_node(free, demand, without)
+            if holding is not None:
+                left = sum(free.shares.values()) - holding.gpus
+                # Trials without devices leave those nodes alone that have some; cores are spread, devices packed.
+                found.append(((left if demand.wants_gpu else len(free.shares)), -free.cpus, agent_id, holding))
+        found.sort(key=lambda entry: entry[:3])
+        if len(found) < demand.nodes:
+            return None
+        return tuple(entry[3] for entry in found[: demand.nodes])
+
+    def take(self, holdings: Sequence[Holding]) -> None:
+        for holding in holdings:
+            free = self._free.get(holding.agent_id)
+            if free is None:
+                continue  # its node is away; what it holds there is nobody else's
+            free.cpus -= holding.cpus
+            free.memory_bytes -= holding.memory_bytes
+            for uuid, share in holding.shares.items():
+                if uuid in free.shares:
+                    free.shares[uuid] -= share
+                    free.gpu_memory[uuid] -= holding.gpu_memory_bytes
+
+    def to_keep(self, demand: Demand) -> frozenset[str]:
+        """What a claim waits for, where it would fit when nothing ran: devices, or nodes; nothing if it never fits."""
+        fitting = [free for free in self._free.values() if _fit_node(_empty(free.node), demand)]
+        if len(fitting) < demand.nodes:
+            return frozenset()
+        fitting.sort(key=lambda free: (-sum(free.shares.values()), -free.cpus, free.node.agent_id))
+        chosen = fitting[: demand.nodes]
+        if not demand.wants_gpu or any(demand.cpus > free.cpus for free in chosen):
+            return frozenset(free.node.agent_id for free in chosen)
+        count = max(1, math.ceil(demand.gpus)) if demand.request is not GpuRequest.ALL else None
+        emptiest = [sorted(free.shares, key=lambda uuid: -free.shares[uuid]) for free in chosen]  # used at once
+        return frozenset(uuid for uuids in emptiest for uuid in uuids[:count])
+
+
+def _empty(node: Node) -> _Free:
+    return _Free(
+        node=node,
+        cpus=node.cpus,
+        memory_bytes=node.memory_bytes,
+        shares={device.uuid: WHOLE for device in node.devices if device.is_usable},
+        gpu_memory={device.uuid: device.memory_bytes for device in node.devices if device.is_usable},
+    )
+
+
+def _fit_node(free: _Free, demand: Demand, without: frozenset[str] = frozenset()) -> Holding | None:
+    if demand.cpus > free.cpus + ROUNDING or demand.memory_bytes > free.memory_bytes:
+        return None
+    shares = _shares(free, demand, without)
+    if shares is None:
+        return None
+    return Holding(
+        agent_id=free.node.agent_id,
+        cpus=demand.cpus,
+        memory_bytes=demand.memory_bytes,
+        shares=shares,
+        gpu_memory_bytes=demand.gpu_memory_bytes if shares else 0,
+    )
+
+
+def _shares(free: _Free, demand: Demand, without: frozenset[str]) -> dict[str, float] | None:
+    if not demand.wants_gpu:
+        return {}
+    devices = [d for d in free.node.devices if d.uuid not in without and _has_memory(free, d, demand)]
+    if demand.request is GpuRequest.ALL:
+        untouched = _untouched(free, devices)
+        complete = bool(untouched) and len(untouched) == len(free.node.devices)
+        return dict.fromkeys(untouched, WHOLE) if complete else None
+    if demand.request is GpuRequest.AUTO:
+        peak = demand.peak_gpu_bytes
+        return _take_whole(free, devices, 1) if peak is None else _share_by_memory(free, devices, peak)
+    if demand.gpus < WHOLE:
+        return _take_fraction(free, {device.uuid: demand.gpus for device in devices})
+    return _take_whole(free, devices, round(demand.gpus))
+
+
+def _has_memory(free: _Free, device: Device, demand: Demand) -> bool:
+    return device.uuid in free.shares and free.gpu_memory[device.uuid] >= demand.gpu_memory_bytes
+
+
+def _untouched(free: _Free, devices: Sequence[Device]) -> list[str]:
+    return [device.uuid for device in devices if free.shares[device.uuid] >= WHOLE - ROUNDING]
+
+
+def _take_whole(free: _Free, devices: Sequence[Device], count: int) -> dict[str, float] | None:
+    """The smallest devices that do."""
+    sizes = {device.uuid: device.memory_bytes for device in devices}
+    untouched = sorted(_untouched(free, devices), key=lambda uuid: sizes[uuid])
+    return dict.fromkeys(untouched[:count], WHOLE) if len(untouched) >= count else None
+
+
+def _take_fraction(free: _Free, wanted: Mapping[str, float]) -> dict[str, float] | None:
+    """The fullest device that has room."""
+    fitting = [uuid for uuid, share in wanted.items() if free.shares[uuid] >= share - ROUNDING]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda uuid: (free.shares[uuid] - wanted[uuid], fitting.index(uuid)))
+    return {best: wanted[best]}
+
+
+def _share_by_memory(free: _Free, devices: Sequence[Device], peak: int) -> dict[str, float] | None:
+    wanted = {
+        device.uuid: min(WHOLE, max(ROUNDING, peak * (1 + AUTO_MARGIN) / device.memory_bytes))
+        for device in devices
+        if device.memory_bytes and peak <= device.memory_bytes
+    }
+    return _take_fraction(free, wanted)

@@ -1,0 +1,98 @@
+"""What nodes have, what a trial asks for, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+AUTO_MARGIN = 0.1  # of a measured peak, added before as many trials as fit share a device
+WHOLE = 1.0
+ROUNDING = 1e-9  # shares are sums of fractions
+
+
+class GpuRequest(StrEnum):
+    """How ``Demand.gpus`` is meant."""
+
+    COUNT = "count"  # so many whole devices, or a fraction of one
+    AUTO = "auto"  # one device for each trial until its memory is known, then as many trials as fit
+    ALL = "all"  # every device of one node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One GPU, or one MIG instance, by its UUID.
+
+    ``occupied``: another program uses it, or its memory did not come back. ``lost``: why it cannot be used any more.
+    """
+
+    uuid: str
+    name: str = ""
+    memory_bytes: int = 0
+    occupied: bool = False
+    lost: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.occupied and not self.lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What an agent says its node has."""
+
+    agent_id: str
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Of one trial, on each of its ``nodes``. ``peak_gpu_bytes``: what trials of its experiment were seen to use."""
+
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    gpus: float = 0.0
+    request: GpuRequest = GpuRequest.COUNT
+    gpu_memory_bytes: int = 0
+    peak_gpu_bytes: int | None = None
+    nodes: int = 1
+
+    @property
+    def wants_gpu(self) -> bool:
+        return self.request is not GpuRequest.COUNT or self.gpus > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one attempt has on one node: shares of devices, 1.0 being all of one."""
+
+    agent_id: str
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    shares: Mapping[str, float] = field(default_factory=dict)
+    gpu_memory_bytes: int = 0  # on each of those devices
+
+    @property
+    def gpus(self) -> float:
+        return sum(self.shares.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaGroup:
+    """A named share of devices. ``gpus`` None: as many as there are. ``borrows``: it may use what others leave idle."""
+
+    name: str
+    gpus: float | None = None
+    borrows: bool = True
+
+
+def describe(nodes: Mapping[str, Node]) -> str:
+    """What exists, for a message to a person."""
+    parts = []
+    for node in nodes.values():
+        named = [device.name or "GPU" for device in node.devices]
+        gpus = ", ".join(f"{named.count(name)} × {name}" for name in dict.fromkeys(named)) or "no GPU"
+        parts.append(f"{node.agent_id} ({node.cpus:g} cores, {node.memory_bytes / 2**30:.0f} GiB, {gpus})")
+    return "; ".join(parts) or "no node"
