@@ -7,6 +7,7 @@ rank has written its part and all of it is on the disk; every rank must see the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -14,6 +15,8 @@ import os
 import pickle
 import shutil
 import time
+import warnings
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -52,7 +55,8 @@ def save_sharded(folder: Path, state: Any, *, step: int, index: int = 0) -> Chec
     checkpoint = import_module("torch.distributed.checkpoint")
     try:
         writer = checkpoint.FileSystemWriter(str(draft), single_file_per_rank=True, sync_files=True)
-        checkpoint.save(state, storage_writer=writer, no_dist=not ranks.is_distributed)
+        with _alone_is_meant():
+            checkpoint.save(state, storage_writer=writer, no_dist=not ranks.is_distributed)
     except checkpoint.api.CheckpointException as error:
         raise ShardedCheckpointError(f"the checkpoint of step {step} was not saved: {error}") from error
     parts = ranks.agree(lambda: (_digests(draft, ranks.rank), generators.capture()))
@@ -69,10 +73,19 @@ def load_sharded(path: Path, into: Any) -> tuple[int, int]:
     ranks = Ranks()
     manifest = read_manifest(path)
     checkpoint = import_module("torch.distributed.checkpoint")
-    checkpoint.load(into, storage_reader=_reader(str(path)), planner=_planner(), no_dist=not ranks.is_distributed)
+    with _alone_is_meant():
+        checkpoint.load(into, storage_reader=_reader(str(path)), planner=_planner(), no_dist=not ranks.is_distributed)
     if ranks.rank < len(manifest["generators"]):
         generators.put_back(manifest["generators"][ranks.rank])
     return manifest["step"], manifest.get("index", 0)
+
+
+@contextlib.contextmanager
+def _alone_is_meant() -> Iterator[None]:
+    """torch warns of a process without a group; here that is how a trial goes on with one process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        yield
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -18,8 +18,12 @@ class ProtocolError(ValueError):
 
 def to_plain(value: Any) -> Any:
     """Dataclasses become objects, tuples become lists; the rest stays."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    names = _names(kind)
+    if names is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, tuple | list):
         return list(value) if set(map(type, value)) <= {str} else [to_plain(v) for v in value]
     if isinstance(value, dict):
@@ -27,10 +31,24 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None of another type."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
+
+
 @cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in fields(cls)}
+
+
+# Types are few, and looked at for every field of every message.
+_origin = cache(get_origin)
+_arguments = cache(get_args)
 
 
 def from_plain(expected: Any, value: Any, *, where: str) -> Any:
@@ -40,20 +58,24 @@ def from_plain(expected: Any, value: Any, *, where: str) -> Any:
     """
     if expected is Any:
         return value
-    origin = get_origin(expected)
+    if expected in _LEAVES and type(value) is expected:
+        return value
+    origin = _origin(expected)
     if origin in (Union, types.UnionType):
         return _from_optional(expected, value, where)
     if origin is tuple:
         _require(value, list, where)
-        item = get_args(expected)[0]
+        item = _arguments(expected)[0]
         if item is str and set(map(type, value)) <= {str}:  # the lines of reports come in thousands
             return tuple(value)
         return tuple(from_plain(item, v, where=f"{where}[{i}]") for i, v in enumerate(value))
     if origin is dict:
         _require(value, dict, where)
-        item = get_args(expected)[1]
+        item = _arguments(expected)[1]
+        if item is Any:
+            return dict(value)
         return {k: from_plain(item, v, where=f"{where}.{k}") for k, v in value.items()}
-    if is_dataclass(expected):
+    if isinstance(expected, type) and _names(expected) is not None:
         return _from_object(expected, value, where)
     if isinstance(expected, type) and issubclass(expected, Enum):
         return _from_member(expected, value, where)
@@ -66,7 +88,7 @@ def from_plain(expected: Any, value: Any, *, where: str) -> Any:
 def _from_optional(expected: Any, value: Any, where: str) -> Any:
     if value is None:
         return None
-    inner = [a for a in get_args(expected) if a is not type(None)]
+    inner = [a for a in _arguments(expected) if a is not type(None)]
     return from_plain(inner[0], value, where=where)
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +34,7 @@ SCRIPT = """import time; began = time.time()
 for step in range(10):
     print(f"step={step} loss={1 / (step + 1)} at={began if step < 9 else time.time()!r}", flush=True)
 """
+LONGER_SCRIPT = SCRIPT.replace("\n    print", "\n    time.sleep(0.03)\n    print", 1)
 TORCH_SCRIPT = SCRIPT.replace("\nfor", "\nimport torch\nfor", 1)
 AT_ONCE = 4
 GAPS_MS = (10, 20, 30, 50, 100)  # the edges of the histogram
@@ -45,7 +47,9 @@ NOTES = (
     ),
     (
         "The gap is from the last line of a trial's script to the first line of the script that took its place: "
-        "the end of the process, its exit record, the service, the tuner's next suggestion, the launch, and the fork."
+        "the end of the process, its exit record, the service, the tuner's next suggestion, the launch, and the fork. "
+        "Where trials last no longer than this, both cores are busy with it, and it is mostly waiting for them; the "
+        "rows of longer trials show it without."
     ),
     "Fewer trials where each imports torch by itself: their rate does not depend on how many they are.",
 )
@@ -142,9 +146,10 @@ def main() -> int:
     rows: list[Row] = []
     for load in (
         Load(name="nothing", script=SCRIPT, preload=(), ours=options.trials, others=options.trials),
+        Load(name="nothing, 0.3 s long", script=LONGER_SCRIPT, preload=(), ours=options.trials // 2, others=20),
         Load(name="torch", script=TORCH_SCRIPT, preload=("torch",), ours=options.trials, others=options.torch_trials),
     ):
-        if load.name in options.load:
+        if load.name.partition(",")[0] in options.load:
             rows += _rows(load.name, _measure(load, options, pythons))
     command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
     save("dispatch", command=command, machine=machine, rows=rows, notes=NOTES)
@@ -207,7 +212,7 @@ def _rows(load: str, found: dict[str, list[dict[str, Any]]]) -> list[Row]:
 def _histogram(gaps: list[float]) -> str:
     edges = [0, *GAPS_MS, float("inf")]
     parts = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         share = sum(low <= max(gap, 0) < high for gap in gaps) / len(gaps)
         name = f"{low:g} to {high:g} ms" if high != float("inf") else f"more than {low:g} ms"
         parts.append(f"{name}: {100 * share:.0f}%")

@@ -35,7 +35,7 @@ ASSESSED = (1_000, 20)  # trials, reports of each
 NOTES = (
     "A suggestion is asked for as the algorithm worker does it; one outcome is told after each, and not counted. "
     "`resumed` is what a restarted worker needs to load its snapshot and make its first suggestion.",
-    "Past 1,000 trials `tpe` shows its model 400 to 600 of them (tuners/tpe.py says which), `gp` past 250 150 to 200.",
+    "Past 1,000 trials `tpe` shows its model 300 to 400 of them (tuners/tpe.py says which), `gp` past 250 150 to 200.",
     "Optuna's own figures are of its sampler on an in-memory study, in a process of its own, in the same run.",
 )
 

@@ -158,10 +158,8 @@ class Agent:
             logger.exception("event=launch_failed nonce=%s", launch.nonce)
             self._spend(launch, "launch_failed", tail=f"the agent could not prepare the attempt: {error!r}")
             return
-        held = load_attempt(folder)
-        if held is None:
-            self._spend(launch, "launch_failed", tail=f"{folder / FILE_ATTEMPT} cannot be read back")
-            return
+        held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
+        held.look()
         if why is None:
             logger.info("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
         else:

@@ -53,6 +53,7 @@ class HeldAttempt:
         self.ended = asyncio.Event()
         self._seen_bytes = -1
         self._seen_wanted = False
+        self._folder = str(folder)  # as text: these files are looked at very often
 
     def look(self) -> None:
         """Take note of what its files say now."""
@@ -108,7 +109,7 @@ class HeldAttempt:
 
     def orders(self) -> str | None:
         """The socket of the fork server that has it; None for a supervisor, which has nothing else to follow."""
-        found = (read_json(str(self.folder / FILE_CLAIM)) or {}).get("orders")
+        found = (read_json(f"{self._folder}/{FILE_CLAIM}") or {}).get("orders")
         return found if isinstance(found, str) else None
 
     def signal_supervisor(self, number: int) -> None:
@@ -146,7 +147,7 @@ class HeldAttempt:
         return ""
 
     def _read(self, name: str, kind: type[Any]) -> Any:
-        value = read_json(str(self.folder / name))
+        value = read_json(f"{self._folder}/{name}")
         try:
             return None if value is None else from_plain(kind, value, where=name)
         except ProtocolError:

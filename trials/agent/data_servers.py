@@ -34,6 +34,7 @@ REQUEST_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 120.0  # to import the dataset's module and to decode the first sample
 ASKING_MAX = 256  # trials at a time; a further one is told so
 SERVERS_MAX = 32
+LOGS_KEPT = 32  # of servers that ended
 IDLE_EXIT_S = 10.0  # of a server without a trial: the next trial may be about to start
 MEMORY_SHARE = 0.25  # of the node's memory, for the rings and caches of all servers together
 MEMORY_MIN_BYTES = 16 << 20
@@ -205,6 +206,8 @@ class DataServers:
         granted = self._granted(request.memory_bytes)
         self._remove(key)
         folder = self._folder / key
+        shutil.rmtree(folder, ignore_errors=True)
+        self._forget_old_logs()
         folder.mkdir(parents=True)
         await asyncio.to_thread(self._copy_code, attempt, folder / FOLDER_WORK)
         reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -286,6 +289,11 @@ class DataServers:
         (folder / FILE_SERVER).unlink(missing_ok=True)
         if folder.exists() and not (folder / FILE_LOG).exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _forget_old_logs(self) -> None:
+        ended = [path for path in self._folder.glob("*") if path.name not in self._servers]
+        for path in sorted(ended, key=lambda path: path.stat().st_mtime)[:-LOGS_KEPT]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def key_of(request: Request, attempt: dict[str, Any]) -> str:

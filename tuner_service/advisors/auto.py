@@ -123,6 +123,8 @@ class AutoAdvisor(Advisor):
         if curve.row is None or not self._is_rung(count):
             return Keep()
         peers = [c for c in self._reported() if len(c.losses) >= count]
+        if len(peers) < self._factor:
+            return Keep()
         ends, hope = self._expected(peers, curve, count)
         own = ends[peers.index(curve)]
         better = sum(end < own for end in ends)

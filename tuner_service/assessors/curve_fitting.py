@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +26,8 @@ from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 
 LEAST_CURVES = 4  # with fewer that agree, nothing is predicted
 POINTS_LIMIT = 200  # reports that curves are fitted to, spread over the whole; so a verdict's cost is bounded
-ROUNDS_LIMIT = 1_000  # evaluations of one fit
+ROUNDS_LIMIT = 300  # evaluations of one fit
+PREDICTIONS_KEPT = 1_024  # a fork, and a rebuilt assessor, ask for those that were made before
 
 Values = NDArray[np.float64]
 
@@ -95,7 +97,7 @@ class CurveFitting(Assessor):
         count = len(reports)
         if self._best is None or count < self._start or (count - self._start) % self._every:
             return Keep()
-        predicted = predict([report.value for report in reports], self._last_step)
+        predicted = predict(tuple(report.value for report in reports), self._last_step)
         if predicted is None:
             return Keep()
         limit = self._limit(self._best)
@@ -136,7 +138,8 @@ class CurveFitting(Assessor):
         return best * self._threshold if better_is_larger else best / self._threshold
 
 
-def predict(values: Sequence[float], last: int) -> float | None:
+@lru_cache(maxsize=PREDICTIONS_KEPT)
+def predict(values: tuple[float, ...], last: int) -> float | None:
     """The value at report number ``last`` (from 1); None where the curves do not agree, or a value is not finite."""
     if not all(map(math.isfinite, values)):
         return None

@@ -96,10 +96,12 @@ class AutoTuner(ModelTuner):
         return self.space.sample(rng) if found is None else found
 
     def _beliefs(self, rows: Rows) -> list[Belief]:
+        longest = max((note.step or 0 for note in self.modelled), default=0)
+        reach = np.array([_reach(note, longest) for note in self.modelled])
         found = []
         for place, surrogate in enumerate(self._surrogates):
             values = [self._losses(note)[place] for note in self.modelled]
-            found.append(surrogate.believe(Points(rows=rows, reach=_reach(self.modelled), losses=finite(values))))
+            found.append(surrogate.believe(Points(rows=rows, reach=reach, losses=finite(values)), key=longest))
         return found
 
     def _losses(self, note: TrialNote) -> tuple[float, ...]:
@@ -191,14 +193,11 @@ def _spread(means: Sequence[Vector], rng: np.random.Generator) -> Any:
     return np.concatenate([ordered[[0, -1]], between])
 
 
-def _reach(notes: list[TrialNote]) -> Vector:
-    """How far trials came: 1 for those that ended, and for the stopped ones the logarithmic share of the longest."""
-    longest = max((note.step or 0 for note in notes), default=0)
-    if longest <= 1:
-        return np.ones(len(notes))
-    stopped = [note.state == PRUNED and note.step is not None for note in notes]
-    shares = [math.log(max(note.step or 1, 1)) / math.log(longest) for note in notes]
-    return np.array([share if early else 1.0 for share, early in zip(shares, stopped, strict=True)])
+def _reach(note: TrialNote, longest: int) -> float:
+    """How far a trial came: 1 where it ended by itself; of one that was stopped the logarithmic share of the longest."""
+    if note.state != PRUNED or note.step is None or longest <= 1:
+        return 1.0
+    return math.log(max(note.step, 1)) / math.log(longest)
 
 
 def _trust_in(belief: Belief) -> float:

@@ -46,6 +46,28 @@ class CmaEsTuner(ModelTuner):
         self._elite: list[Flat] = []
         self._columns = _numbers(self.space)
 
+    def _derived_state(self) -> dict[str, Any]:
+        if self._optimizer is None:
+            return {}
+        optimizer = {
+            name: {"array": value.tolist()} if hasattr(value, "tolist") else value
+            for name, value in self._optimizer.__getstate__().items()
+        }
+        return {"generations": self._generations, "elite": self._elite, "optimizer": optimizer}
+
+    def _load_derived(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        import numpy as np
+
+        self._generations, self._elite = state["generations"], state["elite"]
+        self._optimizer = self._new_optimizer([0.5] * len(self._columns))
+        loaded = {
+            name: np.array(value["array"]) if isinstance(value, dict) else value
+            for name, value in state["optimizer"].items()
+        }
+        self._optimizer.__setstate__(loaded)
+
     def _propose(self, rng: random.Random) -> Parameters:
         if not self._columns:
             return self._drawn(None, rng)

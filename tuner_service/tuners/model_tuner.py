@@ -53,6 +53,13 @@ class ModelTuner(Tuner):
     def _finished(self, index: int) -> None:  # likewise
         """Note ``index``, which ran until now, has its outcome."""
 
+    def _derived_state(self) -> dict[str, Any]:
+        """JSON values of what would take long to be made from the notes again; for a snapshot."""
+        return {}
+
+    def _load_derived(self, state: dict[str, Any]) -> None:  # noqa: B027  # optional, does nothing
+        """What ``_derived_state`` gave, after ``_forget``; the notes are there already."""
+
     @property
     def modelled(self) -> list[TrialNote]:
         """The notes with an outcome that a model can learn from, inside the space, in the order in which they ended."""
@@ -104,7 +111,13 @@ class ModelTuner(Tuner):
         self._forget()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"version": SNAPSHOT_VERSION, "notes": [note.to_plain() for note in self.notes], "ended": self._ended}
+        notes = [note.to_plain() for note in self.notes]
+        return {
+            "version": SNAPSHOT_VERSION,
+            "notes": notes,
+            "ended": self._ended,
+            "derived": self._derived_state(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["version"] != SNAPSHOT_VERSION:
@@ -114,6 +127,7 @@ class ModelTuner(Tuner):
         self._running = {note.number: i for i, note in enumerate(self.notes) if note.state == RUNNING}
         self._count_again()
         self._forget()
+        self._load_derived(state["derived"])
 
     # ── the notes ───────────────────────────────────────────────────────────────────────────────
     def _judged(self, outcome: TrialOutcome) -> tuple[str, tuple[float | None, ...]]:

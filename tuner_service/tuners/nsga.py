@@ -43,6 +43,14 @@ class Nsga2Tuner(ModelTuner):
         self._generations = 0  # that the parents were selected from
         self._parents: list[TrialNote] = []
 
+    def _derived_state(self) -> dict[str, Any]:
+        places = {id(note): index for index, note in enumerate(self.notes)}
+        return {"generations": self._generations, "parents": [places[id(note)] for note in self._parents]}
+
+    def _load_derived(self, state: dict[str, Any]) -> None:
+        self._generations = state["generations"]
+        self._parents = [self.notes[index] for index in state["parents"]]
+
     def _propose(self, rng: random.Random) -> Parameters:
         from tuner_service.tuners.optuna_population import Population
 

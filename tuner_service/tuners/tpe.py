@@ -17,7 +17,7 @@ from tuner_service.domain.search_space import SearchSpace
 from tuner_service.tuners.optuna_tuner import OptunaTuner
 from tuner_service.tuners.trial_notes import Thinning
 
-THINNING = Thinning(limit=1_000, keep=400, refresh=200)
+THINNING = Thinning(limit=1_000, keep=300, refresh=100)
 
 
 class TpeTuner(OptunaTuner):

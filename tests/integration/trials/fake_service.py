@@ -164,7 +164,13 @@ class FakeService:
     def _answer(self, connection: ServerConnection, message: Message) -> None:
         if isinstance(message, Hello):
             known = {nonce + self._suffix: len(records) for nonce, records in self.spools.items()}
-            connection.send(encode(Welcome(version=self.version, lineage=self.lineage, acknowledged=known)))
+            welcome = Welcome(
+                version=self.version,
+                lineage=self.lineage,
+                acknowledged=known,
+                checkpoint_store=self.checkpoint_store,
+            )
+            connection.send(encode(welcome))
             self._connection = connection
         elif isinstance(message, Reports) and self.busy_answers:
             self.busy_answers -= 1

@@ -95,3 +95,34 @@ def sum_of_ranks() -> None:
     if distributed.get_rank() == 0:
         set_output("total", int(total))
     distributed.destroy_process_group()
+
+
+class AskedTrial:
+    """Asked to stop at its own third step if it is of rank 1, and never otherwise."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.steps = rank, 0
+
+    def restore(self) -> None: ...
+
+    def report(self, values: object, *, step: int) -> None: ...
+
+    def save_checkpoint(self, state: object, *, step: int) -> None:
+        set_output(f"saved-by-{self.rank}", step)
+
+    def should_stop(self) -> bool:
+        self.steps += 1
+        return self.rank == 1 and self.steps == 3
+
+
+def learn_until_one_is_asked() -> None:
+    from torch import distributed
+
+    from trials.learner import Learner
+
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    learner = Learner(AskedTrial(rank), step=lambda batch: None, batches=[1.0], state={})
+    learner.run(steps=100)
+    set_output(f"steps-of-{rank}", learner.step)
+    distributed.destroy_process_group()

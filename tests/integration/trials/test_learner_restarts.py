@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.waiting import wait_until
-from trials.learner import WeightsReader
+from trials.learner import Learner, WeightsReader
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "learner" / "train.py"
@@ -69,6 +71,61 @@ def test_the_digits_end_with_the_same_weights_after_two_kills(tmp_path: Path) ->
     policies = [WeightsReader(tmp_path / name / "policy") for name in ("whole", "killed")]
     first, second = (reader.poll() for reader in policies)
     assert {name: value.tolist() for name, value in first.items()} == {n: v.tolist() for n, v in second.items()}
+
+
+class Kept:
+    """A trial that keeps its newest checkpoint as text, and is asked to stop at some step."""
+
+    def __init__(self) -> None:
+        self.saved = ""
+        self.left = 1_000
+
+    def restore(self) -> Any:
+        return json.loads(self.saved) if self.saved else None
+
+    def report(self, values: Any, *, step: int) -> None: ...
+
+    def save_checkpoint(self, state: Any, *, step: int) -> None:
+        self.saved = json.dumps(state)
+
+    def should_stop(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+class Seen:
+    """Its weights are the batches it has seen."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[float]] = []
+
+    def step(self, batch: Any) -> None:
+        self.batches.append(batch.tolist())
+
+    def state_dict(self) -> list[list[float]]:
+        return self.batches
+
+    def load_state_dict(self, state: list[list[float]]) -> None:
+        self.batches = state
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_position_of_our_own_loader_is_part_of_the_checkpoint(workers: int) -> None:
+    torch = pytest.importorskip("torch")
+    from trials.data import AsyncDataLoader
+
+    def learn(trial: Kept) -> list[list[float]]:
+        model = Seen()
+        with AsyncDataLoader(torch.arange(25.0), batch_size=4, shuffle=True, num_workers=workers, seed=3) as loader:
+            Learner(trial, step=model.step, batches=loader, state={"model": model}).run(steps=16)
+        return model.batches
+
+    whole = learn(Kept())
+    for step in (1, 7, 9):
+        trial = Kept()
+        trial.left = step
+        assert len(learn(trial)) == step
+        assert learn(trial) == whole
 
 
 PUBLISHER = """

@@ -105,6 +105,19 @@ def test_processes_of_two_nodes_form_one_world_of_torch(session: LocalSession) -
     assert total.fetch() == 3
 
 
+def test_learners_of_one_world_stop_at_the_same_step_and_the_first_saves(session: LocalSession) -> None:
+    pytest.importorskip("torch")
+    with TaskGroup() as group:
+        distributed(steps.learn_until_one_is_asked, nodes=["n"], processes_per_node=2)
+        found = final_output(["steps-of-0", "steps-of-1", "saved-by-0"])
+        others = final_output("saved-by-1")
+
+    with pytest.raises(OutputMissingError, match="saved-by-1"):
+        session.run(group, timeout_s=TIMEOUT_S)
+    assert found.fetch() == [3, 3, 3]
+    assert others is not found
+
+
 def test_a_global_workspace_is_there_for_the_next_group_and_a_private_one_is_not(
     session: LocalSession, tmp_path: Path
 ) -> None:

@@ -1,0 +1,39 @@
+"""Blobs: equal pieces are stored once, and stay as long as some blob has them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.builders import a_checkpoint, a_trial, changes_for
+from tuner_service.dispatcher.changes import Changes
+
+PIECE = 64 << 10
+
+
+def some_bytes(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 7])
+def test_a_blob_is_read_back_as_it_was(store: Any, size: int) -> None:
+    data = some_bytes(size, size)
+    store.commit(Changes(blobs={"d": data}))
+    assert store.queries.blob("d") == data
+
+
+def test_what_two_checkpoints_share_outlives_either(store: Any) -> None:
+    shared = some_bytes(1, 3 * PIECE) * 2
+    first, second = shared + some_bytes(2, 100), some_bytes(3, PIECE) + shared
+    rows = [a_checkpoint(sequence=n, digest=digest * 64) for n, digest in enumerate("ab", start=1)]
+    store.commit(changes_for(a_trial(), blobs={"a" * 64: first, "b" * 64: second}, checkpoints=rows))
+
+    store.commit(Changes(dropped_checkpoints=[rows[0]]))
+
+    assert store.queries.blob("a" * 64) is None
+    assert store.queries.blob("b" * 64) == second
+    store.commit(Changes(dropped_checkpoints=[rows[1]], blobs={"c": first}))
+    assert store.queries.blob("b" * 64) is None
+    assert store.queries.blob("c") == first

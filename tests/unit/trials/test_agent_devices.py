@@ -1,0 +1,204 @@
+"""The GPUs of a node: scripted ones, and those of a scripted driver."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from trials.agent.devices import MIB, Devices, NoDevices, NvmlDevices, Reading, SimulatedDevices, open_source
+
+OURS, STRANGER = 100, 666
+
+
+class Scripted:
+    """A source that says what a test last put in."""
+
+    def __init__(self, *readings: Reading) -> None:
+        self.readings = readings
+
+    def read(self) -> tuple[Reading, ...]:
+        return self.readings
+
+    def close(self) -> None:
+        pass
+
+
+def a_device(uuid: str = "g0", *, used_mb: int = 5, **changed: Any) -> Reading:
+    return Reading(uuid=uuid, name="A100", memory_bytes=80_000 * MIB, used_bytes=used_mb * MIB, **changed)
+
+
+def judged(source: Scripted, *, given: tuple[str, ...] = (), allow_active: bool = False) -> dict[str, str]:
+    states = Devices(source, allow_active=allow_active).states(own_pids={OURS}, given=given)
+    return {s.uuid: "lost" if s.lost else "occupied" if s.occupied else "free" for s in states}
+
+
+# ── judging ─────────────────────────────────────────────────────────────────────────────────────
+def test_a_device_that_a_stranger_uses_is_left_alone_unless_that_is_allowed() -> None:
+    source = Scripted(a_device("g0", pids=(STRANGER,)), a_device("g1"))
+
+    assert judged(source) == {"g0": "occupied", "g1": "free"}
+    assert judged(source, allow_active=True) == {"g0": "free", "g1": "free"}
+
+
+def test_our_own_trials_do_not_occupy_the_device_they_were_given() -> None:
+    assert judged(Scripted(a_device(pids=(OURS,), used_mb=9_000)), given=("g0",)) == {"g0": "free"}
+
+
+def test_a_stranger_who_joins_our_trial_is_seen() -> None:
+    assert judged(Scripted(a_device(pids=(OURS, STRANGER))), given=("g0",)) == {"g0": "occupied"}
+
+
+def test_a_lost_device_says_why() -> None:
+    states = Devices(Scripted(a_device(fault="fell off the bus"))).states(own_pids=(), given=())
+
+    assert states[0].lost == "fell off the bus"
+
+
+def test_memory_that_a_trial_left_behind_keeps_its_device_occupied() -> None:
+    source = Scripted(a_device(used_mb=400))
+    devices = Devices(source)
+    devices.states(own_pids=(), given=())
+    source.readings = (a_device(used_mb=9_000, pids=(OURS,)),)
+    devices.states(own_pids={OURS}, given={"g0"})
+
+    source.readings = (a_device(used_mb=8_000),)
+    assert not devices.are_free({"g0"}, own_pids=())
+    assert devices.states(own_pids=(), given=())[0].occupied
+
+    source.readings = (a_device(used_mb=500),)
+    assert devices.are_free({"g0"}, own_pids=())
+    assert not devices.states(own_pids=(), given=())[0].occupied
+
+
+def test_a_device_is_not_given_on_while_a_process_of_the_ended_trial_is_on_it() -> None:
+    source = Scripted(a_device(pids=(OURS,)))
+    devices = Devices(source)
+
+    assert not devices.are_free({"g0"}, own_pids=())
+    assert devices.are_free({"g0"}, own_pids={OURS}), "of a trial that shares it"
+
+
+def test_a_lost_or_unknown_device_is_not_waited_for() -> None:
+    devices = Devices(Scripted(a_device(fault="gone", used_mb=9_000)))
+
+    assert devices.are_free({"g0", "never"}, own_pids=())
+
+
+def test_what_a_trial_uses_is_what_came_beside_the_idle_memory() -> None:
+    source = Scripted(a_device(used_mb=400), a_device("g1"))
+    devices = Devices(source)
+    devices.states(own_pids=(), given=())
+    source.readings = (a_device(used_mb=2_400, pids=(OURS,)), a_device("g1"))
+    devices.states(own_pids={OURS}, given={"g0"})
+
+    assert devices.peak_bytes({"g0"}, {OURS}) == 2_000 * MIB
+    assert devices.peak_bytes({"g0"}, ()) == 0, "it is somebody else's"
+
+
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────
+def test_simulated_devices_are_what_the_file_says_now(tmp_path: Path) -> None:
+    file = tmp_path / "devices.json"
+    source = open_source({"TUNER_SIMULATED_DEVICES": str(file)})
+    assert source.read() == ()
+
+    file.write_text(
+        json.dumps(
+            {"devices": [{"uuid": "a", "memory_mb": 10, "used_mb": 1, "pids": [3]}, {"uuid": "b", "fault": "x"}]}
+        )
+    )
+
+    assert isinstance(source, SimulatedDevices)
+    assert source.read() == (
+        Reading(uuid="a", name="simulated", memory_bytes=10 * MIB, used_bytes=MIB, pids=(3,)),
+        Reading(uuid="b", name="simulated", fault="x"),
+    )
+    file.write_text("{torn")
+    assert source.read() == ()
+
+
+def test_a_machine_without_devices_has_none() -> None:
+    assert NoDevices().read() == ()
+
+
+class Driver:
+    """As the module pynvml: two GPUs, the second one cut into MIG instances."""
+
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+        self.ended = False
+
+    def nvmlInit(self) -> None:  # noqa: N802  # as the driver names it
+        self.ended = False
+
+    def nvmlShutdown(self) -> None:  # noqa: N802  # likewise
+        self.ended = True
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # likewise
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802  # likewise
+        return self._well(f"GPU-{index}")
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:  # noqa: N802  # likewise
+        if handle == "GPU-0":
+            raise self.NVMLError("not supported")
+        return 1, 1
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:  # noqa: N802  # likewise
+        return 3
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, place: int) -> str:  # noqa: N802  # likewise
+        if place == 2:
+            raise self.NVMLError("not found")
+        return f"MIG-{place}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802  # likewise
+        return SimpleNamespace(total=80 * MIB, used=2 * MIB)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802  # likewise
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=7)] if handle == "GPU-0" else []
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802  # likewise
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802  # likewise
+        return handle
+
+    def nvmlDeviceGetName(self, handle: str) -> bytes:  # noqa: N802  # likewise
+        return b"H200"
+
+    def _well(self, handle: str) -> str:
+        if handle in self.gone:
+            raise self.NVMLError("GPU is lost")
+        return handle
+
+
+def test_the_driver_is_asked_for_gpus_and_for_the_instances_of_those_that_are_cut() -> None:
+    driver = Driver()
+    source = NvmlDevices(driver)
+
+    readings = source.read()
+    source.close()
+
+    assert [r.uuid for r in readings] == ["GPU-0", "MIG-0", "MIG-1"]
+    assert readings[0] == Reading(uuid="GPU-0", name="H200", memory_bytes=80 * MIB, used_bytes=2 * MIB, pids=(7,))
+    assert driver.ended
+
+
+def test_a_gpu_that_the_driver_lost_is_known_by_its_absence() -> None:
+    driver = Driver()
+    source = NvmlDevices(driver)
+    source.read()
+
+    driver.gone.add("GPU-0")
+
+    assert source.read()[0] == Reading(
+        uuid="GPU-0", name="H200", memory_bytes=80 * MIB, fault="the driver lists it no more"
+    )

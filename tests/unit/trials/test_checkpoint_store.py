@@ -1,0 +1,89 @@
+"""The checkpoint store behind a path, and behind URLs of fsspec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trials.agent.checkpoint_store import CheckpointStore, StoreError, fetch, is_url
+
+fsspec = pytest.importorskip("fsspec", reason="comes with torch")
+
+
+@pytest.fixture(params=["folder", "file", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A kind of store that is empty."""
+    if request.param == "memory":
+        yield f"memory://{tmp_path.name}/deep"
+        fsspec.filesystem("memory").rm("/", recursive=True)
+    else:
+        yield ("file://" if request.param == "file" else "") + str(tmp_path / "store" / "deep")
+
+
+def exists(location: str) -> bool:
+    if not is_url(location):
+        return Path(location).exists()
+    fs, path = fsspec.core.url_to_fs(location)
+    return bool(fs.exists(path))
+
+
+def test_a_file_is_put_fetched_and_removed(root: str, tmp_path: Path) -> None:
+    store, source, target = CheckpointStore(root), tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"weights")
+
+    location = store.put(source, "exp/1/1-n/name.ckpt")
+    fetch(location, target)
+
+    assert location == f"{root}/exp/1/1-n/name.ckpt"
+    assert target.read_bytes() == b"weights"
+    store.remove(location)
+    assert not exists(location)
+    store.remove(location)
+
+
+def test_a_folder_is_put_fetched_and_removed(root: str, tmp_path: Path) -> None:
+    store, source, target = CheckpointStore(root), tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    for name in ("manifest.json", ".metadata", "__0_0.distcp"):
+        (source / name).write_text(name)
+
+    location = store.put(source, "exp/1/1-n/name.ckpt")
+    fetch(location, target)
+
+    assert {path.name: path.read_text() for path in target.iterdir()} == {p.name: p.name for p in source.iterdir()}
+    store.remove(store.location("exp"))
+    assert not exists(location)
+
+
+def test_putting_it_again_is_harmless(root: str, tmp_path: Path) -> None:
+    store, source = CheckpointStore(root), tmp_path / "source"
+    for content in (b"one", b"two!"):
+        source.unlink(missing_ok=True)
+        source.write_bytes(content)
+        fetch(store.put(source, "exp/name"), tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == content
+    assert [path.name for path in tmp_path.rglob(".*")] == []
+
+
+def test_what_is_not_there_is_an_error_that_names_it(root: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="exp/nothing"):
+        fetch(f"{root}/exp/nothing", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_nothing_is_removed_that_is_not_of_the_store(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    for store in (CheckpointStore(str(tmp_path / "store")), CheckpointStore("")):
+        store.remove(str(outside))
+        store.remove(f"{tmp_path}/store/../outside")
+    assert outside.exists()
+    assert not CheckpointStore("").is_named
+
+
+def test_a_kind_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("x")
+    with pytest.raises(StoreError, match="nosuchkind"):
+        CheckpointStore("nosuchkind://bucket").put(tmp_path / "source", "name")
