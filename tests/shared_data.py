@@ -1,10 +1,9 @@
-"""Datasets that a shared data server and its trials both make, and a server to share them."""
+"""A shared data server of its own, and the trials that share it."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from trials.data.layout import Layout
@@ -28,74 +26,13 @@ FOLDER = Path(__file__).resolve().parent.parent
 STARTING_S = 60.0
 
 
-class Augmented:
-    """Every sample is drawn from the three global generators: equal bytes mean that all of them were keyed."""
-
-    def __init__(self, length: int = 100, width: int = 16) -> None:
-        self._length, self._width = length, width
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        noise = torch.rand(self._width) + float(np.random.random()) + random.random()
-        return noise + index, index, np.float32(index / 2)
-
-
-class Decoded:
-    """``decode`` is shared, ``transform`` is each trial's own."""
-
-    def __init__(self, length: int = 100) -> None:
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def decode(self, index: int) -> dict[str, Any]:
-        return {"pixels": np.full((4, 5), index % 251, dtype=np.uint8), "label": index}
-
-    def transform(self, sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        return {**sample, "noise": rng.random(3) + random.random() + float(torch.rand(()))}
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.decode(index)
-
-
-class Numbers:
-    """Each sample is its index."""
-
-    def __init__(self, length: int = 100) -> None:
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-class Broken(Numbers):
-    def __getitem__(self, index: int) -> int:
-        if index == 17:
-            raise ValueError("the file is torn")
-        return index
-
-
-class Odd(Numbers):
-    def __init__(self, length: int = 50) -> None:
-        super().__init__(length)
-
-    def __getitem__(self, index: int) -> Any:
-        return np.full(5 if index == 33 else 4, index)
-
-
 def order(**fields: Any) -> SharedOrder:
     return SharedOrder(**({"block_size": 16} | fields))
 
 
 @contextmanager
 def serving(factory: str, arguments: dict[str, Any], shared: SharedOrder, **options: Any) -> Iterator[Served]:
-    """A server of ``tests.shared_data:factory``, ready; killed at the end if it still runs."""
+    """A server of ``tests.shared_datasets:factory``, ready; killed at the end if it still runs."""
     with tempfile.TemporaryDirectory(prefix="tuner-shared-") as folder:
         served = Served(Path(folder) / "data.sock", factory, arguments, shared, options)
         served.start()
@@ -110,7 +47,7 @@ class Served:
         self, path: Path, factory: str, arguments: dict[str, Any], shared: SharedOrder, options: dict[str, Any]
     ) -> None:
         self.path, self.shared = path, shared
-        self.name = DatasetName(factory=f"tests.shared_data:{factory}", arguments=arguments)
+        self.name = DatasetName(factory=f"tests.shared_datasets:{factory}", arguments=arguments)
         self._options = {"workers": 2, "memory_bytes": 4 << 20, "idle_s": 30.0} | options
         self.process: subprocess.Popen[bytes] | None = None
 

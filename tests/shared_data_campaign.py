@@ -13,25 +13,28 @@ import argparse
 import json
 import os
 import random
+import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trials.data.shared_batches import RECONNECT_S
-from trials.data.shared_start import DatasetName, SharedOrder, order_of
+from trials.data.shared_loader import SharedDataLoader, Sharing
+from trials.data.shared_start import SharedOrder, read_spec, serve
 
-FOLDER = Path(__file__).resolve().parent.parent
 LENGTH = 210
 EPOCHS = 2
 ORDER = {"shuffle": True, "block_size": 16, "group_seed": 3}
 SIZES = (7, 13, 32, 5)
 ROUND_TIMEOUT_S = 120.0
 ENDED_TIMEOUT_S = 20.0
+KILL_WITHIN_S = 0.25  # of the start
 VICTIMS = ("worker", "trial", "server")
 
 
@@ -56,10 +59,6 @@ class Slow:
 # ── one trial ───────────────────────────────────────────────────────────────────────────────────
 def trial(number: int, socket: str, state: dict[str, Any] | None) -> None:
     """Prints every batch with the position after it."""
-    import warnings
-
-    from trials.data.shared_loader import SharedDataLoader, Sharing
-
     warnings.simplefilter("ignore", RuntimeWarning)
     sharing = Sharing(order=SharedOrder(**ORDER), locate=lambda: Path(socket))
     options: dict[str, Any] = {"sharing": sharing, "seed": number, "collate_fn": list, "timeout": 10.0}
@@ -75,14 +74,62 @@ def trial(number: int, socket: str, state: dict[str, Any] | None) -> None:
 
 def alone(number: int) -> list[Any]:
     """The samples that the trial is to have, in order."""
-    from trials.data.shared_loader import SharedDataLoader, Sharing
-
     options: dict[str, Any] = {"sharing": Sharing(order=SharedOrder(**ORDER)), "seed": number, "collate_fn": list}
     with SharedDataLoader(Slow(LENGTH, 0.0), SIZES[number], **options) as loader:
         return [list(sample) for _ in range(EPOCHS) for batch in loader for sample in batch]
 
 
 # ── one round ───────────────────────────────────────────────────────────────────────────────────
+class Child:
+    """A fork with a session of its own, so that everything it starts is known; its output goes to a file."""
+
+    def __init__(self, work: Callable[[], object], output: Path) -> None:
+        sys.stdout.flush()
+        self.code: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.setsid()
+                file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(file, 1)
+                os.dup2(file, 2)
+                work()
+                sys.stdout.flush()
+                code = 0
+            except BaseException:  # noqa: BLE001  a fork must not go on in this program
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        self._pidfd = os.pidfd_open(self.pid)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended."""
+        if self.code is None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                return False
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._pidfd)
+        return True
+
+    def end(self) -> None:
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(ENDED_TIMEOUT_S)
+
+    def left(self) -> list[int]:
+        """Processes of its session."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.pid and fields[0] not in "ZX":
+                    found.append(int(path.parent.name))
+        return found
+
+
 class Round:
     def __init__(self, folder: Path, chosen: random.Random) -> None:
         self._socket = str(folder / "data.sock")
@@ -95,26 +142,26 @@ class Round:
         """What is wrong; empty when nothing is."""
         try:
             wrong = self._run(victim)
-            return wrong or next((f"trial {n}" for n, got in enumerate(self._got) if got != expected[n]), "")
+            return wrong or next((f"trial {n} had others" for n, got in enumerate(self._got) if got != expected[n]), "")
         finally:
-            for process in (self._server, *self._trials):
-                process.kill()
-                process.wait()
+            for child in (self._server, *self._trials):
+                child.end()
 
     def _run(self, victim: str) -> str:
-        time.sleep(self._chosen.random() * 0.6)
+        time.sleep(self._chosen.random() * KILL_WITHIN_S)
         killed = self._kill(victim)
-        for number, process in enumerate(self._trials):
-            try:
-                process.wait(timeout=ROUND_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
+        for number, child in enumerate(self._trials):
+            if not child.wait(ROUND_TIMEOUT_S):
                 return f"trial {number} hangs"
             self._take(number)
-            if process.returncode != 0 and number != killed:
-                return f"trial {number} ended with {process.returncode}"
-        if killed is not None:
-            self._resume(killed)
-        return self._left_over()
+            if child.code != 0 and number != killed:
+                return f"trial {number} ended with {child.code}: {self._text(number)[-2000:]}"
+        if killed is not None and not self._resume(killed):
+            return f"trial {killed} hangs after it was resumed"
+        if not self._server.wait(ENDED_TIMEOUT_S):
+            return "the server does not end"
+        left = self._server.left() + [pid for child in self._trials for pid in child.left()]
+        return f"processes {left} are left" if left else ""
 
     def _kill(self, victim: str) -> int | None:
         """The number of the trial that was killed."""
@@ -128,74 +175,44 @@ class Round:
             os.kill(self._chosen.choice(pids), signal.SIGKILL)
         return number if victim == "trial" else None
 
-    def _resume(self, number: int) -> None:
+    def _resume(self, number: int) -> bool:
         lines = self._lines(number)
-        state = lines[-1]["state"] if lines and "state" in lines[-1] else None
-        if lines and state is None:
-            return  # it had come to its end
-        self._trials[number] = self._start_trial(number, state)
-        self._trials[number].wait(timeout=ROUND_TIMEOUT_S)
+        if not lines or "state" in lines[-1]:  # else it had come to its end
+            self._trials[number] = self._start_trial(number, lines[-1]["state"] if lines else None)
+        ended = self._trials[number].wait(ROUND_TIMEOUT_S)
         self._take(number)
+        return ended
 
     def _take(self, number: int) -> None:
         self._got[number] = [sample for line in self._lines(number) for sample in line.get("batch", [])]
 
     def _lines(self, number: int) -> list[dict[str, Any]]:
         """Of all lives of the trial; a line that its death cut off was not delivered."""
-        text = (self._folder / f"{number}.out").read_text()
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line) for line in self._text(number).splitlines(keepends=True) if line.endswith("}\n")]
 
-    def _left_over(self) -> str:
-        """The server ends by itself, with everything it had."""
-        try:
-            self._server.wait(timeout=ENDED_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "the server does not end"
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if f"TUNER_CAMPAIGN={self._folder}".encode() in path.read_bytes() and path.parent.name != str(
-                    os.getpid()
-                ):
-                    return f"process {path.parent.name} is left"
-        return ""
+    def _text(self, number: int) -> str:
+        path = self._folder / f"{number}.out"
+        return path.read_text() if path.exists() else ""
 
     # ── processes ─────────────────────────────────────────────────────────────────────────────
-    def _start_server(self) -> subprocess.Popen[bytes]:
+    def _start_server(self) -> Child:
         reading, writing = os.pipe()
         dataset = {"factory": "tests.shared_data_campaign:Slow", "arguments": {"length": LENGTH}}
-        options = {"workers": 2, "memory_bytes": 4 << 20, "idle_s": 0.5}
-        spec = {"socket": self._socket, "dataset": dataset, "order": ORDER, "options": options}
-        process = self._popen(
-            "-m", "trials.data.shared_start", json.dumps(spec), ready=writing, output=self._folder / "server.out"
-        )
+        options = {"workers": 2, "memory_bytes": 4 << 20, "idle_s": 0.3}
+        spec = read_spec(json.dumps({"socket": self._socket, "dataset": dataset, "order": ORDER, "options": options}))
+        child = Child(lambda: serve(spec, ready=writing), self._folder / "server.out")
         os.close(writing)
         with os.fdopen(reading, "rb") as told:
             if told.read() != b"ready\n":
                 raise RuntimeError((self._folder / "server.out").read_text())
-        return process
+        return child
 
-    def _start_trial(self, number: int, state: dict[str, Any] | None) -> subprocess.Popen[bytes]:
-        arguments = ["-m", "tests.shared_data_campaign", "--trial", str(number), "--socket", self._socket]
+    def _start_trial(self, number: int, state: dict[str, Any] | None) -> Child:
         path = self._folder / f"{number}.out"
         if state is not None:
-            arguments += ["--state", json.dumps(state)]
             whole = path.read_bytes()
             path.write_bytes(whole[: whole.rfind(b"\n") + 1])
-        return self._popen(*arguments, output=path)
-
-    def _popen(self, *arguments: str, output: Path, ready: int | None = None) -> subprocess.Popen[bytes]:
-        variables = {**os.environ, "TUNER_CAMPAIGN": str(self._folder)}
-        if ready is not None:
-            variables["TUNER_DATA_READY"] = str(ready)
-        with output.open("ab") as file:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=FOLDER,
-                env=variables,
-                stdout=file,
-                stderr=file if ready is not None else None,
-                pass_fds=() if ready is None else (ready,),
-            )
+        return Child(lambda: trial(number, self._socket, state), path)
 
 
 def _children(pid: int) -> list[int]:
@@ -207,13 +224,9 @@ def _children(pid: int) -> list[int]:
 def run(rounds: int, seed: int) -> list[str]:
     """What went wrong, with the round that shows it."""
     expected = [alone(number) for number in range(len(SIZES))]
-    length = order_of(
-        DatasetName(factory="tests.shared_data_campaign:Slow", arguments={"length": LENGTH}).make(),
-        SharedOrder(**ORDER),
-    ).length
     for samples in expected:
         for epoch in range(EPOCHS):
-            assert sorted(index for index, _ in samples[epoch * length : (epoch + 1) * length]) == list(range(length))
+            assert sorted(index for index, _ in samples[epoch * LENGTH : (epoch + 1) * LENGTH]) == list(range(LENGTH))
     memory = set(Path("/dev/shm").iterdir())
     wrong = []
     for number in range(rounds):
@@ -232,18 +245,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.shared_data_campaign")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--trial", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--socket", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--state", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.trial is not None:
-        trial(options.trial, options.socket, options.state)
-        return 0
     began = time.monotonic()
     wrong = run(options.rounds, options.seed)
-    print(
-        f"{options.rounds} rounds, {len(wrong)} wrong, {time.monotonic() - began:.0f} s; reconnecting after {RECONNECT_S:g} s"
-    )
+    print(f"{options.rounds} rounds, {len(wrong)} wrong, {time.monotonic() - began:.0f} s")
     return bool(wrong)
 
 

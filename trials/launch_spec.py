@@ -46,3 +46,4 @@ class LaunchSpec:
     max_duration_s: float | None = since(2, None, needed=True)  # of the attempt
     processes_per_node: int = since(2, 1, needed=True)  # more: the command runs so often at once, each with its RANK
     until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on
+    data: dict[str, Any] | None = since(2, None, needed=False)  # what ``trials.data.shared`` is given where it asks

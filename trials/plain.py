@@ -18,7 +18,7 @@ class ProtocolError(ValueError):
 
 def to_plain(value: Any) -> Any:
     """Dataclasses become objects, tuples become lists; the rest stays."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _LEAVES:
         return value
     names = _names(kind)
@@ -35,7 +35,7 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
-def _names(kind: type[Any]) -> tuple[str, ...] | None:
+def _names(kind: Any) -> tuple[str, ...] | None:
     """The fields of a dataclass; None of another type."""
     return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
 
@@ -47,8 +47,14 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 # Types are few, and looked at for every field of every message.
-_origin = cache(get_origin)
-_arguments = cache(get_args)
+@cache
+def _origin(expected: Any) -> Any:
+    return get_origin(expected)
+
+
+@cache
+def _arguments(expected: Any) -> tuple[Any, ...]:
+    return get_args(expected)
 
 
 def from_plain(expected: Any, value: Any, *, where: str) -> Any:

@@ -245,6 +245,8 @@ def _check(
         raise InputError(faults)
     values["profile"], origins["profile"] = profile
     home = values.setdefault("home", default_home(environment))
+    if values.get("checkpoint_store") == str(home / "checkpoints"):
+        del values["checkpoint_store"]  # the default, whose files have names of their own
     values.setdefault("db", database_url(str(home / "tuner.db"), folder=folder))
     return Settings(origins=origins, **values)
 

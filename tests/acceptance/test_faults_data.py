@@ -14,7 +14,6 @@ import pytest
 
 from tests.acceptance.harness import Home, values
 from tests.waiting import wait_until
-from trials.protocol import BLOB_CHUNK_BYTES
 from tuner_service.client import ProblemError
 
 pytestmark = pytest.mark.slow
@@ -152,9 +151,9 @@ def test_of_a_checkpoint_damaged_in_file_and_database_the_one_before_is_used(hom
     newest.write_bytes(damaged(newest.read_bytes(), "truncated"))
     with closing(sqlite3.connect(home.home / "tuner.db")) as connection:
         (digest,) = connection.execute("SELECT digest FROM checkpoints ORDER BY step DESC LIMIT 1").fetchone()
-        (data,) = connection.execute("SELECT data FROM blob_chunks WHERE digest = ?", [digest]).fetchone()
-        assert len(data) < BLOB_CHUNK_BYTES
-        connection.execute("UPDATE blob_chunks SET data = ? WHERE digest = ?", [damaged(data, "bit flipped"), digest])
+        query = "SELECT c.digest, data FROM chunks c JOIN blob_chunks b ON b.chunk = c.digest WHERE b.digest = ?"
+        ((chunk, data),) = connection.execute(query, [digest]).fetchall()
+        connection.execute("UPDATE chunks SET data = ? WHERE digest = ?", [damaged(data, "bit flipped"), chunk])
         connection.commit()
     home.open_gate()
 
@@ -162,6 +161,9 @@ def test_of_a_checkpoint_damaged_in_file_and_database_the_one_before_is_used(hom
 
     home.completed()
     assert home.steps(1) == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]
+    with closing(sqlite3.connect(home.home / "tuner.db")) as connection:
+        marked = connection.execute("SELECT digest FROM checkpoints WHERE damaged").fetchall()
+    assert marked == [(digest,)]
 
 
 def newest_checkpoint(home: Home) -> dict[str, Any]:

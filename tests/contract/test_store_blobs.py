@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_checkpoint, a_trial, changes_for
+from tests.builders import a_checkpoint, a_trial
+from tests.contract.stores import changes_for
 from tuner_service.dispatcher.changes import Changes
 
 PIECE = 64 << 10

@@ -107,6 +107,7 @@ def test_the_checkpoint_store_is_a_url_or_an_absolute_folder(tmp_path: Path, giv
     assert resolve(tmp_path, TUNER_CHECKPOINT_STORE=given).checkpoint_store == used
     assert resolve(tmp_path, TUNER_CHECKPOINT_STORE="near").checkpoint_store == str(tmp_path.resolve() / "near")
     assert resolve(tmp_path).checkpoint_store == ""
+    assert resolve(tmp_path, TUNER_HOME="h", TUNER_CHECKPOINT_STORE="h/checkpoints").checkpoint_store == ""
 
 
 def test_a_token_is_not_shown_by_accident(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from trials.agent.launching import (
 )
 from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
-    FILE_ATTEMPT,
     FILE_SPOOL,
     FOLDER_CHECKPOINTS,
     FOLDER_RESTORE,

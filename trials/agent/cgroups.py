@@ -4,7 +4,7 @@ Everything here is best effort: where a folder cannot be made there is no group,
 its work. Imported by the supervisor, so it stays as small as its start is quick.
 """
 # Without pathlib, which would add a third to the start of a supervisor.
-# ruff: noqa: PTH100, PTH102, PTH106, PTH110, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH102, PTH106, PTH110, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def make_group(nonce: str) -> ControlGroup | None:
 
 def group_at(path: str) -> ControlGroup | None:
     """The group that an earlier process made; None where it is gone."""
-    if os.path.basename(path).startswith(GROUP_PREFIX) and os.path.exists(f"{path}/cgroup.procs"):
+    if path.rpartition("/")[2].startswith(GROUP_PREFIX) and os.path.exists(f"{path}/cgroup.procs"):
         return ControlGroup(path)
     return None
 

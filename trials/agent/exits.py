@@ -7,7 +7,6 @@ Imported by the supervisor, so it stays as small as its start is quick.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import Any

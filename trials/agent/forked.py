@@ -65,8 +65,7 @@ def _replace_environment(variables: dict[str, str]) -> None:
 
 def _new_main() -> ModuleType:
     main = ModuleType("__main__")
-    main.__dict__["__annotations__"] = {}
-    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    main.__dict__.update(__annotations__={}, __builtins__=sys.modules["builtins"])
     del sys.modules["__main__"]
     sys.modules["__main__"] = main  # the last one: what the script imports comes after it
     return main
@@ -102,11 +101,12 @@ def _execute(script: Script, main: ModuleType) -> None:
         _put_first(os.getcwd())  # noqa: PTH109  as the interpreter does
         import runpy
 
-        runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]  # what the interpreter calls for -m
+        # What the interpreter calls for -m; run_module() would leave other names behind.
+        runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]  # noqa: SLF001  not public
         return
     if script.kind == "code":
         _put_first("")
-        main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter  # type: ignore[attr-defined]
+        main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
         exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         return
     path = os.path.join(os.getcwd(), script.name)  # noqa: PTH109, PTH118  with all its dots, as the interpreter does
@@ -165,8 +165,9 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 def _finish(status: int, start: Start) -> NoReturn:
     if start.learn:
         _write_imports(Path(start.folder) / FILE_IMPORTS)
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
-    atexit._run_exitfuncs()
+    # What the interpreter does first of all when it ends: there is no public way to ask for it.
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  waits for threads that are no daemons
+    atexit._run_exitfuncs()  # noqa: SLF001  likewise
     status = _flush(status)
     _drop_own_modules(f"{start.work}{os.sep}")
     status = _flush(status)

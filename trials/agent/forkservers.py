@@ -216,9 +216,10 @@ class ForkServers:
         self._learned[experiment_id] = tuple(modules)
         logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
         choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=(*SDK, *modules))
-        if isinstance(choice, Fork) and choice.key not in self._servers and choice.key not in self._refused:
-            if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
-                self._start(choice)
+        if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
+            return
+        if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
+            self._start(choice)
 
     def forget(self, experiment_id: str) -> None:
         """The experiment was removed."""

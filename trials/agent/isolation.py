@@ -15,8 +15,11 @@ from trials.agent.script import NotForkableError, Script, is_interpreter, script
 SDK = ("trials.session", "trials.nni_calls")  # imported by every fork server: the SDK of training scripts
 # Of one attempt or one place only, and read when they are used: they are set in the child.
 _OF_ONE_TRIAL = frozenset(
-    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES RANK LOCAL_RANK WORLD_SIZE "
-    "LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT".split()
+    {
+        *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+    }
 )
 _OF_ONE_TRIAL_PREFIXES = ("TUNER_", "TRIAL_PARAM_")
 

@@ -17,7 +17,7 @@ def settle() -> None:
 
     A fork copies a table of pages, 512 times as long for small pages as for large ones. Best effort.
     """
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # no public way to name them all
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001  no public way to name them all
         # What was made before the fork is the server's: a trial that ends must not take it apart.
         finalizer.atexit = False
     gc.collect()

@@ -9,7 +9,7 @@ from trials.agent.files import to_json
 
 
 def send_order(path: str, order: dict[str, Any]) -> bool:
-    """Whether it is in the server's queue. ConnectionError never comes out of it: a server that is gone has no queue."""
+    """Whether it is in the server's queue; False also where there is no server any more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sending:
         try:
             sending.sendto(to_json(order), path)

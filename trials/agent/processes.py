@@ -95,7 +95,7 @@ def _stats() -> Iterator[ProcessStat]:
 
 
 def tree(root: int | None, nonce: str, *, group: ControlGroup | None = None) -> set[int]:
-    """Living processes below ``root`` or in ``group``, those marked for ``nonce`` and all below them; never this one."""
+    """Living processes below ``root``, in ``group`` or marked for ``nonce``, and all below them; never this one."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
     for stat in _stats():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from trials.agent.files import read_json, to_json, write_atomically
@@ -18,10 +19,14 @@ from trials.spool_writer import STEP_MAX
 READ_BYTES = REPORT_BATCH_BYTES
 _FLOAT = frozenset({float})
 _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
-    "checkpoint": {"step": (int,), "name": (str,), "digest": (str,), "size": (int,), "at": (float, int)},
+    "checkpoint": {
+        "step": (int,), "name": (str,), "digest": (str,), "size": (int,), "at": (float, int),
+        **dict.fromkeys(("value", "stall_s", "write_s"), (float, int, NoneType)),
+    },
+    "checkpoint_damaged": {"step": (int,), "digest": (str,), "at": (float, int)},
     "cooperates": {"at": (float, int)},
     "parameters_wanted": {"index": (int,), "at": (float, int)},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from trials.agent.cgroups import ControlGroup
 from trials.agent.marks import put_limit
 from trials.agent.processes import set_death_signal
 
-
 # Those a parent of trials has handlers for.
 HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)
 
@@ -60,8 +59,8 @@ class Start:
         From here on a signal does to it what it does to any process.
         """
         signal.set_wakeup_fd(-1)
-        for number in HANDLED:
-            signal.signal(number, signal.SIG_DFL)
+        for handled in HANDLED:
+            signal.signal(handled, signal.SIG_DFL)
         os.setsid()
         set_death_signal(signal.SIGKILL)
         if os.getppid() != self.parent:

@@ -5,7 +5,7 @@ quick to start, so it reads attempt.json as plain JSON and repeats the file name
 costs more than all of this (a test compares them).
 """
 # Without pathlib, which would add a third to the start of a supervisor.
-# ruff: noqa: PTH100, PTH123
+# ruff: noqa: PTH100
 
 from __future__ import annotations
 

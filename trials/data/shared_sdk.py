@@ -42,7 +42,11 @@ def shared(
     In a script that runs alone, and while there is no producer, the loader decodes for itself, with equal bytes.
     """
     given = _of_experiment()
-    options = {"memory_bytes": MEMORY_BYTES, "workers": _workers(), **given.get("sharing", {}), **(sharing or {})}
+    options = {
+        "memory_bytes": given.get("memory") or MEMORY_BYTES,
+        "workers": given.get("workers") or _workers(),
+        **(sharing or {}),
+    }
     name = DatasetName(
         factory=dataset or given.get("dataset") or "", arguments=dict(arguments or given.get("arguments") or {})
     )

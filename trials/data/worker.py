@@ -266,7 +266,8 @@ class Worker:
         samples, failures = self._samples(part, keys)
         if failures and not self._recipe.skip_errors:
             return Piece(part.sequence, part.row, "batch", len(part.items), failures=failures)
-        return self._collated(part, samples, late)._replace(failures=failures)
+        piece = self._collated(part, samples, late)
+        return piece._replace(failures=failures + piece.failures)
 
     def _collated(self, part: Part, samples: list[Any], late: _Outside) -> Piece:
         if not samples:

@@ -25,6 +25,7 @@ from tuner_service.assessors.base import Keep, Stop
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.tuners.base import NotYet
 from tuner_service.tuners.model_columns import Columns, Rows, stacked
 from tuner_service.tuners.model_gp import log_expected_improvement, normal_cdf
 from tuner_service.tuners.model_search import CENTRES, candidates
@@ -82,7 +83,9 @@ class AutoAdvisor(Advisor):
         )
 
     # ── the port ────────────────────────────────────────────────────────────────────────────────
-    def suggest(self, number: int, rng: random.Random) -> Choice:  # noqa: ARG002  # the generator knows it
+    def suggest(self, number: int, rng: random.Random) -> Choice:
+        if not number:
+            return NotYet()  # nothing rests here
         curves = self._reported()
         if len(curves) < self._startup or not self._columns.width:
             return Start(parameters=self._draws.draw(rng))

@@ -320,6 +320,7 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         compat=trial.compat,
         cpus=trial.resources.cpus,
         processes_per_node=trial.processes_per_node,
+        data=None if trial.data is None else trial.data.model_dump(),
     )
 
 

@@ -18,6 +18,7 @@ MIN_MEMORY_BYTES = 16 << 20  # less than a bare interpreter needs
 MAX_PARALLEL = 10_000
 MAX_ATTEMPTS = 1_000
 MAX_WORKERS = 1_000
+MAX_DATA_WORKERS = 64
 MAX_OBJECTIVES = 10
 ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
 MAX_SEED = 2**63 - 1
@@ -221,6 +222,14 @@ class ResourcesBody(Body):
     memory: Size = None
 
 
+class DataBody(Body):
+    shared: bool = True
+    dataset: Annotated[str | None, _matching(_CLASS, '"package.module:function"')] = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    memory: Size = None
+    workers: int | None = Field(default=None, ge=1, le=MAX_DATA_WORKERS)
+
+
 class TrialBody(Body):
     """Fields of type Any belong to later versions; experiment_file.py accepts their harmless values."""
 
@@ -249,6 +258,7 @@ class TrialBody(Body):
         default_factory=list, max_length=100
     )
     isolation: Literal["fork", "spawn"] = "fork"
+    data: DataBody | None = None
 
 
 class ExperimentBody(Body):

@@ -113,6 +113,7 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         memory_bytes=template.memory_bytes,
         max_duration_s=template.max_duration_s,
         processes_per_node=template.processes_per_node,
+        data=template.data,
     )
     step.do(
         LaunchAttempt(

@@ -120,6 +120,7 @@ class TrialTemplate:
     memory_bytes: int | None = None  # of one trial's whole tree
     max_duration_s: float | None = None  # of one attempt
     processes_per_node: int = 1  # more: the command runs so often at once, as one world of ranks
+    data: dict[str, Any] | None = None  # ``shared``, ``dataset``, ``arguments``, ``memory`` in bytes, ``workers``
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
 
 

@@ -184,9 +184,8 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return _compared(node, values)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return _evaluate(body if _evaluate(test, values) else orelse, values)
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _called(name, arguments, values)
-    raise TypeError(f"{type(node).__name__} is not known here")
+        case _:
+            return _called(node, values)
 
 
 def _computed(op: ast.operator, left: float, right: float) -> float:
@@ -208,18 +207,18 @@ def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
     return True
 
 
-def _called(name: str, arguments: list[ast.expr], values: Mapping[str, Any]) -> Any:
-    if name == NAME_FUNCTION:
-        return _shown(_of(values, arguments[0].value))  # type: ignore[attr-defined]  # checked when it was parsed
-    return FUNCTIONS[name](*(_evaluate(argument, values) for argument in arguments))
+def _called(node: Any, values: Mapping[str, Any]) -> Any:
+    """``node`` is a call of a function that is known: that was checked when it was parsed."""
+    if node.func.id == NAME_FUNCTION:
+        return _shown(_of(values, node.args[0].value))
+    return FUNCTIONS[node.func.id](*(_evaluate(argument, values) for argument in node.args))
 
 
-def _looked_up(node: ast.expr, values: Mapping[str, Any]) -> Any:
+def _looked_up(node: Any, values: Mapping[str, Any]) -> Any:
+    """``node`` is a name, or an attribute of one, of another attribute: that was checked when it was parsed."""
     if isinstance(node, ast.Name):
         return _of(values, node.id)
-    if isinstance(node, ast.Attribute):
-        return _of(_looked_up(node.value, values), node.attr)
-    raise TypeError(f"{type(node).__name__} has no parameters")
+    return _of(_looked_up(node.value, values), node.attr)
 
 
 def _of(values: Any, name: str) -> Any:

@@ -147,7 +147,8 @@ class QuantizedRange:
 
     def sample(self, rng: random.Random) -> float:
         if self.log:
-            return self.project(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+            drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            return self.project(min(max(drawn, self.low), self.high))
         return self.project(rng.uniform(self.low, self.high))
 
     def contains(self, value: Any) -> bool:

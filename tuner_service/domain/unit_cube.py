@@ -91,10 +91,10 @@ def value_at(range_: NumericRange, u: float) -> Any:
             return range_.value_at(_index(u, int(range_.size)))
         case QuantizedRange(log=True):
             first, last = math.log(range_.low), math.log(range_.high)
-            return range_.project(math.exp(first + (last - first) * u))
+            return range_.project(min(max(math.exp(first + (last - first) * u), range_.low), range_.high))
         case QuantizedRange():
             return range_.project(range_.low + (range_.high - range_.low) * u)
-        case NormalRange():
+        case _:
             return range_.quantile(min(max(u, TINIEST), 1 - TINIEST))
 
 
@@ -137,7 +137,7 @@ def unit_of(range_: NumericRange, value: float) -> float:
             return _quantized_coordinate(range_, value)
         case NormalRange(q=None):
             return _exact(range_, value, range_.portion(value))
-        case NormalRange():
+        case _:
             return _normal_cell(range_, value)
 
 

@@ -180,6 +180,7 @@ def _template_view(spec: ExperimentSpec) -> View:
         "preload": list(template.preload),
         "isolation": template.isolation,
         "processes_per_node": template.processes_per_node,
+        "data": template.data,
     }
 
 

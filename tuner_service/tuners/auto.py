@@ -194,7 +194,7 @@ def _spread(means: Sequence[Vector], rng: np.random.Generator) -> Any:
 
 
 def _reach(note: TrialNote, longest: int) -> float:
-    """How far a trial came: 1 where it ended by itself; of one that was stopped the logarithmic share of the longest."""
+    """How far a trial came: 1 where it ended by itself; where it was stopped, its logarithmic share of the longest."""
     if note.state != PRUNED or note.step is None or longest <= 1:
         return 1.0
     return math.log(max(note.step, 1)) / math.log(longest)

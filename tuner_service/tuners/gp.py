@@ -10,9 +10,13 @@ The cost of a fit grows with the cube of the trials, so past ``THINNING.limit`` 
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import random
+import warnings
 from typing import Any
 
+from tuner_service.domain.errors import SearchSpaceNotSupportedError
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
@@ -41,7 +45,7 @@ class GpTuner(OptunaTuner):
         self._deterministic_objective = deterministic_objective
         self._backend = backend
         if backend == BOTORCH:
-            import botorch  # noqa: F401  # so that its absence is told at the start, not in the middle of a search
+            _botorch_model()  # so that its absence is told at the start, not in the middle of a search
 
     def _make_sampler(self, seed: int) -> Any:
         from optuna.samplers import GPSampler
@@ -56,11 +60,21 @@ class GpTuner(OptunaTuner):
     def _propose(self, rng: random.Random) -> Parameters:
         if self._backend == OPTUNA:
             return super()._propose(rng)
-        from tuner_service.tuners.botorch_model import propose
-
         count = self.thinning.chosen_at(len(self.modelled))
         shown = self.modelled
         if count:
             shown = self.thinning.choose(self.modelled[:count], self.objective) + self.modelled[count:]
         running = [note.parameters for note in self.notes if note.state == RUNNING]
-        return propose(self.space, self.objective, shown, running, seed=rng.getrandbits(32))
+        proposed: Parameters = _botorch_model().propose(
+            self.space, self.objective, shown, running, seed=rng.getrandbits(32)
+        )
+        return proposed
+
+
+def _botorch_model() -> Any:
+    if importlib.util.find_spec("botorch") is None:
+        why = "backend botorch needs the package: pip install 'tuner-service[botorch]'"
+        raise SearchSpaceNotSupportedError("gp", "backend", why)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it uses what newer versions of torch call deprecated
+        return importlib.import_module("tuner_service.tuners.botorch_model")

@@ -31,6 +31,7 @@ from tests.processes_left import descendants, held
 from tests.waiting import wait_until
 from trials.data import (
     AsyncDataLoader,
+    DataLoadingError,
     DatasetMismatch,
     LoaderClosed,
     LoaderTimeout,
@@ -71,12 +72,12 @@ def workers_of(loader: AsyncDataLoader) -> dict[int, int]:
     return crew_of(loader).pids
 
 
-def taken_until_an_error(loader: AsyncDataLoader) -> tuple[list[Any], Exception]:
+def taken_until_an_error(loader: AsyncDataLoader) -> tuple[list[Any], DataLoadingError]:
     batches: list[Any] = []
     try:
         for batch in loader:
             batches.append([part.clone() for part in batch])  # noqa: PERF401  # those before the error count
-    except Exception as error:
+    except DataLoadingError as error:
         return batches, error
     raise AssertionError("nothing was raised")
 
@@ -201,9 +202,11 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
 
 
 def test_a_worker_that_cannot_even_start_is_an_error_not_a_loop() -> None:
-    with a_loader(Numbers(40), num_workers=1, worker_init_fn=_exit_at_once) as loader:
-        with pytest.raises(WorkerDied, match="code 3"):
-            list(loader)
+    with (
+        a_loader(Numbers(40), num_workers=1, worker_init_fn=_exit_at_once) as loader,
+        pytest.raises(WorkerDied, match="code 3"),
+    ):
+        list(loader)
 
 
 def _exit_at_once(worker: int) -> None:
@@ -411,13 +414,13 @@ except TypeError as error:
 def test_a_second_loader_can_be_forked_beside_the_first() -> None:
     with (
         a_loader(Numbers(40), num_workers=1) as first,
-        a_loader(Local(), num_workers=1, collate_fn=lambda s: s) as other,
+        a_loader(a_local_dataset(), num_workers=1, collate_fn=lambda s: s) as other,
     ):
         next(iter(first))
         assert next(iter(other)) == ["a closure is enough for a fork"] * 4
 
 
-def Local() -> Any:
+def a_local_dataset() -> Any:
     text = "a closure is enough for a fork"
 
     class Inner(Numbers):

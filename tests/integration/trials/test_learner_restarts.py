@@ -25,41 +25,51 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def training(folder: Path) -> subprocess.Popen[str]:
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--save-every", "20", "--publish", "policy"]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+# Each life is a fork of one process that has imported torch and scikit-learn, which takes longer than the training.
+LIVES = """
+import os, runpy, signal, sys
+import sklearn.datasets, torch
 
+torch.set_num_threads(1)
+script, *arguments = sys.argv[1:]
 
-def run_to_the_end(folder: Path) -> str:
-    with training(folder) as process:
-        output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
-    return output
+def live(folder, output, kill_at):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.dup2(writing, 1)
+        os.dup2(writing, 2)
+        os.close(reading)
+        os.close(writing)
+        sys.argv = [script, *arguments]
+        runpy.run_path(script, run_name="__main__")
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as lines, open(output, "w") as kept:
+        for line in lines:
+            kept.write(line)
+            if line.startswith(f"step {kill_at}:"):
+                os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
-
-def killed_at(folder: Path, step: int) -> str:
-    lines = []
-    with training(folder) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith(f"step {step}:"):
-                process.kill()
-                break
-    return "".join(lines)
+for folder in ("whole", "killed"):
+    os.mkdir(folder)
+live("whole", "whole.txt", None)
+for number, kill_at in enumerate((53, 97, None)):
+    live("killed", f"killed-{number}.txt", kill_at)
+"""
 
 
 @pytest.mark.slow
 def test_the_digits_end_with_the_same_weights_after_two_kills(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    whole = run_to_the_end(tmp_path / "whole")
-
-    killed_at(tmp_path / "killed", 53)
-    again = killed_at(tmp_path / "killed", 97)
-    last = run_to_the_end(tmp_path / "killed")
+    command = [sys.executable, "-c", LIVES, str(EXAMPLE)]
+    command += ["--steps", str(STEPS), "--save-every", "20", "--publish", "policy"]
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=tmp_path, env=environment() | one_thread, check=True, timeout=180)
+    whole, _, again, last = ((tmp_path / f"{n}.txt").read_text() for n in ("whole", "killed-0", "killed-1", "killed-2"))
 
     assert re.search(r"continuing after step (20|40)\b", again), again
     assert re.search(r"continuing after step (60|80)\b", last), last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,11 @@ def isolation(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["groups", "no groups"])
-def agent(request: pytest.FixtureRequest, start_agent: StartAgent) -> Iterator[AgentProcess]:
+def agent(request: pytest.FixtureRequest, start_agent: StartAgent) -> AgentProcess:
     """With control groups where the kernel grants them, and as if it granted none."""
     if request.param == "groups" and (own_group() is None or not os.access(str(own_group()), os.W_OK)):
         pytest.skip("the kernel grants no control groups here")
-    yield start_agent(TUNER_CGROUPS="on" if request.param == "groups" else "off")
+    return start_agent(TUNER_CGROUPS="on" if request.param == "groups" else "off")
 
 
 def _pids(work: Path) -> list[int]:

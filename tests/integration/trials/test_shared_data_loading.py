@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import mmap
 import os
 import random
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +21,10 @@ import torch
 from tests.shared_data import Served, epochs_of, flat, loader_of, order, serving
 from tests.waiting import wait_until
 from trials.data.errors import SampleError, SharingError
+from trials.data.layout import Layout
+from trials.data.shared_link import greeting
+from trials.data.shared_protocol import encode, receive_with_descriptor
+from trials.data.shared_start import order_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*decodes for itself:RuntimeWarning")
 EPOCHS = 2
@@ -28,8 +37,9 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 
 @pytest.fixture
-def augmented() -> Iterator[Served]:
-    with serving("Augmented", {}, order()) as found:
+def drawn() -> Iterator[Served]:
+    """One that a test may kill."""
+    with serving("Drawn", {}, order()) as found:
         yield found
 
 
@@ -99,6 +109,86 @@ def test_a_position_taken_while_sharing_goes_on_alone_and_the_other_way_round(se
         assert got == whole
 
 
+@pytest.mark.parametrize("members", [2, 4])
+def test_any_mixture_of_sharing_resuming_and_going_alone_gives_the_same_batches(served: Served, members: int) -> None:
+    """Trials in turn at random paces; after any batch one may end and go on from its position, shared or alone."""
+    chosen = random.Random(members)
+    expected = [alone(served, seed=seed, batch_size=3 + seed) for seed in range(members)]
+    loaders = [loader_of(served, served.name, served.shared, seed=seed, batch_size=3 + seed) for seed in range(members)]
+    passes = [iter(loader) for loader in loaders]
+    got: list[list[list[bytes]]] = [[] for _ in loaders]
+    while left := [seed for seed in range(members) if len(got[seed]) < len(expected[seed])]:
+        seed = chosen.choice(left)
+        for batch in passes[seed]:
+            got[seed].append(flat(batch))
+            break
+        else:
+            passes[seed] = iter(loaders[seed])
+        if chosen.random() < 0.15:
+            state = loaders[seed].state_dict()
+            assert len(json.dumps(state)) < 300
+            loaders[seed].close()
+            where = chosen.choice([served, served, None])
+            loaders[seed] = loader_of(where, served.name, served.shared, seed=99, batch_size=3 + seed)
+            loaders[seed].load_state_dict(state)
+            passes[seed] = iter(loaders[seed])
+    hits = sum(loader.stats()["hits"] for loader in loaders)
+    for loader in loaders:
+        loader.close()
+
+    assert got == expected
+    assert hits > 0
+
+
+def test_nothing_is_held_after_close_or_after_the_server_was_killed(drawn: Served) -> None:
+    before = sorted(Path("/proc/self/fd").iterdir())
+    for kill in (False, True):
+        with loader_of(drawn, drawn.name, drawn.shared) as loader:
+            steps = iter(loader)
+            held = next(steps)
+            if kill:
+                drawn.kill()
+                assert sum(1 for _ in steps) == 14
+        assert len(held) == 3
+        assert sorted(Path("/proc/self/fd").iterdir()) == before
+    gc.collect()
+    assert "tuner-shared-data" not in Path("/proc/self/maps").read_text()
+
+
+def test_garbage_ends_the_connection_that_sent_it_and_no_other(served: Served) -> None:
+    with loader_of(served, served.name, served.shared) as loader:
+        steps = iter(loader)
+        next(steps)
+        for garbage in (b"x", b"{}", b'{"kind": "hello"}', b'{"kind":"welcome"}', b"\x80\x04." * 100, b"[" * 60_000):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.settimeout(10)
+                stranger.connect(str(served.path))
+                stranger.send(garbage)
+                assert stranger.recv(1 << 16) == b""
+        assert len(list(steps)) == 14
+
+
+def test_the_ring_cannot_be_written_by_a_member(drawn: Served) -> None:
+    dataset = drawn.name.make()
+    layout = Layout.of(dataset[0])
+    assert layout is not None
+    hello = greeting(order_of(dataset, drawn.shared).fingerprint, is_waited_for=False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as member:
+        member.connect(str(drawn.path))
+        member.send(encode(hello))
+        _, descriptor = receive_with_descriptor(member)
+        assert descriptor is not None
+        with pytest.raises(PermissionError):
+            mmap.mmap(descriptor, mmap.PAGESIZE, access=mmap.ACCESS_WRITE)
+        again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+        for found in (descriptor, again):
+            with pytest.raises(OSError, match=r"not permitted|denied|Invalid"):
+                mmap.mmap(found, mmap.PAGESIZE, access=mmap.ACCESS_WRITE)
+            with pytest.raises(OSError, match=r"not permitted|Invalid"):
+                os.ftruncate(found, 0)
+            os.close(found)
+
+
 def test_a_late_trial_and_a_fast_one_get_what_they_get_alone(served: Served) -> None:
     with loader_of(served, served.name, served.shared, seed=1) as first:
         early = iter(first)
@@ -110,46 +200,44 @@ def test_a_late_trial_and_a_fast_one_get_what_they_get_alone(served: Served) -> 
     assert late == alone(served, seed=2)
 
 
-def test_a_slow_trial_stalls_nobody_and_still_gets_everything(augmented: Served) -> None:
-    with loader_of(augmented, augmented.name, augmented.shared, seed=1) as slow:
+def test_a_slow_trial_stalls_nobody_and_still_gets_everything(drawn: Served) -> None:
+    with loader_of(drawn, drawn.name, drawn.shared, seed=1) as slow:
         steps = iter(slow)
         got = [flat(next(steps))]
-        assert together(augmented, {"seed": 2})[0] == alone(augmented, seed=2)
+        assert together(drawn, {"seed": 2})[0] == alone(drawn, seed=2)
         got += [flat(batch) for batch in steps] + epochs_of(slow, 1)
 
-    assert got == alone(augmented, seed=1)
+    assert got == alone(drawn, seed=1)
 
 
-def test_a_trial_that_is_stopped_is_passed_by(augmented: Served) -> None:
+def test_a_trial_that_is_stopped_is_passed_by(drawn: Served) -> None:
     """Its socket stays open, it just says nothing."""
-    with loader_of(augmented, augmented.name, augmented.shared, seed=1) as stopped:
+    with loader_of(drawn, drawn.name, drawn.shared, seed=1) as stopped:
         next(iter(stopped))
-        assert len(together(augmented, {"seed": 2})[0]) == 30
+        assert len(together(drawn, {"seed": 2})[0]) == 30
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_when_the_server_is_killed_the_trial_goes_on_alone_from_the_same_position(
-    augmented: Served, workers: int
-) -> None:
-    whole = alone(augmented)
-    with loader_of(augmented, augmented.name, augmented.shared, num_workers=workers) as loader:
+def test_when_the_server_is_killed_the_trial_goes_on_alone_from_the_same_position(drawn: Served, workers: int) -> None:
+    whole = alone(drawn)
+    with loader_of(drawn, drawn.name, drawn.shared, num_workers=workers) as loader:
         steps = iter(loader)
         got = [flat(next(steps)) for _ in range(3)]
-        augmented.kill()
+        drawn.kill()
         got += [flat(batch) for batch in steps] + epochs_of(loader, 1)
 
     assert got == whole
 
 
-def test_when_a_worker_is_killed_nothing_is_lost(augmented: Served) -> None:
-    whole = alone(augmented)
-    with loader_of(augmented, augmented.name, augmented.shared) as loader:
+def test_when_a_worker_is_killed_nothing_is_lost(drawn: Served) -> None:
+    whole = alone(drawn)
+    with loader_of(drawn, drawn.name, drawn.shared) as loader:
         got = []
         for number, batch in enumerate(loader):
             got.append(flat(batch))
             if number % 4 == 0:
-                os.kill(augmented.workers()[0], signal.SIGKILL)
-                wait_until(lambda: len(augmented.workers()) == 2)
+                os.kill(drawn.workers()[0], signal.SIGKILL)
+                wait_until(lambda: len(drawn.workers()) == 2)
         got += epochs_of(loader, 1)
 
     assert got == whole
@@ -166,7 +254,7 @@ def test_a_sample_that_raises_is_the_error_of_each_trial_in_its_place() -> None:
 
 
 def test_a_sample_of_another_shape_is_decoded_by_the_trial() -> None:
-    with serving("Odd", {}, order()) as found:
+    with serving("Odd", {"length": 50}, order()) as found:
         options = {"collate_fn": list}
         with loader_of(found, found.name, found.shared, **options) as loader:
             shapes = sorted(sample.shape[0] for batch in loader for sample in batch)
@@ -175,19 +263,19 @@ def test_a_sample_of_another_shape_is_decoded_by_the_trial() -> None:
     assert shapes == [4] * 49 + [5]
 
 
-def test_the_scripts_own_randomness_does_not_depend_on_where_samples_come_from(augmented: Served) -> None:
-    drawn = []
-    for server in (augmented, None):
+def test_the_scripts_own_randomness_does_not_depend_on_where_samples_come_from(drawn: Served) -> None:
+    numbers = []
+    for server in (drawn, None):
         torch.manual_seed(5)
         random.seed(5)
         np.random.seed(5)
-        with loader_of(server, augmented.name, augmented.shared) as loader:
-            drawn.append([(float(torch.rand(())), random.random(), np.random.random()) for _ in loader])
+        with loader_of(server, drawn.name, drawn.shared) as loader:
+            numbers.append([(float(torch.rand(())), random.random(), np.random.random()) for _ in loader])
 
-    assert drawn[0] == drawn[1]
+    assert numbers[0] == numbers[1]
 
 
-def test_another_dataset_is_refused(augmented: Served) -> None:
-    other = type(augmented.name)(factory=augmented.name.factory, arguments={"length": 60})
-    with loader_of(augmented, other, augmented.shared) as loader, pytest.raises(SharingError, match="has dataset"):
+def test_another_dataset_is_refused(drawn: Served) -> None:
+    other = type(drawn.name)(factory=drawn.name.factory, arguments={"length": 60})
+    with loader_of(drawn, other, drawn.shared) as loader, pytest.raises(SharingError, match="has dataset"):
         next(iter(loader))

@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_marked_and_never_given_again(h: Harness) -> Non
     (launch,) = h.orders(e.LaunchAttempt)
     assert [ref.step for ref in launch.spec.checkpoints] == [0]
     h.restart()
-    h.exit(1, KILLED)
+    h.connect()
     (launch,) = h.orders(e.LaunchAttempt)
     assert [ref.step for ref in launch.spec.checkpoints] == [0]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from tests.builders import START, a_checkpoint, a_trial, changes_for
+from tests.builders import START, a_checkpoint, a_trial
+from tests.contract.stores import changes_for
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.tables import BLOB_CHUNK_BYTES

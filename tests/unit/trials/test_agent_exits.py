@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -70,3 +71,10 @@ def test_the_supervisors_names_are_the_protocols() -> None:
     assert found == {name: getattr(protocol, name) for name in found}
     assert output.LOG_LIMIT_BYTES == protocol.LOG_LIMIT_BYTES
     assert output.OUTPUT_TAIL_BYTES == protocol.OUTPUT_TAIL_BYTES
+
+
+def test_the_page_of_the_runtime_explains_every_cause() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "trial-runtime.md"
+    table = page.read_text(encoding="utf-8").rpartition("| cause |")[2]
+
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) == EXIT_CAUSES

@@ -70,7 +70,7 @@ def test_the_generators_go_on_where_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 30, -3, -5_000])
-def test_the_newest_intact_checkpoint_is_used_and_a_damaged_one_set_aside_and_told(
+def test_the_newest_intact_checkpoint_is_used_and_a_damaged_one_set_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], place: int
 ) -> None:
     store, told = AttemptCheckpoints(tmp_path), list[Entry]()

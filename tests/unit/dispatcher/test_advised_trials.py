@@ -1,0 +1,562 @@
+"""Trials of an advisor: they rest where they were to run, go on, fork, and are given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.dispatcher.harness import (
+    CRASHED,
+    EXITED,
+    KILLED,
+    STOPPED,
+    Harness,
+    a_checkpoint_record,
+    a_final,
+    an_intermediate,
+)
+from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.items import (
+    Answer,
+    Decided,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    PauseAdvised,
+    Queue,
+    StopAdvised,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+    TrialRested,
+)
+from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT, DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.experiment import AlgorithmSpec
+from tuner_service.domain.trial import Decision, DecisionKind
+
+ADVISOR = AlgorithmSpec(name="asha_promote")
+
+
+class Advised(Harness):
+    """An experiment with an advisor, whose answers the test gives."""
+
+    def begin(self, **overrides: Any) -> Advised:
+        fields: dict[str, Any] = {"budget": {"trials": 3, "parallel": 1}} | overrides
+        self.create(advisor=ADVISOR, **fields)
+        self.ready()
+        self.connect()
+        return self
+
+    def tell(self, make: Any) -> None:
+        """Answer what stands before the request, and the request by ``make(item)``."""
+        answers: list[Answer] = []
+        for item in self.pending(Queue.TUNER):
+            if isinstance(item, SuggestionRequested):
+                self.answer(Queue.TUNER, *answers, make(item))
+                return
+            answers.append(Taken(line=item.line))
+        raise AssertionError("nothing is asked for")
+
+    def decide(self, kind: DecisionKind = DecisionKind.START, **fields: Any) -> None:
+        def make(item: SuggestionRequested) -> Answer:
+            given = {"number": item.number, "parameters": {"lr": 0.1}} | fields
+            return Decided(line=item.line, decision=Decision(kind=kind, **given))
+
+        self.tell(make)
+
+    def promote(self, number: int, until_step: int | None = None, **fields: Any) -> None:
+        self.decide(DecisionKind.PROMOTE, number=number, parameters=None, until_step=until_step, **fields)
+
+    def judge(self, make: Any) -> None:
+        """Answer everything up to the first reports, and these by ``make(item)``."""
+        answers: list[Answer] = []
+        for item in self.pending(Queue.TUNER):
+            if isinstance(item, MetricsReported):
+                self.answer(Queue.TUNER, *answers, make(item))
+                return
+            answers.append(Taken(line=item.line))
+        raise AssertionError("there are no reports")
+
+    def pause_at(self, report: int = -1) -> None:
+        self.judge(lambda item: PauseAdvised(line=item.line, sequence=item.sequences[report], message="enough"))
+
+    def come_to_rest(self, number: int, step: int, *, saved: bool = True) -> None:
+        """From its launch to its rest."""
+        self.started(number)
+        records = [an_intermediate(step, 0.5)] + ([a_checkpoint_record(step)] if saved else [])
+        self.report(number, *records)
+        self.exit(number, EXITED)
+        self.take(Queue.TUNER)
+
+    def told_to_rest(self) -> list[tuple[int, int]]:
+        return [(payload["number"], payload["step"]) for payload in self.journal("trial_rested")]
+
+
+@pytest.fixture
+def h() -> Advised:
+    return Advised().begin()
+
+
+@pytest.fixture
+def det() -> Advised:
+    return Advised().begin(deterministic=True)
+
+
+# ── rest ────────────────────────────────────────────────────────────────────────────────────────
+def test_a_trial_rests_where_it_was_to_run_and_leaves_its_place(h: Advised) -> None:
+    h.decide(until_step=2)
+    (launch,) = h.orders(e.LaunchAttempt)
+    assert launch.spec.until_step == 2
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    assert h.statuses() == {1: "running"}
+
+    h.report(1, an_intermediate(2, 0.4), a_checkpoint_record(2))
+    assert h.trial(1).reason.value == "rung_reached"
+    assert [order.reason for order in h.orders(e.StopAttempt)] == ["rung_reached"]
+
+    h.exit(1, STOPPED)
+    assert h.statuses() == {1: "paused"}
+    assert h.told_to_rest() == [(1, 2)]
+    assert isinstance(h.pending(Queue.TUNER)[-2], TrialRested)
+    assert h.asked_for() == [2]
+
+
+def test_everything_stands_in_the_advisors_one_queue(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    assert not h.pending(Queue.ASSESSOR)
+    assert all(line.queues in {(), (Queue.TUNER,)} for line in h.store.queries.journal(h.experiment.id))
+
+
+def test_a_promoted_trial_goes_on_in_a_new_attempt_from_its_checkpoint(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.promote(1, until_step=3)
+    (launch,) = h.orders(e.LaunchAttempt)
+    assert (launch.key.attempt, [c.step for c in launch.spec.checkpoints], launch.spec.until_step) == (2, [1], 3)
+    assert h.trial(1).status.value == "running"
+    assert h.experiment.free_numbers == (2,)
+    assert h.journal("trial_promoted") == [{"number": 1, "until_step": 3}]
+    h.come_to_rest(1, 3)
+    assert h.told_to_rest() == [(1, 1), (1, 3)]
+    assert h.asked_for() == [2]
+
+
+def test_a_trial_that_is_done_when_it_comes_to_its_rung_has_succeeded(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5), a_final(0.5))
+    h.exit(1, EXITED)
+    assert h.statuses() == {1: "succeeded"}
+
+
+def test_however_the_attempt_ends_after_its_rung_the_trial_rests(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    h.exit(1, CRASHED)
+    assert h.statuses() == {1: "paused"}
+
+
+def test_a_trial_without_a_checkpoint_begins_anew_and_that_is_said_once(h: Advised) -> None:
+    for number in (1, 2):
+        h.decide(until_step=1)
+        h.come_to_rest(number, 1, saved=False)
+    h.promote(1, until_step=2)
+    assert h.orders(e.WarnNoCheckpoint) == [e.WarnNoCheckpoint(experiment_id=h.experiment.id, number=1)]
+    assert h.journal("trial_promoted")
+    h.come_to_rest(1, 2, saved=False)
+    h.promote(2, until_step=2)
+    assert not h.orders(e.WarnNoCheckpoint)
+
+
+def test_a_trial_that_was_to_make_room_rests_when_it_comes_to_its_rung(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.started(1)
+    h.stop()
+    h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    assert h.trial(1).reason.value == "rung_reached"
+    h.exit(1, STOPPED)
+    assert h.experiment.status.value == "stopped"
+    h.resume()
+    assert h.statuses() == {1: "paused"}, "it goes on when it is promoted, not when the experiment goes on"
+
+
+def test_a_trial_that_a_person_gave_up_does_not_rest(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.started(1)
+    h.stop_trial(1)
+    h.report(1, an_intermediate(1, 0.5))
+    h.exit(1, STOPPED)
+    assert h.statuses() == {1: "canceled"}
+
+
+def test_what_rests_survives_a_restart(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.restart()
+    h.ready()
+    h.connect()
+    h.promote(1, until_step=2)
+    assert h.trial(1).status.value == "running"
+
+
+# ── forks ───────────────────────────────────────────────────────────────────────────────────────
+def test_a_fork_is_a_new_trial_that_begins_with_the_checkpoint_of_another(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.decide(DecisionKind.FORK, forked_from=1, parameters={"lr": 0.3}, until_step=2, dropped=(1,))
+    fork = h.trial(2)
+    assert (fork.forked_from, fork.forked_step, fork.parameters) == (1, 1, {"lr": 0.3})
+    (launch,) = h.orders(e.LaunchAttempt)
+    assert [c.step for c in launch.spec.checkpoints] == [1]
+    assert h.trial(1).status.value == "early_stopped"
+    assert h.trial(1).reason.value == "not_promoted"
+    assert h.journal("trial_forked") == [{"number": 2, "from": 1, "step": 1}]
+
+    h.restart()
+    assert [c.step for c in h.xs.checkpoints[2]] == [1]
+
+
+def test_a_fork_of_a_trial_without_checkpoints_begins_anew(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1, saved=False)
+    h.decide(DecisionKind.FORK, forked_from=1, until_step=2)
+    assert h.trial(2).forked_step is None
+    assert h.orders(e.WarnNoCheckpoint)
+
+
+def test_the_checkpoint_a_fork_begins_with_is_kept_while_its_source_runs_on() -> None:
+    h = Advised().begin(trial={"keep_last": 1, "keep_best": 0}, budget={"trials": 3, "parallel": 2})
+    h.decide(until_step=1)
+    h.tell(lambda item: NoSuggestionYet(line=item.line))
+    h.come_to_rest(1, 1)
+    h.promote(1)
+    h.started(1)
+    h.report(1, *[record for step in (2, 3) for record in (an_intermediate(step, 0.4), a_checkpoint_record(step))])
+    assert [c.step for c in h.xs.checkpoints[1]] == [1, 3]
+    h.decide(DecisionKind.FORK, forked_from=1, until_step=2)
+    assert h.trial(2).forked_step == 1
+    # A file that the fork may still want is not ordered away with the source's row.
+    h.started(2)
+    h.report(2, an_intermediate(2, 0.2), a_checkpoint_record(2))
+    h.exit(2, EXITED)
+    h.report(1, an_intermediate(4, 0.3), a_checkpoint_record(4))
+    deleted = [order.name for order in h.orders(e.DeleteCheckpointFile)]
+    assert deleted == ["step-3"]
+
+
+# ── decisions that come too late ────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("kind", [DecisionKind.PROMOTE, DecisionKind.FORK])
+def test_a_decision_about_a_trial_that_a_person_ended_is_not_carried_out(h: Advised, kind: DecisionKind) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.stop_trial(1)
+    if kind is DecisionKind.PROMOTE:
+        h.promote(1)
+    else:
+        h.decide(kind, forked_from=1)
+    assert h.statuses() == {1: "canceled"}
+    assert h.journal("worker_replaced")[0]["why"] == "decided about trial 1, which had ended"
+    h.after(1.0)
+    h.ready()
+    h.decide()
+    assert h.statuses() == {1: "canceled", 2: "running"}
+
+
+def test_such_a_decision_is_refused_also_where_no_number_was_taken() -> None:
+    h = Advised().begin(budget={"trials": 1, "parallel": 1})
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    assert [item.number for item in h.xs.openings] == [0]
+    h.stop_trial(1)
+    h.promote(1)
+    h.after(1.0)
+    h.ready()
+    assert h.experiment.status.value == "running"
+    assert h.asked_for() == [2], "a canceled trial uses none of the budget"
+
+
+def test_what_was_said_after_such_a_decision_is_left_out(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.stop_trial(1)
+    (request,) = h.xs.requests
+    promotion = Decision(kind=DecisionKind.PROMOTE, number=1)
+    ended = h.pending(Queue.TUNER)[-1]
+    h.answer(Queue.TUNER, Decided(line=request.line, decision=promotion), Taken(line=ended.line))
+    assert isinstance(h.pending(Queue.TUNER)[0], TrialEnded)
+
+
+def test_a_dropped_trial_that_does_not_rest_any_more_is_left_alone(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.decide(dropped=(1, 7))
+    assert h.trial(1).status.value == "early_stopped"
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────
+def test_when_nothing_is_promoted_any_more_what_rests_is_given_up() -> None:
+    h = Advised().begin(budget={"trials": 1, "parallel": 1})
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    assert [item.number for item in h.xs.openings] == [0], "only a trial that rests could run"
+    h.tell(lambda item: NoSuggestionYet(line=item.line))
+    assert h.experiment.status.value == "completed"
+    assert h.trial(1).reason.value == "not_promoted"
+    assert h.told() == [1]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_advisor_that_has_nothing_left_to_run_ends_the_experiment(deterministic: bool) -> None:
+    h = Advised().begin(deterministic=deterministic)
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.tell(lambda item: NoMoreSuggestions(line=item.line))
+    assert h.experiment.status.value == "completed"
+    assert h.experiment.message == "the advisor has nothing left to run"
+    assert h.told() == [1]
+
+
+def test_an_advisor_that_waits_is_asked_again_when_a_trial_rests() -> None:
+    h = Advised().begin(budget={"trials": 3, "parallel": 2})
+    h.decide(until_step=1)
+    h.tell(lambda item: NoSuggestionYet(line=item.line))
+    assert not h.xs.requests
+    h.come_to_rest(1, 1)
+    assert h.asked_for() == [2]
+
+
+def test_reports_alone_are_no_reason_to_ask_again() -> None:
+    h = Advised().begin(budget={"trials": 3, "parallel": 2})
+    h.decide(until_step=5)
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    (request,) = h.xs.requests
+    h.answer(Queue.TUNER, NoSuggestionYet(line=request.line))
+    assert h.experiment.tuner_waits
+
+
+# ── what else there is ──────────────────────────────────────────────────────────────────────────
+def test_a_person_may_add_a_trial_which_runs_to_its_end(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.add_trial()
+    h.come_to_rest(1, 1)
+    h.started(2)
+    h.succeed(2)
+    assert h.statuses() == {1: "paused", 2: "succeeded"}
+
+
+def test_trials_of_an_advisor_have_one_set_of_parameters(h: Advised) -> None:
+    h.decide(until_step=3)
+    h.started(1)
+    h.want(1, 1)
+    assert h.sent() == [(1, None)]
+
+
+def test_reports_wait_in_their_spools_when_the_advisor_has_too_many(h: Advised) -> None:
+    h.decide()
+    h.started(1)
+    h.report(1, *[an_intermediate(step, 0.5) for step in range(ASSESSOR_REPORTS_LIMIT)])
+    h.report(1, an_intermediate(ASSESSOR_REPORTS_LIMIT, 0.5))
+    assert h.orders(e.RefuseReports)
+    h.restart()
+    assert h.xs.queues[Queue.TUNER].reports == ASSESSOR_REPORTS_LIMIT
+
+
+def test_results_of_earlier_experiments_stand_before_the_first_request() -> None:
+    from tests.builders import EXPERIMENT_ID, a_spec
+    from tuner_service.dispatcher import commands as c
+    from tuner_service.domain.trial import TrialOutcome, TrialStatus
+
+    h = Advised()
+    outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.1}, value=0.1, source="imported")
+    h.handle(c.ExperimentCreated(at=h.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=(outcome,) * 3))
+    kinds = [type(item).__name__ for item in h.pending(Queue.TUNER)]
+    assert kinds == ["ResultsImported", "SuggestionRequested"]
+
+
+# ── advisors that judge ─────────────────────────────────────────────────────────────────────────
+def test_an_advisor_may_let_a_running_trial_rest(h: Advised) -> None:
+    h.decide()
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    h.pause_at()
+    assert h.trial(1).reason.value == "rung_reached"
+    h.exit(1, STOPPED)
+    assert h.told_to_rest() == [(1, 1)]
+
+
+def test_a_second_word_about_a_trial_that_rests_is_ignored(h: Advised) -> None:
+    h.decide(until_step=2)
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    h.report(1, an_intermediate(2, 0.5))
+    h.pause_at()
+    assert h.trial(1).rung_step == 2
+
+
+def test_a_trial_between_two_attempts_rests_at_once(h: Advised) -> None:
+    h.decide()
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    h.disconnect()
+    h.exit(1, KILLED)
+    assert h.statuses() == {1: "waiting"}
+    h.pause_at()
+    assert h.statuses() == {1: "paused"}
+    assert h.told_to_rest() == [(1, 1)]
+
+
+def test_a_trial_that_made_room_rests_when_the_advisor_says_so(h: Advised) -> None:
+    h.decide()
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    h.stop()
+    h.exit(1, STOPPED)
+    assert h.trial(1).reason.value == "experiment_stopped"
+    h.resume()
+    h.ready()
+    h.stop_trial(1) if h.xs.attempts else None
+    h.store  # noqa: B018  # the story goes on in the next test
+
+
+def test_a_stop_wins_over_a_rest(h: Advised) -> None:
+    h.decide(until_step=1)
+    h.started(1)
+    h.report(1, an_intermediate(1, 0.5))
+    h.judge(lambda item: StopAdvised(line=item.line, sequence=item.sequences[0], message="no"))
+    h.exit(1, STOPPED)
+    assert h.statuses()[1] == "early_stopped"
+
+
+# ── deterministic ───────────────────────────────────────────────────────────────────────────────
+def test_what_comes_after_the_rung_is_no_part_of_the_trial(det: Advised) -> None:
+    det.decide(until_step=1)
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), an_intermediate(2, 0.1), a_checkpoint_record(2))
+    assert [order.name for order in det.orders(e.DeleteCheckpointFile)] == ["step-2"]
+    det.report(1, an_intermediate(3, 0.1), a_final(0.1))
+    det.exit(1, EXITED)
+    assert [m.step for m in det.store.queries.metrics(det.experiment.id, 1)] == [1]
+    assert [c.step for c in det.xs.checkpoints[1]] == [1]
+
+
+def test_a_rest_waits_until_its_reports_are_judged(det: Advised) -> None:
+    det.decide(until_step=1)
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    det.exit(1, EXITED)
+    assert det.statuses() == {1: "stopping"}
+    det.take(Queue.TUNER)
+    assert det.statuses() == {1: "paused"}
+    assert det.told_to_rest() == [(1, 1)]
+
+
+def test_rests_are_told_in_the_order_of_decisions() -> None:
+    det = Advised().begin(deterministic=True, budget={"trials": 4, "parallel": 2})
+    det.decide(until_step=1)
+    det.decide(until_step=1)
+    det.come_to_rest(2, 1)
+    assert det.told_to_rest() == []
+    det.come_to_rest(1, 1)
+    assert det.told_to_rest() == [(1, 1)], "the next decision knows the first rest, and not the second"
+    det.promote(2) if False else det.decide(until_step=1)
+    assert det.told_to_rest() == [(1, 1), (2, 1)]
+
+
+def test_a_trial_killed_before_it_saved_at_its_rung_comes_there_once_more(det: Advised) -> None:
+    det.decide(until_step=1)
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5))
+    det.exit(1, KILLED)
+    assert det.statuses() == {1: "running"}
+    assert det.attempt(1).key.attempt == 2
+    det.come_to_rest(1, 1)
+    assert det.statuses() == {1: "paused"}
+
+
+def test_it_does_not_come_there_for_ever(det: Advised) -> None:
+    det.decide(until_step=1)
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5))
+    for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
+        if 1 in det.xs.attempts:
+            if not det.trial(1).rung_reached:
+                det.started(1)
+                det.report(1, an_intermediate(1, 0.5))
+            det.exit(1, KILLED)
+    det.take(Queue.TUNER)
+    assert det.statuses() == {1: "paused"}
+
+
+def test_a_pause_while_the_trial_ran_on_brings_it_to_that_step_once_more(det: Advised) -> None:
+    det.decide()
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), an_intermediate(2, 0.4), a_checkpoint_record(2))
+    det.pause_at(0)
+    assert [m.step for m in det.store.queries.metrics(det.experiment.id, 1)] == [1]
+    det.exit(1, STOPPED)
+    (launch,) = det.orders(e.LaunchAttempt)
+    assert (launch.spec.until_step, launch.spec.checkpoints) == (1, ())
+    det.come_to_rest(1, 1)
+    assert det.told_to_rest() == [(1, 1)]
+
+
+def test_a_pause_of_a_trial_that_came_to_its_end_brings_it_back(det: Advised) -> None:
+    det.decide()
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), an_intermediate(2, 0.4), a_final(0.4))
+    det.exit(1, EXITED)
+    assert det.statuses() == {1: "running"}
+    det.pause_at(0)
+    assert det.attempt(1).key.attempt == 2
+    assert det.trial(1).until_step == 1
+
+
+def test_a_pause_at_a_saved_step_needs_no_other_run(det: Advised) -> None:
+    det.decide()
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), an_intermediate(2, 0.4))
+    det.report(1, a_final(0.4))
+    det.exit(1, EXITED)
+    det.pause_at(0)
+    assert det.statuses() == {1: "paused"}
+
+
+def test_a_pause_wins_over_a_later_rung(det: Advised) -> None:
+    det.decide(until_step=2)
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    det.report(1, an_intermediate(2, 0.5), a_checkpoint_record(2))
+    det.pause_at()
+    assert det.trial(1).rung_step == 1
+    det.exit(1, EXITED)
+    assert det.told_to_rest() == [(1, 1)]
+
+
+def test_a_pause_of_a_trial_that_made_room_holds_when_it_goes_on(det: Advised) -> None:
+    det.decide()
+    det.started(1)
+    det.report(1, an_intermediate(1, 0.5), an_intermediate(2, 0.5))
+    det.stop()
+    det.exit(1, STOPPED)
+    assert det.trial(1).reason.value == "experiment_stopped"
+    det.resume()
+    det.ready()
+    assert det.trial(1).until_step is None
+    det.pause_at(0)
+    assert det.trial(1).rung_step == 1
+
+
+def test_a_person_may_give_up_what_rests(det: Advised) -> None:
+    det.decide(until_step=1)
+    det.come_to_rest(1, 1)
+    det.stop_trial(1)
+    det.decide()
+    assert det.told() == [1]
+    with pytest.raises(ConflictError):
+        det.stop_trial(1)
