@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,

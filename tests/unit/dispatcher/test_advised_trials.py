@@ -260,7 +260,7 @@ def test_a_decision_about_a_trial_that_a_person_ended_is_not_carried_out(h: Advi
     else:
         h.decide(kind, forked_from=1)
     assert h.statuses() == {1: "canceled"}
-    assert h.journal("worker_replaced")[0]["why"] == "decided about trial 1, which had ended"
+    assert h.journal("worker_replaced")[0]["why"].endswith("which had ended")
     h.after(1.0)
     h.ready()
     h.decide()
@@ -319,6 +319,17 @@ def test_an_advisor_that_has_nothing_left_to_run_ends_the_experiment(determinist
     assert h.experiment.status.value == "completed"
     assert h.experiment.message == "the advisor has nothing left to run"
     assert h.told() == [1]
+
+
+def test_beyond_the_budget_what_rests_may_still_be_promoted() -> None:
+    h = Advised().begin(budget={"trials": 1, "parallel": 1})
+    h.decide(until_step=1)
+    h.come_to_rest(1, 1)
+    h.promote(1)
+    h.started(1)
+    h.succeed(1)
+    assert h.experiment.status.value == "completed"
+    assert h.statuses() == {1: "succeeded"}
 
 
 def test_an_advisor_that_waits_is_asked_again_when_a_trial_rests() -> None:
@@ -411,17 +422,22 @@ def test_a_trial_between_two_attempts_rests_at_once(h: Advised) -> None:
     assert h.told_to_rest() == [(1, 1)]
 
 
-def test_a_trial_that_made_room_rests_when_the_advisor_says_so(h: Advised) -> None:
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_trial_that_made_room_rests_when_the_advisor_says_so(deterministic: bool) -> None:
+    h = Advised().begin(deterministic=deterministic, budget={"trials": 3, "parallel": 2})
     h.decide()
-    h.started(1)
-    h.report(1, an_intermediate(1, 0.5))
+    h.decide()
+    for number in (1, 2):
+        h.started(number)
+    h.report(1, an_intermediate(1, 0.5), an_intermediate(2, 0.5))
     h.stop()
     h.exit(1, STOPPED)
     assert h.trial(1).reason.value == "experiment_stopped"
-    h.resume()
-    h.ready()
-    h.stop_trial(1) if h.xs.attempts else None
-    h.store  # noqa: B018  # the story goes on in the next test
+    h.pause_at(0)
+    if deterministic:
+        assert h.trial(1).until_step == 1, "it goes there once more when the experiment goes on"
+    else:
+        assert h.told_to_rest() == [(1, 1)]
 
 
 def test_a_stop_wins_over_a_rest(h: Advised) -> None:
@@ -464,7 +480,7 @@ def test_rests_are_told_in_the_order_of_decisions() -> None:
     assert det.told_to_rest() == []
     det.come_to_rest(1, 1)
     assert det.told_to_rest() == [(1, 1)], "the next decision knows the first rest, and not the second"
-    det.promote(2) if False else det.decide(until_step=1)
+    det.decide(until_step=1)
     assert det.told_to_rest() == [(1, 1), (2, 1)]
 
 

@@ -12,7 +12,7 @@ from tests.builders import EXPERIMENT_ID, a_spec, a_trial, an_attempt, an_experi
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
-from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
 from tuner_service.domain.trial import AttemptStatus, PendingEnd, TrialReason, TrialStatus
 
 END = PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message="")
@@ -150,3 +150,33 @@ def test_in_a_deterministic_experiment_an_end_may_wait_for_its_turn() -> None:
     only(state).attempts.clear()
 
     assert violations(state) == []
+
+
+# ── advisors ────────────────────────────────────────────────────────────────────────────────────
+ADVISED = a_spec(advisor=AlgorithmSpec(name="pbt"))
+AT_REST = {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED, "rung_reached": True, "rested_line": 1}
+
+
+@pytest.mark.parametrize(
+    ("trial", "status", "sentence"),
+    [
+        ({"status": TrialStatus.WAITING}, ExperimentStatus.RUNNING, "trial 1 is waiting, and its advisor was told that"),
+        ({"rested_line": None}, ExperimentStatus.RUNNING, "trial 1 rests, and its advisor was not told"),
+        ({"rung_reached": False}, ExperimentStatus.RUNNING, "trial 1 rests without having reached its rung"),
+        ({}, ExperimentStatus.COMPLETED, "completed, and trial 1 rests"),
+    ],
+)
+def test_trials_that_rest_and_do_not_are_named(trial: dict[str, Any], status: ExperimentStatus, sentence: str) -> None:
+    state = a_state(spec=ADVISED, status=status, counts={"paused": 1})
+    only(state).trials[1] = a_trial(**(AT_REST | trial))
+    only(state).attempts.clear()
+    assert any(sentence in violation for violation in violations(state))
+
+
+def test_the_reports_of_a_queue_and_the_queue_of_an_advisor_are_counted() -> None:
+    state = a_state(spec=ADVISED)
+    only(state).queues[Queue.TUNER].reports = 7
+    only(state).queues[Queue.ASSESSOR].pending.append(ASKED)
+    named = violations(state)
+    assert f"experiment {EXPERIMENT_ID}: the tuner queue counts 7 reports, which is wrong" in named
+    assert f"experiment {EXPERIMENT_ID}: an advisor has one queue, and the assessor's is used" in named
