@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from pathlib import Path
@@ -29,7 +28,6 @@ def descendants(pid: int) -> set[int]:
 
 def held() -> tuple[set[int], set[str], set[str]]:
     """Child processes, open descriptors (number and target), and threads of this process."""
-    gc.collect()
     descriptors = set()
     for link in Path("/proc/self/fd").iterdir():
         try:

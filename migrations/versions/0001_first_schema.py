@@ -135,8 +135,8 @@ def _create_blob_chunks() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("position", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("chunk", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["chunk"], ["chunks.digest"], name=op.f("fk_blob_chunks_chunk")),
         sa.ForeignKeyConstraint(["digest"], ["blobs.digest"], name=op.f("fk_blob_chunks_digest"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["chunk"], ["chunks.digest"], name=op.f("fk_blob_chunks_chunk")),
         sa.PrimaryKeyConstraint("digest", "position"),
         sqlite_with_rowid=False,
     )

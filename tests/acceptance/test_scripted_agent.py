@@ -88,6 +88,8 @@ def test_a_whole_experiment_by_an_agent_written_from_the_page(home: Home, agent:
     assert home.steps(1) == [0, 1, 2, 2, 3]
     assert [a["status"] for a in home.trial(1)["attempt_details"]] == ["exited", "exited"]
     assert agent.attempts == {}
+    home.tuner("rm", home.id)
+    assert agent.wait_for_kind("remove_experiment")["experiment_id"] == home.id
     # The checkpoint after it was kept in its place.
     assert [(d["nonce"], d["name"]) for d in agent.deleted] == [(first.nonce, "1.ckpt")]
 
@@ -132,6 +134,8 @@ def goes_on_from_its_checkpoint(agent: ScriptedAgent, attempt: Attempt) -> None:
     assert (reference["step"], reference["size"], reference["path"]) == (1, len(STATE), None)
     assert agent.fetch(reference["digest"]) == STATE
     agent.start(again)
+    if 2 in agent.versions:
+        asks_for_the_checkpoints_of_another_trial(agent, again, reference)
     again.metric(2, loss=1.5)
     again.metric(3, loss=1.0)
     newer = os.urandom(100)
@@ -139,6 +143,17 @@ def goes_on_from_its_checkpoint(agent: ScriptedAgent, attempt: Attempt) -> None:
     again.checkpoint(3, newer)
     again.metric(None, loss=1.0)
     agent.exited(again)
+
+
+def asks_for_the_checkpoints_of_another_trial(agent: ScriptedAgent, attempt: Attempt, known: dict[str, Any]) -> None:
+    wanted = {"kind": "checkpoints_wanted", "nonce": attempt.nonce, "experiment_id": attempt.key["experiment_id"]}
+    agent.say(wanted | {"request_id": "r1", "number": attempt.number})
+    found = agent.wait_for_kind("checkpoints_found", request_id="r1")
+    assert (found["nonce"], found["checkpoints"], found["error"]) == (attempt.nonce, [known], None)
+    agent.say(wanted | {"request_id": "r2", "number": 77, "step": 5})
+    refused = agent.wait_for_kind("checkpoints_found", request_id="r2")
+    assert refused["checkpoints"] == []
+    assert "there is no trial 77" in refused["error"]
 
 
 def test_further_parameters_come_when_they_are_asked_for_and_again_in_the_next_attempt(

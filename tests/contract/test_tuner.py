@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import json
 import math
 import random
@@ -106,10 +105,6 @@ CASES = {
     "evolution": Case(name="evolution", args={"population_size": 6, "sample_size": 3}),
 }
 CASES |= {name: Case(name=name) for name in TUNERS if name not in {case.name for case in CASES.values()}}
-if importlib.util.find_spec("botorch") is not None:
-    CASES["gp by botorch"] = Case(name="gp", args={"n_startup_trials": 4, "backend": "botorch"}, share=0.2)
-
-
 SLOW_SPACES = ("conditional",)  # those where a tuner that takes long is tried
 
 

@@ -91,8 +91,7 @@ class ForkServer:
             self._claim_again()
             self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
         self._orders.close()
-        for name in ("orders", "state"):
-            Path(self._config[name]).unlink(missing_ok=True)
+        Path(self._config["orders"]).unlink(missing_ok=True)  # its other files are removed by an agent
 
     def _write_state(self, problem: str | None) -> None:
         modules = {name.partition(".")[0] for name in sys.modules}

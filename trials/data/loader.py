@@ -290,7 +290,7 @@ class AsyncDataLoader:
                     return batch_plans(items, begin=begin)
                 return sampled_plans(items, begin=begin, batch_size=size, drop_last=options.drop_last)
         length = len(options.dataset)
-        shuffled = shuffle_named(options.order)
+        shuffled = shuffle_named(options.order, dataset=self._fingerprint)
         order = shuffled(length=length, seed=self._seed, epoch=self._epoch) if options.shuffle else None
         chosen = SequentialOrder(length=length) if order is None else order
         return indexed_plans(chosen, begin=begin, batch_size=size, drop_last=options.drop_last)

@@ -8,9 +8,10 @@ It needs no list, so a position is found without those before it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -180,8 +181,14 @@ def _scrambled(values: _Words) -> _Words:
     return values ^ (values >> _SHIFT_3)
 
 
-def shuffle_named(name: str) -> Callable[..., Order]:
-    """The shuffle that ``order=`` names: ``keyed`` or ``torch``."""
+def shuffle_named(name: str, *, dataset: str = "") -> Callable[..., Order]:
+    """The shuffle that ``order=`` names: ``keyed``, ``torch``, or ``blocks SIZE GROUP_SEED``, as trials share it.
+
+    ``dataset`` is the fingerprint that the order of blocks depends on.
+    """
+    blocks = re.fullmatch(r"blocks ([1-9]\d{0,9}) (-?\d{1,19})", name)
+    if blocks is not None:
+        return partial(BlockOrder, block=int(blocks[1]), group_seed=int(blocks[2]), dataset=dataset)
     orders: dict[str, Callable[..., Order]] = {"keyed": KeyedOrder, "torch": TorchOrder}
     if name not in orders:
         raise ValueError(f"order is {' or '.join(map(repr, orders))}, not {name!r}")

@@ -149,7 +149,7 @@ class Pipeline:
                 if entry.tries > RETRIES:
                     self._give_up(entry, death)
                     continue
-            self._waiting.appendleft(entry)
+            self._waiting.extendleft(reversed(self._apart(entry)))
 
     def freed(self, slot: int) -> None:
         """The trial has let go of the batch that was in it."""
@@ -279,6 +279,14 @@ class Pipeline:
                 batch.death = (death, items)
         sequences = {part.sequence for part in entry.task.parts}
         self._waiting = deque(w for w in self._waiting if not any(p.sequence in sequences for p in w.task.parts))
+
+    def _apart(self, entry: _Assigned) -> list[_Assigned]:
+        """A task for each batch of one that is tried again, so that the bad batch does not take others along."""
+        found = []
+        for part in entry.task.parts:
+            found.append(_Assigned(task=Task(self._next_task, entry.task.epoch, (part,)), tries=entry.tries))
+            self._next_task += 1
+        return found if len(found) > 1 else [entry]
 
     def _let_go(self, entry: _Assigned) -> None:
         for part in entry.task.parts:

@@ -24,11 +24,16 @@ def default_hooks() -> list[Hook]:
 
 
 class Restore(Hook):
-    """Goes on from the trial's newest intact checkpoint, if there is one; on every rank from the same."""
+    """Goes on from the trial's newest intact checkpoint, if there is one; on every rank from the same.
+
+    A loop that has done something already goes on from that.
+    """
 
     priority = RESTORE
 
     def before_run(self, learner: Learner) -> None:
+        if learner.step:
+            return
         state = learner.trial.restore()
         if state is not None:
             learner.load_state_dict(state)

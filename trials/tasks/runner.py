@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -19,7 +20,6 @@ from typing import Any
 
 from trials.agent.processes import become_subreaper, kill_tree, send, set_death_signal, tree
 
-NO_NONCE = "\0"  # of no process: what belongs to a node is found below its runner
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05
 
@@ -42,6 +42,7 @@ class Runner:
         self._rest = b""
         self._jobs: dict[str, Job] = {}
         self._waker = _catch_signals()
+        self._nonce = f"runner-{secrets.token_hex(8)}"  # of no process: what runs here is found below this one
 
     def run(self) -> None:
         """Until the session has closed its end."""
@@ -144,13 +145,13 @@ class Runner:
     def _stop(self, grace_s: float) -> None:
         """SIGTERM, and after the grace SIGKILL, to everything that runs here; returns when nothing does."""
         self._say_no_more()
-        for pid in tree(os.getpid(), NO_NONCE):
+        for pid in tree(os.getpid(), self._nonce):
             send(pid, signal.SIGTERM)
             send(pid, signal.SIGCONT)
         deadline = time.monotonic() + grace_s
         poller = select.poll()
         poller.register(self._waker, select.POLLIN)
-        while tree(os.getpid(), NO_NONCE) and time.monotonic() < deadline:
+        while tree(os.getpid(), self._nonce) and time.monotonic() < deadline:
             poller.poll(STOP_POLL_S * 1000)
             _discard(self._waker)
             self._reap()
@@ -160,7 +161,7 @@ class Runner:
     def kill(self) -> None:
         """Nothing runs here any more when this returns, and nothing more is said of it."""
         self._say_no_more()
-        kill_tree(os.getpid(), NO_NONCE, reap=self._reap)
+        kill_tree(os.getpid(), self._nonce, reap=self._reap)
         self._look()
 
     def _say_no_more(self) -> None:

@@ -33,6 +33,9 @@ from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, fini
 
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
+TRUSTED = 0.5  # rank correlation of predicted and true losses, below which some trials are drawn at random
+RANDOM_PORTION = 0.5  # of the trials then
+TRUST_POINTS = 128  # the newest trials by which that is judged
 HOPE = 0.15  # probability of becoming the best, above which a trial goes on whatever its rank
 
 
@@ -90,6 +93,8 @@ class AutoAdvisor(Advisor):
         if len(curves) < self._startup or not self._columns.width:
             return Start(parameters=self._draws.draw(rng))
         belief = self._believe()
+        if self._trust(belief) < TRUSTED and rng.random() < RANDOM_PORTION:
+            return Start(parameters=self._draws.draw(rng))
         running = [c.row for c in self._live.values() if c.row is not None]
         belief = belief.with_running(stacked(running, self._columns.width))
         rows = stacked([c.row for c in curves if c.row is not None], self._columns.width)
@@ -227,13 +232,16 @@ class AutoAdvisor(Advisor):
     def _expected(self, peers: list[_Curve], curve: _Curve, count: int) -> tuple[list[float], float]:
         """Where each of ``peers`` is believed to end, and the probability that ``curve`` ends as the best.
 
-        Early in a search the losses at this rung stand for the ends, and there is no such probability: 0.
+        Early in a search the losses at this rung stand for the ends; then, and while the model predicts badly, there is
+        no such probability: 0.
         """
         if len(self._reported()) < self._startup:
             return [peer.losses[count - 1] for peer in peers], 0.0
         belief = self._believe()
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
         means, deviations = belief.at_end(rows)
+        if self._trust(belief) < TRUSTED:
+            return means.tolist(), 0.0
         best = float(belief.targets.min())
         place = peers.index(curve)
         hope = normal_cdf(np.array([(best - means[place]) / deviations[place]]))[0]
@@ -247,6 +255,16 @@ class AutoAdvisor(Advisor):
         rows = stacked([p.curve.row for p in points if p.curve.row is not None], self._columns.width)
         given = Points(rows=rows, reach=np.array(reach), losses=finite([p.loss for p in points]))
         return self._surrogate.believe(given, key=most)
+
+    def _trust(self, belief: Belief) -> float:
+        """How well the model predicts the first loss of each trial from those of all others: a rank correlation."""
+        first: dict[int, _Point] = {}
+        for point in self._points:
+            if point.curve.row is not None:
+                first.setdefault(id(point.curve), point)
+        shown = list(first.values())[-TRUST_POINTS:]
+        rows = stacked([p.curve.row for p in shown if p.curve.row is not None], self._columns.width)
+        return belief.trust_in(rows, finite([p.loss for p in shown]))
 
     def _read(self, number: int, parameters: Parameters, losses: list[float | None]) -> _Curve:
         row = self._columns.encode(parameters)

@@ -130,6 +130,10 @@ class Hyperband(Advisor):
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────
     def decided(self, decision: Decision) -> None:
+        for number in decision.dropped:
+            dropped = self._places[number]
+            if dropped.result is not None:
+                self._brackets[dropped.bracket].rungs[dropped.height].take(dropped.result)
         if decision.kind is DecisionKind.PROMOTE:
             place = self._places[decision.number]
             bracket = self._brackets[place.bracket]

@@ -24,7 +24,7 @@ from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.model_columns import Columns, Rows, stacked
 from tuner_service.tuners.model_gp import Vector, log_expected_improvement
 from tuner_service.tuners.model_search import CENTRES, candidates, expected_hypervolume_improvement
-from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite
+from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite, rank_correlation
 from tuner_service.tuners.model_tuner import ModelTuner
 from tuner_service.tuners.tpe import TpeTuner
 from tuner_service.tuners.trial_notes import PRUNED, RUNNING, TrialNote
@@ -203,5 +203,4 @@ def _reach(note: TrialNote, longest: int) -> float:
 def _trust_in(belief: Belief) -> float:
     """Rank correlation between each target and what all others predict for it."""
     predicted, _ = belief.process.left_out(belief.targets)
-    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (predicted, belief.targets)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(belief.targets) > 2 else 0.0
+    return rank_correlation(predicted, belief.targets)

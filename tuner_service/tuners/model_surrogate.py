@@ -20,6 +20,7 @@ from tuner_service.tuners.model_search import Scale
 MODEL_POINTS = 256
 FIT_POINTS = 128
 FIT_GROWTH = 1.15
+LEAST_TRUST_POINTS = 5
 FIRST_FIT = 4  # fewer points are not fitted: the prior's mode stands for them
 
 
@@ -56,6 +57,14 @@ class Belief:
     def at_end(self, rows: Rows) -> tuple[Vector, Vector]:
         """Mean and deviation of the (scaled) losses that trials of ``rows`` end with."""
         return self.process.predict(np.column_stack([rows, np.ones(len(rows))]))
+
+    def trust_in(self, rows: Rows, losses: Vector) -> float:
+        """Rank correlation between losses, all seen equally far, and what the others' say with the same lengths."""
+        if len(losses) < LEAST_TRUST_POINTS:
+            return 0.0
+        inputs, targets = np.column_stack([rows, np.ones(len(rows))]), Scale.of(losses)(losses)
+        predicted, _ = Process(inputs, targets, self.unordered, self.given).left_out(targets)
+        return rank_correlation(predicted, targets)
 
     def with_running(self, rows: Rows) -> Belief:
         """As if trials of ``rows``, which run, had ended as expected: what is near them is known better."""
@@ -135,3 +144,11 @@ def finite(losses: Sequence[float]) -> Vector:
     worst = array[known].max() if known.any() else 0.0
     filled: Vector = np.where(known, array, worst)
     return filled
+
+
+def rank_correlation(values: Vector, others: Vector) -> float:
+    """Spearman's; 0 where either does not vary."""
+    ranks = [np.argsort(np.argsort(array, kind="stable"), kind="stable") for array in (values, others)]
+    if np.ptp(values) == 0 or np.ptp(others) == 0:
+        return 0.0
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

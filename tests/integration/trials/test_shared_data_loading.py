@@ -22,6 +22,7 @@ from tests.shared_data import Served, epochs_of, flat, loader_of, order, serving
 from tests.waiting import wait_until
 from trials.data.errors import SampleError, SharingError
 from trials.data.layout import Layout
+from trials.data.loader import AsyncDataLoader
 from trials.data.shared_link import greeting
 from trials.data.shared_protocol import encode, receive_with_descriptor
 from trials.data.shared_start import order_of
@@ -107,6 +108,27 @@ def test_a_position_taken_while_sharing_goes_on_alone_and_the_other_way_round(se
             loader.load_state_dict(state)
             got += epochs_of(loader, EPOCHS)
         assert got == whole
+
+
+def test_a_position_taken_while_sharing_goes_on_in_an_async_data_loader_and_the_other_way_round() -> None:
+    """Of a dataset whose decoding draws nothing: what is drawn there is keyed by the group's seed when it is shared."""
+    with serving("Decoded", {}, order()) as found:
+        dataset, whole = found.name.make(), alone(found, seed=4)
+
+        def other() -> AsyncDataLoader:
+            options = {"shuffle": True, "seed": 4, "transform": dataset.transform, "order": "blocks 16 0"}
+            return AsyncDataLoader(dataset, 7, **options)
+
+        with loader_of(found, found.name, found.shared, seed=4) as first, other() as second:
+            got = [flat(next(iter(first))) for _ in range(1)]
+            second.load_state_dict(first.state_dict())
+            got += [flat(batch) for batch in second]
+            steps = iter(second)
+            got += [flat(next(steps)) for _ in range(3)]
+            first.load_state_dict(second.state_dict())
+            got += [flat(batch) for batch in first]
+
+    assert got == whole
 
 
 @pytest.mark.parametrize("members", [2, 4])

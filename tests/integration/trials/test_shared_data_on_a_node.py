@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,18 @@ def launch_sharing(service: FakeService, tmp_path: Path) -> Callable[..., None]:
     """The archive of the code is made once: made again a second later, it would have another digest."""
     digests: dict[str, str] = {}
 
-    def launch(*, number: int, script: str = SHARING) -> None:
+    def launch(*, number: int, script: str = SHARING, **spec: Any) -> None:
         if script not in digests:
             digests[script] = service.code(train=script, sets=SETS)
         parameters = {"go": str(tmp_path / "go")}
         service.launch(
-            script, nonce=f"n{number}", number=number, seed=number, code_digest=digests[script], parameters=parameters
+            script,
+            nonce=f"n{number}",
+            number=number,
+            seed=number,
+            code_digest=digests[script],
+            parameters=parameters,
+            **spec,
         )
 
     return launch
@@ -138,6 +145,44 @@ def test_a_server_outlives_its_agent_and_is_adopted_by_the_next(
     assert service.wait_for_exit("n2", 60).exit.code == 0
     wait_until(lambda: not is_running(server["pid"]))
     wait_until(lambda: not servers_of(home))
+
+
+@pytest.mark.usefixtures("sharing_agent")
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_experiment_file_names_the_dataset_and_says_whether_it_is_shared(
+    service: FakeService, launch_sharing: Callable[..., None], home: Path, shared: bool
+) -> None:
+    script = """
+import trials
+with trials.init() as trial:
+    with trials.data.shared(batch_size=7, collate_fn=list) as loader:
+        assert sorted(sample for batch in loader for sample in batch) == list(range(60))
+        trial.report_final(accuracy=loader.stats()["hit_rate"])
+"""
+    data = {"shared": shared, "dataset": "sets:Numbers", "arguments": {"length": 60}, "memory": 16 << 20, "workers": 1}
+    launch_sharing(number=1, script=script, data=data)
+
+    assert service.wait_for_exit("n1", 60).exit.code == 0
+    (hit_rate,) = service.values("accuracy", "n1")
+    assert (hit_rate > 0.9) is shared
+    assert bool(list(home.glob("agent/data/*/server.log"))) is shared
+
+
+@pytest.mark.usefixtures("sharing_agent")
+def test_garbage_sent_to_the_agent_is_answered_and_ends_nothing(
+    service: FakeService, launch_sharing: Callable[..., None], home: Path, tmp_path: Path
+) -> None:
+    path = next((home.parent / "tuner").glob("*.data"))
+    for garbage in (b"\n", b"[]\n", b'{"nonce": 5}\n', b"x" * (70 << 10), b'{"nonce": "n1"}\n'):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.settimeout(20)
+            stranger.connect(str(path))
+            stranger.sendall(garbage)
+            assert b'"error"' in stranger.recv(1 << 16)
+    (tmp_path / "go").touch()
+    launch_sharing(number=1)
+
+    assert service.wait_for_exit("n1", 60).exit.code == 0
 
 
 @pytest.mark.usefixtures("sharing_agent")

@@ -160,7 +160,7 @@ AT_REST = {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED, "ru
 @pytest.mark.parametrize(
     ("trial", "status", "sentence"),
     [
-        ({"status": TrialStatus.WAITING}, ExperimentStatus.RUNNING, "trial 1 is waiting, and its advisor was told that"),
+        ({"status": TrialStatus.WAITING}, ExperimentStatus.RUNNING, "trial 1 is waiting, and its advisor"),
         ({"rested_line": None}, ExperimentStatus.RUNNING, "trial 1 rests, and its advisor was not told"),
         ({"rung_reached": False}, ExperimentStatus.RUNNING, "trial 1 rests without having reached its rung"),
         ({}, ExperimentStatus.COMPLETED, "completed, and trial 1 rests"),

@@ -48,3 +48,23 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     (fault,) = check_options(REGISTERED, "their", {}, kind="tuner")
     assert fault.pointer == "/name"
     assert "own" in fault.message
+
+
+def test_a_text_is_one_of_its_choices() -> None:
+    option = AlgorithmOption(name="backend", default="one", meaning="which", choices=("one", "two"))
+    assert option.problem("two") is None
+    assert option.problem("three") == option.problem(3) == "must be one of one, two"
+    assert not option.is_required
+
+
+def test_a_list_without_a_default_must_be_given_and_holds_objects() -> None:
+    option = AlgorithmOption(name="points", default=(), meaning="the points", low=1, high=2)
+    algorithm = RegisteredAlgorithm(name="listed", home="m:C", meaning="a list", options=(option,))
+    assert option.is_required
+    assert option.problem([{"x": 1}]) is None
+    for wrong in ([], [{}, {}, {}], [1], "points", None):
+        assert option.problem(wrong) == "must be a list of 1 to 2 objects"
+    (fault,) = check_options({"listed": algorithm}, "listed", {}, kind="tuner")
+    assert fault.pointer == "/args"
+    assert "listed needs points" in fault.message
+    assert not check_options({"listed": algorithm}, "listed", {"points": [{}]}, kind="tuner")

@@ -135,6 +135,20 @@ def test_a_task_that_ends_its_worker_three_times_is_an_error_in_its_place() -> N
     assert take(pipeline).plan.begin == 4
 
 
+def test_several_batches_of_a_task_are_tried_again_one_by_one() -> None:
+    pipeline = a_pipeline(slots=6, ahead=6, batches=3, workers=1)
+    pipeline.begin(epoch=0, plans=plans(3))
+    pipeline.orders()
+    pipeline.worker_died(0, KILLED)
+    pipeline.worker_started(0)
+
+    for begin in (0, 4, 8):
+        pipeline.orders()
+        assert [part.sequence for part in pipeline.outstanding(0)[0].parts] == [begin // 4]
+        finish(pipeline, 0)
+        assert take(pipeline).death is None
+
+
 def test_only_the_task_in_work_is_charged_with_a_death() -> None:
     pipeline = a_pipeline(workers=1)
     pipeline.begin(epoch=0, plans=plans(2))

@@ -229,6 +229,16 @@ def test_the_loop_ends_after_so_many_epochs() -> None:
     assert len(trial.reports) == 6
 
 
+def test_a_loop_that_is_run_further_goes_on_from_where_it_is() -> None:
+    trial = RecordingTrial()
+    learner = a_learner(trial, hooks=[SaveCheckpoint(every_steps=2, on_stop=False)])
+
+    assert learner.run(steps=3)
+    assert learner.run(steps=4)
+    assert [step for step, _ in trial.reports] == [1, 2, 3, 4]
+    assert learner.epoch == 1
+
+
 def test_without_a_bound_nothing_is_begun() -> None:
     with pytest.raises(ValueError, match=r"run\(steps=…\) or run\(epochs=…\)"):
         a_learner().run()

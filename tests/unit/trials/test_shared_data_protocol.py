@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from trials.data.errors import SharingError
 from trials.data.layout import Layout
 from trials.data.shared_protocol import (
-    Ask,
     Answered,
+    Ask,
     Geometry,
     Hello,
     Refused,

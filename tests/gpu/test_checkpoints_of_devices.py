@@ -1,0 +1,40 @@
+"""Checkpoints of tensors on a CUDA device: copied by its stream, without the script waiting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trials.checkpoint_files import write_image
+from trials.checkpoint_image import Imaging, read_image
+
+pytestmark = pytest.mark.gpu
+
+
+def test_tensors_of_a_device_may_be_changed_right_after_the_copy_was_asked_for(tmp_path: Path) -> None:
+    imaging = Imaging()
+    weights = torch.zeros(50_000_000, device="cuda")
+    for step in range(3):
+        weights += 1
+        image = imaging.capture({"w": weights, "half": weights[10:20].half(), "host": torch.ones(3)}, step=step)
+        weights.mul_(1.0)
+        weights += 0.5
+        image.wait()
+        record = write_image(tmp_path, image)
+        found = read_image(tmp_path / record.name).state
+        assert found["w"].device.type == "cpu"
+        assert bool((found["w"] == 1 + 1.5 * step).all())
+        assert found["host"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_generators_of_devices_go_on_where_they_were(tmp_path: Path) -> None:
+    torch.cuda.manual_seed(3)
+    torch.rand(5, device="cuda")
+    record = write_image(tmp_path, Imaging().capture({}, step=0))
+    drawn = torch.rand(5, device="cuda")
+
+    read_image(tmp_path / record.name)
+
+    assert torch.equal(torch.rand(5, device="cuda"), drawn)
