@@ -9,8 +9,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 import trials
+from trials.data import AsyncDataLoader
 
 EPOCHS = 25
 TEST_IMAGES = 450
@@ -23,18 +25,21 @@ def main() -> None:
     with trials.init(defaults=DEFAULTS) as trial:
         torch.manual_seed(trial.seed)
         train, test = load_images()
+        # The order of an epoch follows from the trial's seed, so a resumed trial sees what it would have seen.
+        loader = AsyncDataLoader(TensorDataset(*train), trial.parameters["batch_size"], shuffle=True)
         model = build_model(trial.parameters)
         optimizer = build_optimizer(model, trial.parameters)
         state = trial.restore(default={"epoch": 0, "accuracy": 0.0})
         if "model" in state:
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
+            loader.load_state_dict(state["loader"])
             for group in optimizer.param_groups:  # a fork goes on with parameters of its own
                 group.update({name: trial.parameters[name] for name in ("lr", "weight_decay")})
             print(f"continuing after epoch {state['epoch']}", flush=True)
         accuracy = state["accuracy"]
         for epoch in range(state["epoch"] + 1, EPOCHS + 1):
-            loss = train_epoch(model, optimizer, train, trial.parameters["batch_size"])
+            loss = train_epoch(model, optimizer, loader)
             accuracy = accuracy_of(model, test)
             print(f"epoch {epoch}: loss {loss:.3f}, accuracy {accuracy:.3f}", flush=True)
             trial.report(step=epoch, accuracy=accuracy, loss=loss)
@@ -44,6 +49,7 @@ def main() -> None:
                     "accuracy": accuracy,
                     "model": model.state_dict(),
                     "optimizer": optimizer.state_dict(),
+                    "loader": loader.state_dict(),
                 },
                 step=epoch,
             )
@@ -84,20 +90,17 @@ def build_optimizer(model: nn.Module, parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), **options, momentum=0.9)
 
 
-def train_epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, data: tuple[Tensor, Tensor], batch_size: int
-) -> float:
+def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: AsyncDataLoader) -> float:
     """One pass over the shuffled training images; the mean loss."""
     model.train()
-    images, labels = data
     total = 0.0
-    for chosen in torch.split(torch.randperm(len(images)), batch_size):
+    for images, labels in loader:
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(images[chosen]), labels[chosen])
+        loss = functional.cross_entropy(model(images), labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
         optimizer.step()
-        total += loss.item() * len(chosen)
-    return total / len(images)
+        total += loss.item() * len(images)
+    return total / len(loader.dataset)
 
 
 @torch.no_grad()

@@ -30,6 +30,7 @@ ADVISORS: dict[str, dict[str, Any]] = {
     "asha_promote": {"max_step": 4, "reduction_factor": 2},
     "pbt": {"population_size": 2, "interval": 2, "max_step": 4, "quantile": 0.5},
 }
+SEARCH_TIMEOUT_S = 240  # some dozen trainings that import torch, on a machine that others share
 COMPARED = ("number", "status", "parameters", "value", "final", "forked_from")
 
 
@@ -64,15 +65,15 @@ def rows(home: Home) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("advisor", ADVISORS)
 def test_trials_rest_and_go_on_exactly_whatever_is_killed(tmp_path: Path, advisor: str) -> None:
     with a_home(tmp_path / "untouched", advisor) as home:
-        home.completed()
+        wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
         untouched, attempts = rows(home), home.attempts()
     assert any(attempt > 1 for _, attempt in attempts) or any(row["forked_from"] for row in untouched)
 
     with a_home(tmp_path / "killed", advisor) as home:
-        home.running(1, step=1)
+        wait_until(lambda: home.pids("trial"), timeout_s=SEARCH_TIMEOUT_S)
         home.kill_all("trial")
-        wait_until(lambda: len(home.trials()) >= 3, timeout_s=60)
+        wait_until(lambda: len(home.trials()) >= 3, timeout_s=SEARCH_TIMEOUT_S)
         home.kill_all("service")
         home.serve()
-        home.completed()
+        wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
         assert rows(home) == untouched

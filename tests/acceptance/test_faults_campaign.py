@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.campaign import TARGETS, difference, experiment_file, run_free, run_killed, run_untouched
+from tests.acceptance.campaign import (
+    ISOLATIONS,
+    TARGETS,
+    difference,
+    digits_file,
+    digits_script,
+    experiment_file,
+    run_free,
+    run_killed,
+    run_untouched,
+)
 
 
 @pytest.mark.slow
@@ -12,8 +22,9 @@ def test_a_deterministic_search_ends_with_the_same_rows_whatever_was_killed() ->
     content = experiment_file(trials=8, deterministic=True, tuner="tpe")
     expected, _ = run_untouched(content)
 
-    for seed in (1, 2):
-        rows, kills = run_killed(content, seed=seed, most=5)
+    for seed, isolation in enumerate(ISOLATIONS, start=1):
+        this = content | {"trial": content["trial"] | {"isolation": isolation}}
+        rows, kills = run_killed(this, seed=seed, most=5)
         assert kills
         assert difference(expected, rows) == "", f"seed {seed}, killed {kills}"
     assert {"succeeded", "early_stopped"} == {row["status"] for row in expected}
@@ -31,3 +42,14 @@ def test_nothing_that_was_acknowledged_is_lost_when_trials_and_their_parents_are
     content = experiment_file(trials=8, deterministic=False, tuner="tpe")
 
     assert run_free(content, seed=4, most=5, targets=TARGETS)
+
+
+@pytest.mark.slow
+def test_training_gives_the_same_numbers_to_the_last_bit_whatever_was_killed() -> None:
+    content, script = digits_file(trials=4), digits_script()
+    expected, _ = run_untouched(content, script=script)
+
+    rows, kills = run_killed(content, seed=5, most=4, script=script)
+
+    assert kills
+    assert difference(expected, rows) == "", f"killed {kills}"

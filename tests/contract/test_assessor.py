@@ -15,7 +15,7 @@ from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 
 Build = Callable[[], Assessor]
-ARGS = {"curve_fitting": {"every": 6}}  # a prediction takes some milliseconds
+ARGS = {"curve_fitting": {"gap": 6}}  # a prediction takes some milliseconds
 
 
 @pytest.fixture(params=[(name, goal) for name in ASSESSORS for goal in Goal], ids=str)

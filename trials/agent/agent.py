@@ -30,6 +30,7 @@ from trials.agent.launching import (
     sdk_folder,
     spawn_supervisor,
 )
+from trials.agent.processes import kill_tree
 from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
     FILE_SPOOL,
@@ -271,13 +272,20 @@ class Agent:
             return
         logger.info("event=stopping nonce=%s attempt=%s reason=%s", held.nonce, held.key, order.reason)
         held.order_stop(grace_s=order.grace_s, reason=order.reason)
-        asyncio.get_running_loop().call_later(
-            max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._kill_hanging_supervisor, held
-        )
+        asyncio.get_running_loop().call_later(max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._end_by_force, held)
 
-    def _kill_hanging_supervisor(self, held: HeldAttempt) -> None:
+    def _end_by_force(self, held: HeldAttempt) -> None:
+        """The trial should have ended long ago: end it from here, and its parent only if that does not help."""
         held.look()
         if held.exit is None and held.is_supervised():
+            logger.error("event=trial_does_not_end nonce=%s attempt=%s", held.nonce, held.key)
+            self._run(asyncio.to_thread(kill_tree, None, held.nonce))
+            # A fork server has other trials, too, and may only be waiting for room on the disk.
+            asyncio.get_running_loop().call_later(SUPERVISOR_GRACE_S, self._kill_hanging_parent, held)
+
+    def _kill_hanging_parent(self, held: HeldAttempt) -> None:
+        held.look()
+        if held.exit is None and held.is_supervised() and held.trial_is_alive():
             logger.error("event=supervisor_hangs nonce=%s attempt=%s", held.nonce, held.key)
             held.signal_supervisor(signal.SIGKILL)
 
@@ -335,7 +343,7 @@ class Agent:
         await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -37,6 +37,9 @@ from trials.protocol import (
 )
 
 
+STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
+
+
 class HeldAttempt:
     """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit."""
 
@@ -52,7 +55,7 @@ class HeldAttempt:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self._seen_bytes = -1
-        self._seen_wanted = False
+        self._seen_wanted = 0
         self._folder = str(folder)  # as text: these files are looked at very often
 
     def look(self) -> None:
@@ -63,7 +66,7 @@ class HeldAttempt:
         # The exit before the spool, which is complete once there is an exit.
         self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
         self._seen_bytes = self.spool.size()
-        self._seen_wanted = (self.folder / FILE_WANTED).exists()
+        self._seen_wanted = _changed_at(self.folder / FILE_WANTED)
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
             self.changed.set()
         if self.exit is not None:
@@ -89,6 +92,10 @@ class HeldAttempt:
             return False
         return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
 
+    def trial_is_alive(self) -> bool:
+        process = self.process
+        return process is not None and is_alive(pid=process.pid, start_time=process.start_time, boot=process.boot_id)
+
     def order_stop(self, *, grace_s: float, reason: str) -> None:
         """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier.
 
@@ -104,7 +111,7 @@ class HeldAttempt:
         orders = self.orders()
         if orders is None:
             self.signal_supervisor(number)
-        elif not send_order(orders, {"stop": self.nonce, "grace_s": grace_s, "reason": reason}):
+        elif not send_order(orders, {"stop": self.nonce, "grace_s": grace_s, "reason": reason}, timeout_s=STOP_ORDER_TIMEOUT_S):
             self.signal_supervisor(signal.SIGUSR1)  # its queue of orders is full: it looks at the file
 
     def orders(self) -> str | None:
@@ -152,6 +159,14 @@ class HeldAttempt:
             return None if value is None else from_plain(kind, value, where=name)
         except ProtocolError:
             return None  # of another version: as good as not there
+
+
+def _changed_at(path: Path) -> int:
+    """Of a file that is written anew; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def identity_of_this_process() -> dict[str, str | int]:

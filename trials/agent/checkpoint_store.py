@@ -21,6 +21,10 @@ class StoreError(OSError):
     """The checkpoint store cannot be used; the text says which, and why."""
 
 
+class StoreUnusableError(StoreError):
+    """It never can be used from here: nothing is installed that opens such a URL."""
+
+
 class CheckpointStore:
     """``url``: an absolute path, or a URL such as s3://bucket/prefix. Every call blocks; StoreError when it fails."""
 
@@ -147,8 +151,10 @@ def _clear(path: Path) -> None:
 def _filesystem(location: str) -> tuple[Any, str]:
     try:
         found: tuple[Any, str] = import_module("fsspec").core.url_to_fs(location)
-    except ImportError as error:
-        raise OSError(f"{error}; install what this kind of URL needs, as s3fs for s3://") from error
+    except (ImportError, ValueError) as error:
+        raise StoreUnusableError(
+            f"checkpoint store: {location}: {error}; install what this kind of URL needs, as s3fs for s3://"
+        ) from error
     return found
 
 
@@ -157,5 +163,7 @@ def _explained(location: str) -> Any:
     """Whatever a kind of store raises becomes a StoreError: there are as many kinds of errors as of stores."""
     try:
         yield
+    except StoreUnusableError:
+        raise
     except Exception as error:  # each fsspec implementation has errors of its own, botocore's among them
         raise StoreError(f"checkpoint store: {location}: {error}") from error

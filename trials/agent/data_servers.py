@@ -38,6 +38,8 @@ LOGS_KEPT = 32  # of servers that ended
 IDLE_EXIT_S = 10.0  # of a server without a trial: the next trial may be about to start
 MEMORY_SHARE = 0.25  # of the node's memory, for the rings and caches of all servers together
 MEMORY_MIN_BYTES = 16 << 20
+MEMORY_MOST_SHARE = 0.5  # with their datasets and workers; beyond, the largest is ended and its trials load themselves
+LOOK_S = 5.0
 FILE_SERVER = "server.json"
 FILE_LOG = "server.log"
 FOLDER_DATA = "data"
@@ -103,6 +105,7 @@ class DataServers:
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._listening: socket.socket | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────
     def open(self) -> None:
@@ -123,6 +126,7 @@ class DataServers:
         self._path.chmod(0o600)
         self._listening.listen(ASKING_MAX)
         asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        self._looking = asyncio.ensure_future(self._look_now_and_then())
 
     async def close(self) -> None:
         """The servers run on for their trials, and end by themselves."""
@@ -131,9 +135,10 @@ class DataServers:
             loop.remove_reader(self._listening)
             self._listening.close()
             self._path.unlink(missing_ok=True)
-        for task in (*self._asking, *self._starting.values()):
+        tasks = [*self._asking, *self._starting.values(), *filter(None, [self._looking])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._asking, *self._starting.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for descriptor in self._pidfds.values():
             loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -143,9 +148,27 @@ class DataServers:
         """What the rings and caches of all servers may take."""
         return sum(server.memory_bytes for server in self._servers.values())
 
-    def memory_bytes(self) -> int:
-        """What the servers take now, their workers included; pages shared with trials in parts."""
-        return sum(memory_of(pid) for server in self._servers.values() for pid in (server.pid, *_children(server.pid)))
+    def memory_bytes(self) -> dict[str, int]:
+        """What each server takes now, its workers included; of pages shared with trials its part."""
+        return {
+            key: sum(memory_of(pid) for pid in (server.pid, *_children(server.pid)))
+            for key, server in self._servers.items()
+        }
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._servers:
+                self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
+
+    def keep_within(self, most: int) -> None:
+        """End the largest server while all together take more than ``most`` bytes."""
+        taken = self.memory_bytes()
+        while taken and sum(taken.values()) > most:
+            key = max(taken, key=lambda key: taken[key])
+            server, bytes_taken = self._servers[key], taken.pop(key)
+            logger.error("event=data_server_too_large key=%s bytes=%d most=%d", key, bytes_taken, most)
+            send_verified(signal.SIGKILL, pid=server.pid, start_time=server.start_time)
 
     # ── trials that ask ───────────────────────────────────────────────────────────────────────
     def _accept(self) -> None:

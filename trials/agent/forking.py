@@ -5,6 +5,7 @@ One thread. It outlives agent and service; orders come as datagrams, because a f
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -73,6 +74,7 @@ class ForkServer:
         self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
         self._ending = False
         self._alone_since: float | None = None
+        self._collected = False
 
     def run(self) -> None:
         """Until told to end, or nobody has been there for a while."""
@@ -186,8 +188,11 @@ class ForkServer:
 
     def _may_end(self) -> bool:
         if self._parent.attempts or self._waiting:
-            self._alone_since = None
+            self._alone_since, self._collected = None, False
             return False
+        if not self._collected:
+            self._collected = True
+            gc.collect()  # here nobody waits for it
         if self._ending:
             return True
         if _listens(self._config["wake"]):

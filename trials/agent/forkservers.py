@@ -28,6 +28,8 @@ FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are sta
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
+ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
+ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
 LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
 LEARNED_MODULES_MAX = 5_000
 FILE_IMPORTS = "imports.json"
@@ -129,20 +131,23 @@ class ForkServers:
         if why is not None:
             return why
         learns = not asked and learned is None and experiment_id not in self._learning.values()
-        return self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
+        return await self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
 
     def _is_without(self, key: str) -> bool:
         server = self._servers.get(key)
         return key in self._refused or (server is not None and not server.ready.is_set())
 
-    def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
-        server.given[nonce] = folder
+    async def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
         server.used_at = time.monotonic()
-        if not send_order(server.orders, {"start": str(folder), "learn": experiment_id is not None}):
-            del server.given[nonce]
-            return "the fork server takes no orders"
         if experiment_id is not None:
             self._learning[nonce] = experiment_id
+        deadline = time.monotonic() + ORDER_TIMEOUT_S
+        while not send_order(server.orders, {"start": str(folder), "learn": experiment_id is not None}):
+            if time.monotonic() > deadline or not server.is_alive():
+                self._learning.pop(nonce, None)
+                return "the fork server takes no orders"
+            await asyncio.sleep(ORDER_PAUSE_S)
+        server.given[nonce] = folder
         return None
 
     async def _server(self, choice: Fork) -> Server | str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.home import Home
-from trials.agent.processes import is_alive
 from trials.protocol import AttemptKey
 
 STOP_MARGIN_S = 15.0  # beyond the grace, for the supervisor to record the end
@@ -53,18 +52,13 @@ def stop_local(home: Path, keys: Collection[AttemptKey] | None = None, *, grace_
     while left and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         left = [held for held in left if held.is_supervised()]
-        for held in [held for held in left if _process_is_gone(held)]:
+        for held in [held for held in left if held.process is not None and not held.trial_is_alive()]:
             if time.monotonic() - since.setdefault(held.nonce, time.monotonic()) > UNWRITTEN_AFTER_S:
                 left.remove(held)
                 unwritten.append(held)
     for held in running:
         held.look()
     return [_local(held, unwritten=held in unwritten and held.is_supervised()) for held in running]
-
-
-def _process_is_gone(held: HeldAttempt) -> bool:
-    process = held.process
-    return process is not None and not is_alive(pid=process.pid, start_time=process.start_time, boot=process.boot_id)
 
 
 def _claimed(home: Home) -> list[HeldAttempt]:

@@ -13,7 +13,9 @@ _HEAP = "[heap]"
 
 
 def settle() -> None:
-    """Nothing that exists now is looked at by the collector again, and it takes few page tables to copy.
+    """Nothing that exists now is looked at by the collector again, which is asked for from now on.
+
+    And it takes few page tables to copy.
 
     A fork copies a table of pages, 512 times as long for small pages as for large ones. Best effort.
     """
@@ -22,6 +24,7 @@ def settle() -> None:
         finalizer.atexit = False
     gc.collect()
     gc.freeze()
+    gc.disable()
     libc = ctypes.CDLL(None, use_errno=True)
     for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
         fields = line.split(maxsplit=5)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trials.agent.attempts import HeldAttempt
-from trials.agent.checkpoint_store import CheckpointStore, place
+from trials.agent.checkpoint_store import CheckpointStore, StoreUnusableError, place
 from trials.agent.home import Home, plain_name
 from trials.agent.spool import Batch
 from trials.checkpoint_files import digest_of
@@ -101,12 +101,16 @@ class CheckpointOffers:
                 if not self.store.is_named:
                     return await asyncio.to_thread(self._keep_here, path, record.digest)
                 return await asyncio.to_thread(self.store.put, path, where)
+            except StoreUnusableError as error:
+                logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
+                return None
             except OSError as error:
                 if not path.exists():
                     logger.warning("event=checkpoint_not_offered path=%s", path)  # deleted meanwhile
                     return None
                 logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
-            await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
+            if attempt + 1 < STORE_ATTEMPTS:
+                await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return None
 
     def _keep_here(self, path: Path, digest: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 from trials.agent.files import to_json
 
 
-def send_order(path: str, order: dict[str, Any]) -> bool:
-    """Whether it is in the server's queue; False also where there is no server any more."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sending:
+def send_order(path: str, order: dict[str, Any], *, timeout_s: float = 0.0) -> bool:
+    """Whether it is in the server's queue, which holds a few; False also where there is no server any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+        sending.settimeout(timeout_s)
         try:
             sending.sendto(to_json(order), path)
         except OSError:

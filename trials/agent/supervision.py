@@ -180,7 +180,7 @@ class Supervised:
         self._started = 0.0
         self._sampled = 0.0
         self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
-        self._next: Callable[[], float] = self._run
+        self._next: Callable[[Supervised], float] = Supervised._run  # no bound method, which would hold itself alive
         self._deadline = 0.0
 
     # ── starting ──────────────────────────────────────────────────────────────────────────────
@@ -267,7 +267,7 @@ class Supervised:
         """Do what is due; the seconds until more may be. ``is_over`` says that nothing ever will be."""
         while not self.is_over:
             doing = self._next
-            wait = doing()
+            wait = doing(self)
             if self._next == doing:
                 return wait
         return 0.0
@@ -275,7 +275,7 @@ class Supervised:
     def _run(self) -> float:
         if self._has_ended():
             self._deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
-            self._next = self._kill_rest
+            self._next = Supervised._kill_rest
             return 0.0
         self._stopping.look()
         wait = min(self._keep_limits(), self._write_again())
@@ -314,7 +314,7 @@ class Supervised:
         left = {*self._parent.family.strays(self.nonce), *self._in_group()}
         if not left or time.monotonic() > self._deadline:
             self._deadline = time.monotonic() + DRAIN_TIMEOUT_S
-            self._next = self._drain
+            self._next = Supervised._drain
             return 0.0
         if self._group is not None:
             self._group.kill()
@@ -374,7 +374,7 @@ class Supervised:
 
     def _record_end(self, record: dict[str, Any]) -> None:
         self._write(FILE_EXIT, record)
-        self._next = self._finish
+        self._next = Supervised._finish
 
     def _finish(self) -> float:
         """Reap, once the record of the end is on the disk."""

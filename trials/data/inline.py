@@ -108,25 +108,21 @@ class InlineEngine:
 
     def _samples(self, plan: Plan, failures: list[Failure], *, skip: bool = False) -> list[Any]:
         keys = self._maker.keys(self._epoch)
-        samples: list[Any] = []
-        load = self._recipe.load
-        if load is not None and not self._maker.drawn and self._recipe.transform is None:
+        load, skip = self._recipe.load, skip or self._recipe.skip_errors
+        if load is not None and not self._maker.drawn and self._recipe.transform is None and not skip:
+            items = iter(plan.items)
             try:
-                for item in plan.items:
-                    samples.append(load(item))  # noqa: PERF401  # those before the one that raises are kept
+                return list(map(load, items))
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
-                failures.append(failure(len(samples), number_of(plan.items[len(samples)]), error))
-                if not (skip or self._recipe.skip_errors):
-                    raise_failure(failures[0], HERE, error)
-            else:
-                return samples
-        done = len(samples) + len(failures)
-        for row, item in enumerate(plan.items[done:], start=done):
+                row = len(plan.items) - len(list(items)) - 1
+                raise_failure(failure(row, number_of(plan.items[row]), error), HERE, error)
+        samples: list[Any] = []
+        for row, item in enumerate(plan.items):
             try:
                 samples.append(self._maker.make(keys, item, number_of(item)))
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
                 failures.append(failure(row, number_of(item), error))
-                if not (skip or self._recipe.skip_errors):
+                if not skip:
                     raise_failure(failures[0], HERE, error)
         return samples
 

@@ -29,6 +29,7 @@ CLOSE_TIMEOUT_S = 5.0
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
 AUTO_WORKERS_LIMIT = 8
 _LOOK_SAMPLES = 16
+_DRAW_SAMPLES = 2
 _SLOW_LOOK_S = 0.1
 
 
@@ -351,7 +352,7 @@ class AsyncDataLoader:
     def _draws(self, inline: InlineEngine, look: Sequence[Any]) -> bool:
         """Whether samples draw from the global generators, which threads share with the trial. Then the calling process
         makes them itself: slower, and exact."""
-        drawn = inline.draws(look)
+        drawn = inline.draws(look[:_DRAW_SAMPLES])
         if drawn:
             sys.stderr.write(
                 "samples draw from the global generators, which threads share: they are made in the calling process; "

@@ -67,6 +67,7 @@ class Link:
         self._window: int | None = None
         self._number = 0
         self._silences = 0
+        self._told_first = self._told_last = -1
         self.wait_s = 0.0
         self._open.add(self)
 
@@ -167,17 +168,21 @@ class Link:
 
     # ── the conversation ──────────────────────────────────────────────────────────────────────
     def _tell(self, wanted: Wanted) -> None:
-        """How far the trial is. Not worth waiting for: the next one says it, too."""
+        """How far the trial is, where that is news. Not worth waiting for: the next one says it, too."""
+        if wanted.first == self._told_first and wanted.last <= self._told_last:
+            return
         self._number += 1
+        self._told_first, self._told_last = wanted.first, wanted.last
         try:
             self._socket.send(encode_ask(Ask(number=self._number, first=wanted.first, last=wanted.last, waits=False)))
         except BlockingIOError:
-            return
+            self._told_first = -1
         except OSError as error:
             raise LinkLostError(f"the server ended: {error}") from error
 
     def _wait_for(self, wanted: Wanted) -> None:
         self._number += 1
+        self._told_first, self._told_last = wanted.first, wanted.last
         began = time.perf_counter()
         deadline = time.monotonic() + self._patience_s
         ask = encode_ask(Ask(number=self._number, first=wanted.first, last=wanted.last, waits=True))

@@ -46,7 +46,7 @@ WINDOWS_MAX = 4
 WINDOW_BLOCKS = 4  # what a window holds, where the memory allows
 WINDOW_SAMPLES = 512  # likewise
 CHUNKS_PER_WORKER = 2  # one that it works on, and the next
-CHUNK_S = 0.016  # what a chunk should take
+CHUNK_S = 0.03  # what a chunk should take
 FILL_TIMEOUT_S = 60.0  # a worker that needs longer for a chunk is killed, and the chunk counts as lost
 DEATHS_IN_A_ROW_MAX = 8  # of workers, without one sample in between; then the server ends and trials go on alone
 WAITED_FOR_S = 300.0  # a member that is waited for is dropped when it was silent for so long
@@ -141,6 +141,7 @@ class SharedDataServer:
         self._next_member = 0
         self._seconds_per_sample = CHUNK_S
         self._deaths = 0
+        self._look_at = 0.0
         self._idle_since = time.monotonic() + FIRST_MEMBER_S
         self.counts = {"decoded": 0, "from_cache": 0, "failed": 0, "workers_lost": 0, "members": 0}
 
@@ -292,7 +293,10 @@ class SharedDataServer:
 
     def _hear_worker(self, worker: _Worker) -> None:
         try:
-            while worker in self._workers and (data := worker.process.socket.recv(8 + CHUNK_MAX)):
+            for _ in range(len(worker.chunks)):
+                data = worker.process.socket.recv(8 + CHUNK_MAX)
+                if not data or worker not in self._workers:
+                    return
                 self._take(worker, *read_answer(data))
         except BlockingIOError:
             return
@@ -387,6 +391,9 @@ class SharedDataServer:
     # ── the clock ─────────────────────────────────────────────────────────────────────────────
     def _look_at_clock(self) -> None:
         now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
         for worker in self._workers:
             if worker.chunks and now - worker.since > FILL_TIMEOUT_S:
                 logger.error("event=worker_hangs pid=%d first=%d", worker.process.pid, worker.chunks[0].first)

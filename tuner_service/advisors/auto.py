@@ -33,6 +33,7 @@ from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, fini
 
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
+NEWEST_PEERS = 30  # a trial is compared with: among all, the more the model has learned the fewer would go on
 TRUSTED = 0.5  # rank correlation of predicted and true losses, below which some trials are drawn at random
 RANDOM_PORTION = 0.5  # of the trials then
 TRUST_POINTS = 128  # the newest trials by which that is judged
@@ -130,7 +131,9 @@ class AutoAdvisor(Advisor):
         count = len(curve.losses)
         if curve.row is None or not self._is_rung(count):
             return Keep()
-        peers = [c for c in self._reported() if len(c.losses) >= count]
+        peers = sorted((c for c in self._reported() if len(c.losses) >= count), key=lambda c: c.number)[-NEWEST_PEERS:]
+        if curve not in peers:
+            peers.append(curve)
         if len(peers) < self._factor:
             return Keep()
         ends, hope = self._expected(peers, curve, count)

@@ -19,6 +19,7 @@ from tuner_service.api.schemas import (
     ObjectiveBody,
     ResumeBody,
 )
+from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
 from tuner_service.domain.errors import Fault, InputError
@@ -38,7 +39,6 @@ from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
 from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
 AUTO = "auto"
-AUTO_TUNER = "tpe"
 DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
 SAMPLES = 3  # suggestions of a dry run
 T = TypeVar("T")
@@ -141,7 +141,9 @@ def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[
         return [Fault(pointer=f"/{kind}", message='needs either a name or a class ("package.module:Class")')]
     if not isinstance(name, str):
         return []
-    found = check(AUTO_TUNER if kind == "tuner" and name == AUTO else name, args)
+    if kind == "assessor" and name == AUTO:
+        return [Fault(pointer="/assessor/args", message="auto takes no arguments")] if args not in ({}, None) else []
+    found = check(name, args)
     return [Fault(pointer=f"/{kind}{fault.pointer}", message=fault.message) for fault in found]
 
 
@@ -264,14 +266,15 @@ def _digest(body: CodeBody | None, archive: CodeArchive | None) -> str | None:
 
 # ── the spec ────────────────────────────────────────────────────────────────────────────────────
 def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
+    advisor = _advisor(body)
     return ExperimentSpec(
         name=body.name,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         objective=_objective(body.objective),
         search_space=body.search_space,
-        tuner=_algorithm(body.tuner) if body.advisor is None else AlgorithmSpec(),
-        assessor=_algorithm(body.assessor) if body.assessor is not None else None,
-        advisor=_algorithm(body.advisor) if body.advisor is not None else None,
+        tuner=_algorithm(body.tuner) if advisor is None else AlgorithmSpec(),
+        assessor=_assessor(body),
+        advisor=advisor,
         budget=Budget(
             trials=body.budget.trials,
             parallel=body.budget.parallel,
@@ -292,9 +295,29 @@ def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
     return replace(first, further=tuple(further))
 
 
+def _assessor(body: ExperimentBody) -> AlgorithmSpec | None:
+    """``auto`` becomes what it chooses, so that the file keeps what it meant."""
+    if body.assessor is None or body.assessor.name != AUTO:
+        return _algorithm(body.assessor) if body.assessor is not None else None
+    chosen = choose_assessor(trials=body.budget.trials)
+    return None if chosen.name is None else AlgorithmSpec(name=chosen.name, args=chosen.args, reason=chosen.reason)
+
+
 def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
-    name = AUTO_TUNER if body.name == AUTO else body.name
-    return AlgorithmSpec(name=name, class_name=body.class_name, args=body.args)
+    return AlgorithmSpec(name=body.name, class_name=body.class_name, args=body.args)
+
+
+def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
+    """The one named; ``auto`` where the file leaves everything to us, so that hopeless trials are stopped early too."""
+    if body.advisor is not None:
+        return _algorithm(body.advisor)
+    is_left_to_us = body.tuner.name == AUTO and not body.tuner.args and "assessor" not in body.model_fields_set
+    # An advisor compares trials by one objective, is asked for one at a time, and gives no further parameters.
+    is_possible = isinstance(body.objective, ObjectiveBody) and body.workers == 1 and body.trial.compat is None
+    if not is_left_to_us or not is_possible or (body.budget.trials or LEAST_TRIALS) < LEAST_TRIALS:
+        return None
+    reason = "no algorithm was named: it proposes parameters and, where trials report steps, stops the hopeless early"
+    return AlgorithmSpec(name=AUTO, reason=reason)
 
 
 def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:

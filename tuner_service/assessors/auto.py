@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_service.domain.experiment import Budget
-
 LEAST_TRIALS = 9  # with fewer, a rung compares too little to be worth a stop
 
 
@@ -19,12 +17,13 @@ class ChosenAssessor:
     args: dict[str, Any] = field(default_factory=dict)
 
 
-def choose_assessor(budget: Budget) -> ChosenAssessor:
-    """The rule: asynchronous successive halving, which judges nothing where trials report no steps."""
-    if budget.trials is not None and budget.trials < LEAST_TRIALS:
-        return ChosenAssessor(
-            name=None, reason=f"{budget.trials} trials are too few to compare one with others while it runs"
-        )
+def choose_assessor(*, trials: int | None) -> ChosenAssessor:
+    """The rule: asynchronous successive halving, which judges nothing where trials report no steps.
+
+    ``trials`` is the budget's; None where that is a time.
+    """
+    if trials is not None and trials < LEAST_TRIALS:
+        return ChosenAssessor(name=None, reason=f"{trials} trials are too few to compare one with others while it runs")
     return ChosenAssessor(
         name="asha",
         reason="trials that are behind others at the same step are stopped early (asynchronous successive halving); "

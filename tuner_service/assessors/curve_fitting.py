@@ -84,27 +84,27 @@ class CurveFitting(Assessor):
         self,
         objective: Objective,
         *,
-        last_step: int = 20,
-        start_reports: int = 6,
+        max_step: int = 20,
+        start_step: int = 6,
         threshold: float = 0.95,
-        every: int = 1,
+        gap: int = 1,
     ) -> None:
         super().__init__(objective)
-        self._last_step, self._start, self._threshold, self._every = last_step, start_reports, threshold, every
+        self._max_step, self._start, self._threshold, self._gap = max_step, start_step, threshold, gap
         self._best: float | None = None  # final value of the best trial that succeeded
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Verdict:  # noqa: ARG002  # the port's signature
         count = len(reports)
-        if self._best is None or count < self._start or (count - self._start) % self._every:
+        if self._best is None or count < self._start or (count - self._start) % self._gap:
             return Keep()
-        predicted = predict(tuple(report.value for report in reports), self._last_step)
+        predicted = predict(tuple(report.value for report in reports), self._max_step)
         if predicted is None:
             return Keep()
         limit = self._limit(self._best)
         if predicted > limit if self.objective.goal is Goal.MAXIMIZE else predicted < limit:
             return Keep()
         return Stop(
-            f"after {count} reports its value at the end ({self._last_step} reports) is expected to be {predicted:g}, "
+            f"after {count} reports its value at the end ({self._max_step} reports) is expected to be {predicted:g}, "
             f"which does not come near the best so far ({self._best:g}, at {self._threshold:g} of it {limit:g})"
         )
 
@@ -118,10 +118,10 @@ class CurveFitting(Assessor):
     def fork(self) -> Self:
         forked = type(self)(
             self.objective,
-            last_step=self._last_step,
-            start_reports=self._start,
+            max_step=self._max_step,
+            start_step=self._start,
             threshold=self._threshold,
-            every=self._every,
+            gap=self._gap,
         )
         forked._best = self._best  # noqa: SLF001  # of its own class
         return forked

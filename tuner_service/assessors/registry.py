@@ -117,10 +117,10 @@ ASSESSORS = {
             meaning="stops a trial whose learning curve, carried on to its end, does not come near the best so far",
             options=(
                 AlgorithmOption(
-                    name="last_step", default=20, low=1, high=1_000_000, meaning="how many reports a whole trial makes"
+                    name="max_step", default=20, low=1, high=1_000_000, meaning="how many reports a whole trial makes"
                 ),
                 AlgorithmOption(
-                    name="start_reports",
+                    name="start_step",
                     default=6,
                     low=1,
                     high=1_000_000,
@@ -134,7 +134,7 @@ ASSESSORS = {
                     meaning="the portion of the best value that it must be expected to reach",
                 ),
                 AlgorithmOption(
-                    name="every", default=1, low=1, high=1_000_000, meaning="reports between two judgements of a trial"
+                    name="gap", default=1, low=1, high=1_000_000, meaning="reports between two judgements of a trial"
                 ),
             ),
         ),

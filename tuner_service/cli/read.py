@@ -80,8 +80,7 @@ def show(arguments: argparse.Namespace) -> int:
                 print_object(client.experiment(experiment_id), output=arguments.output, text=experiment_text)
             else:
                 view = client.trial(experiment_id, number)
-                if arguments.output != "table":
-                    view["checkpoints"] = client.checkpoints(experiment_id, number)
+                view["checkpoints"] = client.checkpoints(experiment_id, number)
                 print_object(view, output=arguments.output, text=trial_text)
 
         _repeat(arguments, print_once)
@@ -194,6 +193,7 @@ def experiment_text(view: Row) -> str:
         "tuner": _algorithm_text(view["tuner"]) if view["tuner"] else None,
         "assessor": _algorithm_text(view["assessor"]) if not view["advisor"] else None,
         "advisor": _algorithm_text(view["advisor"]) if view["advisor"] else None,
+        "chosen": "; ".join(f"{kind}: {reason}" for kind, reason in view.get("chosen", {}).items()) or None,
         "warm start": ", ".join(view["warm_start"]) or None,
         "seed": view["seed"],
         "workers": view["workers"] if view["workers"] > 1 else None,
@@ -242,13 +242,33 @@ def trial_text(view: Row) -> str:
         lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{_end_text(ended)}\n")
         if ended is not None and ended["tail"] and view["status"] == "failed":
             lines += [f"    | {clip(line, 200)}\n" for line in ended["tail"].splitlines()]
+    if view["checkpoints"]:
+        lines += ["\ncheckpoints\n", *map(_checkpoint_text, view["checkpoints"])]
     return "".join(lines)
+
+
+def _checkpoint_text(checkpoint: Row) -> str:
+    where = "in the database" if checkpoint["inline"] else checkpoint["location"] or "on the node of its attempt"
+    parts = [f"  step {checkpoint['step']}, {checkpoint['size'] / 1e6:.1f} MB {where}"]
+    if checkpoint["value"] is not None:
+        parts.append(f"value {number_text(checkpoint['value'])}")
+    if checkpoint["stall_s"] is not None:
+        parts.append(
+            f"the script waited {checkpoint['stall_s'] * 1e3:.0f} ms, written in {checkpoint['write_s']:.2f} s"
+        )
+    if checkpoint["damaged"]:
+        parts.append("damaged")
+    return ", ".join(parts) + "\n"
 
 
 def _end_text(ended: Row | None) -> str:
     if ended is None:
         return ""
     how = [f"{what} {ended[what]}" for what in ("code", "signal") if ended[what] is not None]
+    if ended["peak_memory_bytes"] is not None:
+        how.append(f"{ended['peak_memory_bytes'] / (1 << 20):.0f} MiB at most")
+    if ended["processor_s"] is not None:
+        how.append(f"{ended['processor_s']:.1f} s on a processor")
     return ", ".join(["", ended["cause"].replace("_", " "), *how])
 
 

@@ -81,6 +81,7 @@ class AlgorithmSpec:
     name: str | None = None
     class_name: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""  # why ``auto`` chose it; empty where a person did
 
     @property
     def label(self) -> str:

@@ -250,8 +250,8 @@ class Choice:
 
     def index_of(self, value: Any) -> int | None:
         """Which option ``value`` is (of a nested one: the dict with its ``_name``), or None."""
-        if isinstance(value, dict):
-            name = value.get("_name")
+        if isinstance(value, dict) and "_name" in value:
+            name = value["_name"]
             return self._branches.get(name) if isinstance(name, str) else None
         return self._indices.get(value_key(value))
 

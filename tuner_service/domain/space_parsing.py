@@ -316,6 +316,10 @@ class _Parser:
     def _option(self, written: Any, place: _Place) -> Option | None:
         if not isinstance(written, dict):
             return Option(value=written) if self._plain(written, place.pointer) else None
+        if "_name" not in written and written and not any(isinstance(item, dict) for item in written.values()):
+            # An object that describes no ranges is a value like any other: NNI's batch tuner lists such.
+            fits = [self._plain(item, f"{place.pointer}/{_escaped(str(key))}") for key, item in written.items()]
+            return Option(value=written) if all(fits) else None
         name = written.get("_name")
         if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
             self.fault(place.pointer, "an option that is an object is a nested space and needs a _name (a text)")

@@ -259,8 +259,8 @@ class Experiments:
             if checkpoint.digest == digest:
                 if not checkpoint.inline:
                     raise ConflictError(
-                        f"checkpoint {checkpoint.name} has {checkpoint.size} bytes and lies in the checkpoint folder; "
-                        "only those kept in the database are sent"
+                        f"checkpoint {checkpoint.name} has {checkpoint.size} bytes and lies in the checkpoint folder "
+                        f"({checkpoint.location or 'of its node'}); only those kept in the database are sent"
                     )
                 data = self.queries.blob(digest)
                 if data is not None:

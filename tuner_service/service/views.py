@@ -90,9 +90,16 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         **experiment_view(experiment, now=now, best=best),
         "detail": experiment.detail,
         "queues": dict(queues or {}),
+        "chosen": _chosen_view(experiment.spec),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
     }
+
+
+def _chosen_view(spec: ExperimentSpec) -> View:
+    """Why ``auto`` chose what it did, by the kind of algorithm."""
+    kinds = {"tuner": spec.tuner, "assessor": spec.assessor, "advisor": spec.advisor}
+    return {kind: algorithm.reason for kind, algorithm in kinds.items() if algorithm is not None and algorithm.reason}
 
 
 def _best_view(experiment: Experiment, best: Trial | None) -> View | None:

@@ -140,10 +140,13 @@ def test_without_the_store_the_checkpoint_of_the_node_is_used_and_the_reports_go
 ) -> None:
     service.checkpoint_store = "nosuchkind://bucket"
     start_agent()
-    service.launch(SAVE.replace("17", "1"))  # it fits into the database
+    service.launch(SAVE)
     assert service.wait_for_exit().exit.code == 0
-    assert service.locations == {}
-    assert len(service.of(BlobOffered)) == 1
+    ref = reference(service)
+    assert ref.path is None
+
+    service.launch(CHECK, nonce="n2", attempt=2, checkpoints=(ref,))
+    assert service.wait_for_exit("n2").exit.code == 0
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(service: FakeService, start_agent: StartAgent) -> None:

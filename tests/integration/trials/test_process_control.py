@@ -7,40 +7,17 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
+from tests.integration.trials.stubborn_campaign import STUBBORN, children_in
 from tests.waiting import wait_until
 from trials.agent.cgroups import own_group
 from trials.protocol import Stop
 
 StartAgent = Callable[..., AgentProcess]
-# Four children: in its session, in one of their own, orphaned, and orphaned without any variable, in a session of its
-# own. All ignore SIGTERM and keep a file open.
-STUBBORN = """
-import os, signal, sys, time, pathlib
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-def child(name, session, orphan, clear):
-    if os.fork() == 0:
-        if session: os.setsid()
-        if orphan and os.fork(): os._exit(0)
-        kept = open(name + ".open", "w")
-        pathlib.Path(name + ".tmp").write_text(str(os.getpid()))
-        pathlib.Path(name + ".tmp").rename(name + ".pid")
-        if clear:
-            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c",
-                "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"], {})
-        time.sleep(600)
-child("plain", False, False, False)
-child("session", True, False, False)
-child("orphan", True, True, False)
-child("cleared", True, True, True)
-time.sleep(600)
-"""
-KINDS = 4
 
 
 @pytest.fixture(params=["fork", "spawn"])
@@ -56,14 +33,9 @@ def agent(request: pytest.FixtureRequest, start_agent: StartAgent) -> AgentProce
     return start_agent(TUNER_CGROUPS="on" if request.param == "groups" else "off")
 
 
-def _pids(work: Path) -> list[int]:
-    found = [int(path.read_text()) for path in work.glob("*.pid")]
-    return found if len(found) == KINDS else []
-
-
 def pids_of(service: FakeService, nonce: str, number: int) -> list[int]:
     work = service.folder(nonce, number=number) / "work"
-    return [*wait_until(partial(_pids, work), timeout_s=30), started(service, nonce).process.pid]
+    return [*wait_until(partial(children_in, work), timeout_s=30), started(service, nonce).process.pid]
 
 
 def stop(service: FakeService, nonce: str, launch: Any, *, grace_s: float = 0.1) -> None:
@@ -98,7 +70,7 @@ def test_what_a_trial_leaves_behind_ends_with_it(service: FakeService, agent: Ag
     record = service.wait_for_exit().exit
 
     assert (record.cause, record.code) == ("exited", 0)
-    assert not any(is_running(pid) for pid in _pids(service.folder() / "work"))
+    assert not any(is_running(pid) for pid in children_in(service.folder() / "work"))
     assert all(is_running(pid) for pid in others)
 
 

@@ -47,7 +47,7 @@ def outcome(number: int, parameters: Parameters, objectives: int) -> TrialOutcom
 
 
 @needs_botorch
-@pytest.mark.parametrize("objectives", [1, 2, 5])
+@pytest.mark.parametrize("objectives", [1, 2])
 def test_its_suggestions_lie_inside_and_follow_from_generator_and_history(objectives: int) -> None:
     suggestions = []
     for _ in range(2):

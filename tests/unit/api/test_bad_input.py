@@ -30,6 +30,10 @@ WRONG: dict[str, list[Any]] = {
     "/assessor/name": ["media_stop", 3],
     "/assessor/class": ["x", 1],
     "/assessor/args": [7],
+    "/advisor": [7, {}],
+    "/advisor/name": ["hyperbrand", 3],
+    "/advisor/class": ["x", 1],
+    "/advisor/args": [7],
     "/budget": [None, {}, 5],
     "/budget/trials": [0, -1, "many", 1.5, True],
     "/budget/parallel": [0, "two", None],
@@ -77,7 +81,7 @@ WRONG: dict[str, list[Any]] = {
     "/quota_group": ["research"],
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
-    "/warm_start": [["abc12"]],
+    "/warm_start": ["abc12", [7], [""]],
 }
 CODE_FILE_WRONG: dict[str, list[Any]] = {
     "/path": ["/etc/passwd", "../up", "a//b", "a\\b", "", ".", "a/../b", "x" * 1001, 5],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,13 +77,43 @@ def test_an_experiment_has_the_fields_that_programs_rely_on(api: ApiService) -> 
 
 
 def test_a_dry_run_resolves_the_file_and_stores_nothing(api: ApiService) -> None:
-    answer = api.client.post(f"{EXPERIMENTS}?dry_run=true", json=a_body(tuner={"name": "auto"}))
+    body = a_body(tuner={"name": "auto"}, budget={"trials": 20})
+    answer = api.client.post(f"{EXPERIMENTS}?dry_run=true", json=body)
 
     assert answer.status_code == 200
-    assert answer.json()["experiment"]["tuner"] == {"name": "tpe", "args": {}}
+    assert answer.json()["experiment"]["tuner"] is None
+    assert answer.json()["experiment"]["advisor"] == {"name": "auto", "args": {}}
     assert answer.json()["space_size"] == "Infinity"
     assert len(answer.json()["samples"]) == 3
     assert api.runner.commands == []
+
+
+def test_with_no_assessor_wanted_auto_is_the_tuner(api: ApiService) -> None:
+    answer = api.client.post(
+        f"{EXPERIMENTS}?dry_run=true", json=a_body(tuner="auto", budget={"trials": 20}, assessor=None)
+    )
+
+    assert answer.json()["experiment"]["tuner"] == {"name": "auto", "args": {}}
+    assert answer.json()["experiment"]["advisor"] is None
+    again = api.client.post(f"{EXPERIMENTS}?dry_run=true", json=answer.json()["experiment"])
+    assert again.json()["experiment"] == answer.json()["experiment"]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"objective": [{"metric": "loss"}, {"metric": "size"}]},
+        {"workers": 2},
+        {"assessor": "median_stop"},
+        {"budget": {"trials": 5}},
+    ],
+)
+def test_where_no_advisor_can_be_auto_is_the_tuner(api: ApiService, beside: dict[str, Any]) -> None:
+    body = a_body(**{"tuner": "auto", "budget": {"trials": 20}} | beside)
+    answer = api.client.post(f"{EXPERIMENTS}?dry_run=true", json=body)
+
+    assert answer.json()["experiment"]["tuner"] == {"name": "auto", "args": {}}
+    assert answer.json()["experiment"]["advisor"] is None
 
 
 def test_the_file_that_a_dry_run_resolves_is_accepted_as_it_is(api: ApiService) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.checkpoint_store import CheckpointStore, StoreError, fetch, is_url
+from trials.agent.checkpoint_store import CheckpointStore, StoreError, StoreUnusableError, fetch, is_url
 
 fsspec = pytest.importorskip("fsspec", reason="comes with torch")
 
@@ -85,5 +85,5 @@ def test_nothing_is_removed_that_is_not_of_the_store(tmp_path: Path) -> None:
 
 def test_a_kind_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "source").write_text("x")
-    with pytest.raises(StoreError, match="nosuchkind"):
+    with pytest.raises(StoreUnusableError, match=r"nosuchkind.*install what this kind of URL needs"):
         CheckpointStore("nosuchkind://bucket").put(tmp_path / "source", "name")

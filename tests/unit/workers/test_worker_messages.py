@@ -9,9 +9,11 @@ import pytest
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
     CustomTrialAdded,
+    Decided,
     MetricsReported,
     NoMoreSuggestions,
     NoSuggestionYet,
+    PauseAdvised,
     Queue,
     QueueItem,
     ResultsImported,
@@ -21,9 +23,10 @@ from tuner_service.dispatcher.items import (
     SuggestionRequested,
     Taken,
     TrialEnded,
+    TrialRested,
 )
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
-from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
+from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutcome, TrialStatus
 from tuner_service.workers.faults import Faulted
 from tuner_service.workers.messages import (
     Answered,
@@ -48,10 +51,20 @@ from tuner_service.workers.messages import (
 from tuner_service.workers.protocol import FrameError, encode_frame, read_frame
 
 OUTCOME = TrialOutcome(
-    number=3, status=TrialStatus.EARLY_STOPPED, parameters={"x": (1, math.inf), "__y": None}, value=0.5, step=9
+    number=3,
+    status=TrialStatus.EARLY_STOPPED,
+    parameters={"x": (1, math.inf), "__y": None},
+    value=0.5,
+    step=9,
+    further_values=(2.0, None),
 )
 WITHOUT_VALUE = TrialOutcome(number=4, status=TrialStatus.FAILED, parameters={}, value=None, source="custom")
+FORK = Decision(
+    kind=DecisionKind.FORK, number=5, parameters={"x": (1, None)}, until_step=9, forked_from=3, dropped=(1, 2)
+)
 ITEMS: list[tuple[Queue, QueueItem, str]] = [
+    (Queue.TUNER, SuggestionRequested(line=1, number=0, decision=FORK), "RequestTrialJobs"),
+    (Queue.TUNER, TrialRested(line=8, number=2, step=27), "TrialRested"),
     (Queue.TUNER, SuggestionRequested(line=1, number=2), "RequestTrialJobs"),
     (Queue.TUNER, SuggestionRequested(line=1, number=2, recorded={"x": 1.5}), "RequestTrialJobs"),
     (Queue.ASSESSOR, SuggestionRequested(line=1, number=2), "RequestTrialJobs"),
@@ -73,7 +86,7 @@ COMMANDS: list[ToWorker] = [
     Initialize(
         experiment_id="e1",
         search_space={"x": {"type": "bool"}},
-        objective=Objective(metric="accuracy", goal=Goal.MAXIMIZE),
+        objective=Objective(metric="accuracy", goal=Goal.MAXIMIZE, further=(Objective(metric="seconds"),)),
         seed=2**62,
         tuner=AlgorithmSpec(name="grid", args={"points": 3}),
         assessor=AlgorithmSpec(class_name="mine:Own"),
@@ -87,6 +100,14 @@ COMMANDS: list[ToWorker] = [
         objective=Objective(metric="loss"),
         seed=0,
         tuner=AlgorithmSpec(name="random"),
+    ),
+    Initialize(
+        experiment_id="e1",
+        search_space={},
+        objective=Objective(metric="loss"),
+        seed=0,
+        tuner=AlgorithmSpec(),
+        advisor=AlgorithmSpec(name="pbt", args={"interval": 2}),
     ),
     LoadSnapshot(queue=Queue.ASSESSOR, line=17, state="{}"),
     HistoryEnd(queue=Queue.TUNER),
@@ -105,6 +126,15 @@ MESSAGES: list[FromWorker] = [
             Taken(line=5),
             NoSuggestionYet(line=6),
             NoMoreSuggestions(line=7),
+        ),
+    ),
+    Folded(queue=Queue.ASSESSOR, count=1),
+    Answered(
+        queue=Queue.TUNER,
+        answers=(
+            Decided(line=8, decision=FORK),
+            Decided(line=9, decision=Decision(kind=DecisionKind.PROMOTE, number=1)),
+            PauseAdvised(line=10, sequence=4, message="enough"),
         ),
     ),
     Answered(queue=Queue.ASSESSOR, answers=(StopAdvised(line=9, sequence=4, message="slow"),)),

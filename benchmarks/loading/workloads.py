@@ -1,0 +1,83 @@
+"""What is loaded: each a dataset, a batch size, and how many batches a round takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.loading.sharing_set import Photos, make_files
+
+PHOTOS = Path(tempfile.gettempdir()) / "tuner-benchmark-photos"
+PHOTO_FILES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    name: str
+    make: Callable[[], Any]
+    batch_size: int
+    batches: int  # of a round, after the first
+    collate: Callable[[list[Any]], Any] | None = None
+
+
+class Tiny:
+    """In memory, 64 bytes a sample: nothing but overhead."""
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(64_000, 16)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.rows[index], index
+
+
+class Large:
+    """8 MiB a sample, made once: nothing but moving bytes; 64 MiB a batch."""
+
+    def __init__(self) -> None:
+        self.rows = [torch.full((8 << 18,), float(row)) for row in range(4)]
+
+    def __len__(self) -> int:
+        return 8 * 400
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.rows[index % len(self.rows)]
+
+
+def photos() -> Photos:
+    make_files(PHOTOS, PHOTO_FILES)
+    return Photos(str(PHOTOS), PHOTO_FILES)
+
+
+WORKLOADS = {
+    "tiny": Workload(name="tiny", make=Tiny, batch_size=64, batches=400),
+    "jpeg": Workload(name="jpeg", make=photos, batch_size=32, batches=24),
+    "64 MiB": Workload(name="64 MiB", make=Large, batch_size=8, batches=60),
+}
+
+
+def workload(name: str) -> Workload:
+    """One of WORKLOADS, or FILE.py: it gives ``dataset()`` and may give ``collate``, ``BATCH_SIZE`` and ``BATCHES``."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    spec = importlib.util.spec_from_file_location("workload", name)
+    if spec is None or spec.loader is None or not Path(name).exists():
+        raise SystemExit(f"--workload is one of {', '.join(WORKLOADS)}, or a Python file; {name} is neither")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Workload(
+        name=Path(name).stem,
+        make=module.dataset,
+        batch_size=getattr(module, "BATCH_SIZE", 32),
+        batches=getattr(module, "BATCHES", 50),
+        collate=getattr(module, "collate", None),
+    )

@@ -1,0 +1,165 @@
+"""SharedDataLoader without a producer: what its position means, and what it refuses."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
+from trials.data.shared_loader import SharedDataLoader, Sharing
+from trials.data.shared_start import DatasetName, SharedOrder
+
+
+class Numbers:
+    def __init__(self, length: int = 50) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random()
+
+
+class Torn(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index == 30:
+            raise OSError("torn")
+        return index
+
+
+def a_loader(dataset: Any = None, **options: Any) -> SharedDataLoader:
+    sharing = Sharing(order=SharedOrder(block_size=8, **options.pop("order", {})))
+    fields: dict[str, Any] = {"batch_size": 7, "seed": 1, "collate_fn": list, "sharing": sharing}
+    return SharedDataLoader(Numbers() if dataset is None else dataset, **(fields | options))
+
+
+def indices(batches: Any) -> list[int]:
+    return [sample[0] for batch in batches for sample in batch]
+
+
+def test_an_epoch_has_every_sample_once_and_the_next_one_another_order() -> None:
+    with a_loader() as loader:
+        first, second = indices(loader), indices(loader)
+        assert loader.epoch == 2
+
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+
+
+def test_every_epoch_can_be_gone_to_and_is_the_same_again() -> None:
+    with a_loader() as loader:
+        first, second = [list(loader), list(loader)]
+        loader.set_epoch(0)
+        assert list(loader) == first
+        loader.set_epoch(1)
+        assert list(loader) == second
+        with pytest.raises(ValueError, match="at least 0"):
+            loader.set_epoch(-1)
+
+
+def test_a_short_last_batch_is_kept_or_left_out() -> None:
+    with a_loader() as kept, a_loader(drop_last=True) as dropped:
+        assert [len(batch) for batch in kept] == [7] * 7 + [1]
+        assert [len(batch) for batch in dropped] == [7] * 7
+        assert (len(kept), len(dropped)) == (8, 7)
+
+
+def test_without_shuffle_the_order_is_that_of_the_dataset() -> None:
+    with a_loader(order={"shuffle": False}) as loader:
+        assert indices(loader) == list(range(50))
+
+
+def test_trials_of_other_seeds_have_other_orders_of_the_same_blocks() -> None:
+    with a_loader(seed=1) as one, a_loader(seed=2) as two, a_loader(own_order=False) as group:
+        orders = [indices(one), indices(two), indices(group)]
+
+    assert len({tuple(found) for found in orders}) == 3
+    for begin in range(0, 50, 8):
+        assert len({frozenset(found[begin : begin + 8]) for found in orders}) == 1
+
+
+def test_a_position_goes_on_after_its_batch_also_with_another_batch_size_and_seed() -> None:
+    with a_loader() as loader:
+        whole = indices(loader)
+    for cut in range(8):
+        with a_loader() as loader, a_loader(seed=9, batch_size=3) as other:
+            steps = iter(loader)
+            got = indices(next(steps) for _ in range(cut))
+            other.load_state_dict(loader.state_dict())
+            assert got + indices(other) == whole
+
+
+def test_a_second_iteration_ends_the_first_and_begins_the_next_epoch() -> None:
+    with a_loader() as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        next(second)
+        assert loader.epoch == 1
+        with pytest.raises(LoaderClosed):
+            next(first)
+
+
+def test_after_close_nothing_is_given_any_more() -> None:
+    loader = a_loader()
+    steps = iter(loader)
+    next(steps)
+    loader.close()
+    with pytest.raises(LoaderClosed):
+        next(steps)
+    with pytest.raises(LoaderClosed):
+        iter(loader)
+
+
+def test_a_state_of_another_dataset_or_order_is_refused_and_nothing_changes() -> None:
+    with a_loader() as loader, a_loader(Numbers(51)) as longer, a_loader(order={"group_seed": 1}) as elsewhere:
+        before = loader.state_dict()
+        with pytest.raises(DatasetMismatch):
+            loader.load_state_dict(longer.state_dict())
+        with pytest.raises(StateError):
+            loader.load_state_dict(elsewhere.state_dict())
+        with pytest.raises(StateError):
+            loader.load_state_dict({**before, "delivered": 51})
+        assert loader.state_dict() == before
+
+
+def test_a_sample_that_raises_is_named_in_its_place() -> None:
+    with a_loader(Torn(), order={"shuffle": False}) as loader:
+        steps = iter(loader)
+        assert [next(steps)[0] for _ in range(4)] == [0, 7, 14, 21]
+        with pytest.raises(SampleError, match="sample 30 could not be loaded"):
+            next(steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"lag": "never"}, "lag is 'detach' or 'wait'"),
+        ({"num_workers": -1}, "num_workers"),
+        ({"timeout": 0}, "timeout"),
+        ({"zero_copy": True}, "zero_copy needs lag='wait'"),
+        ({"zero_copy": True, "lag": "wait", "own_order": False}, "collate_fn"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_do(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        a_loader(**options)
+
+
+@pytest.mark.parametrize("factory", ["nothing", "json:", ":x", "no_such_module_here:f", "json:nothing"])
+def test_a_dataset_whose_name_says_nothing_is_refused(factory: str) -> None:
+    with pytest.raises(SharingError):
+        DatasetName(factory=factory).make()
+
+
+def test_where_the_time_went_is_reported_at_the_end_of_an_epoch() -> None:
+    told: list[Any] = []
+    with SharedDataLoader(Numbers(), 10, sharing=Sharing(report=told.append), collate_fn=list) as loader:
+        list(loader)
+
+    assert told[0]["misses"] >= 50
+    assert told[0]["hit_rate"] == 0

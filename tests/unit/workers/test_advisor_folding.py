@@ -1,0 +1,209 @@
+"""The fold of an advisor's queue: what a decision must be, and by what running trials are judged."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tuner_service.advisors.base import Advisor, Choice, Fork, Judgement, Pause, Promote, Start
+from tuner_service.assessors.base import Keep, Stop
+from tuner_service.dispatcher.items import (
+    Answer,
+    Decided,
+    MetricsReported,
+    PauseAdvised,
+    StopAdvised,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+    TrialRested,
+)
+from tuner_service.domain.experiment import Goal, Objective
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutcome, TrialStatus
+from tuner_service.workers import advisor_folding
+from tuner_service.workers.advisor_folding import AdvisorFold
+
+SPACE = parse_search_space({"x": {"type": "float", "low": 0, "high": 1}})
+
+
+class Scripted(Advisor):
+    """Answers what the test puts into ``next``; stops at values below 0, pauses at those above 1."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__(SPACE, Objective(metric="loss"))
+        self.next: Any = Start(parameters={"x": 0.5}, until_step=3)
+        self.assessed: list[tuple[int, int]] = []
+        self.told: list[tuple[str, int, list[int]]] = []
+
+    def suggest(self, number: int, rng: random.Random) -> Choice:
+        choice: Choice = self.next
+        return choice
+
+    def assess(self, trial: int, reports: Sequence[Report]) -> Judgement:
+        self.assessed.append((trial, reports[-1].step))
+        value = reports[-1].value
+        if value < 0:
+            return Stop("bad")
+        return Pause("enough") if value > 1 else Keep()
+
+    def rested(self, trial: int, reports: Sequence[Report]) -> None:
+        self.told.append(("rested", trial, [report.step for report in reports]))
+
+    def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
+        self.told.append(("ended", outcome.number, [report.step for report in reports]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"assessed": self.assessed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.assessed = [(trial, step) for trial, step in state["assessed"]]
+
+
+def a_fold(*, deterministic: bool = False) -> tuple[AdvisorFold, Scripted]:
+    advisor = Scripted()
+    return AdvisorFold(advisor, seed=1, deterministic=deterministic), advisor
+
+
+def ask(fold: AdvisorFold, number: int) -> Answer:
+    return fold.take(SuggestionRequested(line=1, number=number))
+
+
+def report(fold: AdvisorFold, number: int, *values: float, first: int = 1) -> Answer:
+    reports = tuple(Report(step=step, value=value) for step, value in enumerate(values, start=first))
+    sequences = tuple(range(1, len(values) + 1))
+    return fold.take(MetricsReported(line=2, number=number, reports=reports, sequences=sequences))
+
+
+def end(fold: AdvisorFold, number: int) -> Answer:
+    outcome = TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters={}, value=0.1)
+    return fold.take(TrialEnded(line=4, outcome=outcome))
+
+
+def test_parameters_alone_start_a_trial_that_runs_to_its_end() -> None:
+    fold, advisor = a_fold()
+    advisor.next = {"x": 0.25}
+    decision = Decision(kind=DecisionKind.START, number=4, parameters={"x": 0.25})
+    assert ask(fold, 4) == Decided(line=1, decision=decision)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (Promote(trial=1), "trial 1 cannot be promoted: it is none that rests"),
+        (Fork(trial=1, parameters={"x": 1}), "trial 1 cannot be forked: it is none that has rested and not ended"),
+        (Start(parameters={"x": 1}, dropped=(1,)), "trial 1 cannot be dropped: it is none that rests"),
+        (Start(parameters={"x": 1}, until_step=1.5), "until_step must be a whole number or None, not 1.5"),  # type: ignore[arg-type]
+        (Start(parameters={"x": 1}, until_step=True), "until_step must be a whole number"),
+        (Start(parameters=7), "suggest\\(\\) must return a dict"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_decision_that_cannot_be_carried_out_is_the_advisors_fault(choice: Any, message: str) -> None:
+    fold, advisor = a_fold()
+    ask(fold, 1)
+    advisor.next = choice
+    with pytest.raises((ValueError, TypeError), match=message):
+        ask(fold, 2)
+
+
+def test_where_the_budget_has_no_room_only_a_promotion_can_be_decided() -> None:
+    fold, _ = a_fold()
+    with pytest.raises(ValueError, match="the budget has room for no new trial"):
+        ask(fold, 0)
+
+
+def test_too_many_trials_at_once_are_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advisor_folding, "DROPPED_LIMIT", 1)
+    fold, advisor = a_fold()
+    advisor.next = Start(parameters={"x": 1}, dropped=(1, 2))
+    with pytest.raises(ValueError, match="2 trials are dropped at once; at most 1 can be"):
+        ask(fold, 3)
+
+
+def test_a_trial_that_rests_is_promoted_once() -> None:
+    fold, advisor = a_fold()
+    ask(fold, 1)
+    report(fold, 1, 0.5, 0.4, 0.3)
+    fold.take(TrialRested(line=3, number=1, step=2))
+    assert advisor.told == [("rested", 1, [1, 2])], "what it reported beyond its rung is not part of the comparison"
+    advisor.next = Promote(trial=1, until_step=9)
+    assert isinstance(ask(fold, 2), Decided)
+    with pytest.raises(ValueError, match="cannot be promoted"):
+        ask(fold, 2)
+
+
+def test_a_report_may_stop_or_pause_a_trial() -> None:
+    fold, _ = a_fold()
+    ask(fold, 1)
+    assert report(fold, 1, 0.5, -1.0, 0.5) == StopAdvised(line=2, sequence=2, message="bad")
+    ask(fold, 2)
+    assert report(fold, 2, 0.5, 2.0) == PauseAdvised(line=2, sequence=2, message="enough")
+    assert report(fold, 2, 2.0, first=3) == Taken(line=2), "until it is decided anew nothing is asked"
+
+
+def test_a_verdict_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, _ = a_fold()
+    monkeypatch.setattr(Scripted, "assess", lambda *_: "stop")
+    with pytest.raises(TypeError, match="assess\\(\\) must return"):
+        report(fold, 1, 0.5)
+
+
+def test_reports_of_one_trial_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advisor_folding, "REPORTS_LIMIT", 2)
+    fold, _ = a_fold()
+    with pytest.raises(OverflowError, match="more than 2 reports"):
+        report(fold, 1, 0.1, 0.2, 0.3)
+
+
+def test_deterministic_the_advisor_learns_of_reports_when_their_trial_rests_or_ends() -> None:
+    fold, advisor = a_fold(deterministic=True)
+    ask(fold, 1)
+    ask(fold, 2)
+    report(fold, 2, 0.1, 0.2)
+    report(fold, 1, 0.3)
+    assert advisor.assessed == []
+    fold.take(TrialRested(line=3, number=1, step=1))
+    assert advisor.assessed == [(1, 1)]
+    end(fold, 2)
+    assert advisor.assessed == [(1, 1), (2, 1), (2, 2)]
+
+
+def test_deterministic_what_comes_after_a_pause_is_left_out() -> None:
+    fold, advisor = a_fold(deterministic=True)
+    ask(fold, 1)
+    assert isinstance(report(fold, 1, 2.0), PauseAdvised)
+    report(fold, 1, 0.5, first=2)
+    fold.take(TrialRested(line=3, number=1, step=1))
+    assert advisor.told == [("rested", 1, [1])]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_snapshot_in_the_middle_of_trials_forgets_nothing(deterministic: bool) -> None:
+    fold, advisor = a_fold(deterministic=deterministic)
+    ask(fold, 1)
+    report(fold, 1, 0.5, 0.4)
+    loaded, other = a_fold(deterministic=deterministic)
+    loaded.load_state_dict(json.loads(json.dumps(fold.state_dict())))
+    for one in (fold, loaded):
+        report(one, 1, 0.3, first=3)
+        one.take(TrialRested(line=3, number=1, step=3))
+    assert other.told == advisor.told
+    assert other.assessed == advisor.assessed
+
+
+def test_an_advisor_without_snapshots_has_none() -> None:
+    class Plain(Scripted):
+        state_dict = None  # type: ignore[assignment]
+
+    assert AdvisorFold(Plain(), seed=1).state_dict() is None
+
+
+def test_losses_are_smaller_for_better_values_and_the_worst_for_what_is_no_number() -> None:
+    advisor = Scripted()
+    assert [advisor.loss_of(value) for value in (0.5, None, float("nan"))] == [0.5, float("inf"), float("inf")]
+    advisor.objective = Objective(metric="loss", goal=Goal.MAXIMIZE)
+    assert advisor.loss_of(0.5) == -0.5
