@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test check format formatted lint types layers simulate bench clean
+.PHONY: setup demo test check format formatted lint types layers simulate shared-data-campaign bench clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
@@ -15,6 +15,7 @@ lint: setup ; $(RUN) ruff check .
 types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases examples/demo examples/digits examples/learner benchmarks/startup
 layers: setup ; .venv/bin/lint-imports
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
+shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000
 bench: setup ; $(RUN) benchmarks.startup
 clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 

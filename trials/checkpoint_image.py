@@ -16,6 +16,7 @@ import contextlib
 import io
 import json
 import mmap
+import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,11 +84,7 @@ class Imaging:
                     f"{error} cannot be saved and read back the same; use dicts, lists, numbers, text, arrays and "
                     "None, or pass bytes that the script makes itself, or import torch"
                 ) from None
-            buffer = io.BytesIO()
-            torch_states.save(state, buffer)
-            buffer.seek(0)
-            torch_states.require_loadable(buffer)
-            return _stream_image(step, {"encoding": "torch", **header}, buffer.getvalue())
+            return _stream_image(step, {"encoding": "torch", **header}, _as_torch_writes_it(state, error.where))
         return self._pieces_image(step, header, flattened)
 
     def _pieces_image(self, step: int, header: dict[str, Any], flattened: Flattened) -> Image:
@@ -102,6 +99,17 @@ class Imaging:
         view[end : end + len(content)] = content
         view[end + len(content) : total] = bytes(total - end - len(content))
         return Image(step=step, parts=(view[:total],), events=events)
+
+
+def _as_torch_writes_it(state: Any, where: str) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        torch_states.save(state, buffer)
+        buffer.seek(0)
+        torch_states.require_loadable(buffer)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise TypeError(f"the state cannot be saved, from {where} on: {error}") from error
+    return buffer.getvalue()
 
 
 def _stream_image(step: int, header: dict[str, Any], payload: bytes) -> Image:

@@ -15,6 +15,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.loading import ends
+from benchmarks.loading.sharing import NOTES as SHARING_NOTES
+from benchmarks.loading.sharing import sharing_rows
 from benchmarks.loading.workloads import WORKLOADS, workload
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save
@@ -60,6 +62,8 @@ def main() -> int:
     if not options.workload:
         for row in ends.measure(options.rounds):
             rows.append(row)
+        rows += sharing_rows(options)
+        notes += SHARING_NOTES
     command = f"python -m benchmarks.loading --rounds {options.rounds}"
     save(options.group, command=command, machine=machine, rows=rows, notes=notes)
     return 0

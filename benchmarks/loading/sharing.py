@@ -31,6 +31,16 @@ MEMORY_BYTES = 96 << 20  # of our producer: windows, and next to no cache
 WARM_UP_S = 300.0
 RUN_TIMEOUT_S = 300.0
 SAMPLE_S = 0.25  # between two looks at memory
+NOTES = (
+    (
+        "Sharing: every trial is a process that goes through all samples, 32 a batch: one epoch to warm up, two "
+        "that are measured, all trials together. `torch`: each has a DataLoader with two workers. `ours`: one producer with "
+        "two workers. `tensorsocket`: one producer around a DataLoader with two workers. Memory is the most that all "
+        "processes had at once (proportional set size), processor time is theirs; `delivered` is the share of the "
+        "samples that trials got. Targets: `of_torch` at least 3.2 for four trials and 1.7 for two, `cpu_of_torch` at "
+        "most 0.32, `memory_of_tensorsocket` at most 0.4."
+    ),
+)
 PEER = ("tensorsocket==0.0.5", "pyzmq", "tornado")
 
 
@@ -202,7 +212,8 @@ def install_peer(folder: Path) -> str:
     """Into a folder of its own; returns the installer's error, empty when there is none."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PEER]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else " ".join(done.stderr.split())[-300:]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    return "" if done.returncode == 0 else " ".join(errors)[:300] or f"the installer ended with {done.returncode}"
 
 
 def sharing_rows(options: argparse.Namespace) -> list[Row]:
@@ -263,7 +274,7 @@ def main() -> None:
     options = parser.parse_args()
     machine = describe()
     command = f"python -m benchmarks.loading.sharing --rounds {options.rounds} --files {options.files}"
-    save("sharing", command=command, machine=machine, rows=sharing_rows(options))
+    save("sharing", command=command, machine=machine, rows=sharing_rows(options), notes=NOTES)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,20 @@ def provenance(arguments: list[str]) -> dict[str, Any]:
 
 def tables(result: dict[str, Any]) -> str:
     """Markdown: one table a kind, best mean rank first; then the losses of every task."""
-    parts = []
+    parts = [_head(result)]
     for kind, found in result["kinds"].items():
         parts.append(f"## {TITLES[kind]}\n")
         parts.append(_methods(found))
         parts.append(_tasks(found))
     return "\n".join(parts)
+
+
+def _head(result: dict[str, Any]) -> str:
+    where = result["machine"]
+    machine_text = f"{where['processor']}, {where['cores']} cores, {where['date']}"
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    what = "What the figures mean: [search-quality.md](../../docs/search-quality.md)."
+    return f"# Search quality\n\n`{result['command']}`\n\n{machine_text}; {versions}. {what}\n"
 
 
 def _methods(found: dict[str, Any]) -> str:

@@ -33,8 +33,10 @@ SLOW = ("gp", "auto")  # asked a few times only, and Optuna's GP up to this many
 SLOW_TRIALS = 1_000
 ASSESSED = (1_000, 20)  # trials, reports of each
 NOTES = (
-    "A suggestion is asked for as the algorithm worker does it; one outcome is told after each, and not counted. "
-    "`resumed` is what a restarted worker needs to load its snapshot and make its first suggestion.",
+    (
+        "A suggestion is asked for as the algorithm worker does it; one outcome is told after each, and not counted. "
+        "`resumed` is what a restarted worker needs to load its snapshot and make its first suggestion."
+    ),
     "Past 1,000 trials `tpe` shows its model 300 to 400 of them (tuners/tpe.py says which), `gp` past 250 150 to 200.",
     "Optuna's own figures are of its sampler on an in-memory study, in a process of its own, in the same run.",
 )
@@ -69,8 +71,7 @@ def _one_round(size: int, asked: int, nni: str | None) -> list[tuple[str, dict[s
             script = PEERS / "optuna_suggest.py"
             found.append((f"Optuna {beside}", peers.run(script, str(size), str(few), beside)))
     found.append(("Optuna tpe, default", peers.run(PEERS / "optuna_suggest.py", str(size), str(asked), "tpe")))
-    for name in ALONE:
-        found.append((name, ours.suggestions(name, {}, trials=size, asked=3 if name in SLOW else asked)))
+    found += [(name, ours.suggestions(name, {}, trials=size, asked=3 if name in SLOW else asked)) for name in ALONE]
     if nni is not None:
         found.append(("NNI tpe", peers.run(PEERS / "nni_suggest.py", str(size), str(asked), python=nni)))
     return found

@@ -14,7 +14,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.folding import TunerFold
+from tuner_service.workers.folding import ReportHistory, TunerFold
 
 Times = dict[str, Any]
 PART = 1_000  # results imported at a time
@@ -27,9 +27,7 @@ def suggestions(name: str, args: dict[str, Any], *, trials: int, asked: int) -> 
     """
     fold = _fold(name, args)
     _tell(fold, trials)
-    times: list[float] = []
-    for number in range(1, asked + 2):
-        times.append(_one(fold, number))
+    times = [_one(fold, number) for number in range(1, asked + 2)]
     snapshot = json.dumps(fold.state_dict())
     begun = time.perf_counter()
     resumed = _fold(name, args)
@@ -60,28 +58,27 @@ def _one(fold: TunerFold, number: int) -> float:
     if not isinstance(answer, Suggested):
         raise TypeError(f"{answer} is no suggestion")
     parameters = answer.parameters
-    outcome = TrialOutcome(
-        number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=loss(parameters)
-    )
+    outcome = TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=loss(parameters))
     fold.take(TrialEnded(line=line + 1, outcome=outcome))
     return taken
 
 
 def decisions(name: str, args: dict[str, Any], *, trials: int, reports: int) -> Times:
-    """Seconds of one ``assess`` with ``trials`` ended trials of ``reports`` reports each, over all steps of new ones."""
+    """Seconds of one ``assess`` with ``trials`` ended trials of ``reports`` reports each, at each step of new ones."""
     assessor = create_assessor(name, args, objective=Objective(metric="loss"))
     rng = random.Random(3)
     for number in range(1, trials + 1):
         curve = _curve(rng, reports)
         for length in range(1, reports + 1):
-            assessor.assess(number, curve[:length])
+            assessor.assess(number, ReportHistory(curve, length))
         assessor.ended(_ended(number, curve[-1]), curve)
     times: list[float] = []
     for number in range(trials + 1, trials + 51):
         curve = _curve(rng, reports)
         for length in range(1, reports + 1):
+            seen = ReportHistory(curve, length)
             begun = time.perf_counter()
-            assessor.assess(number, curve[:length])
+            assessor.assess(number, seen)
             times.append(time.perf_counter() - begun)
         assessor.ended(_ended(number, curve[-1]), curve)
     return {"s": times}
@@ -93,6 +90,4 @@ def _curve(rng: random.Random, reports: int) -> list[Report]:
 
 
 def _ended(number: int, last: Report) -> TrialOutcome:
-    return TrialOutcome(
-        number=number, status=TrialStatus.SUCCEEDED, parameters={}, value=last.value, step=last.step
-    )
+    return TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters={}, value=last.value, step=last.step)

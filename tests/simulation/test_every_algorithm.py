@@ -20,7 +20,7 @@ TEN_KILLS = Faults(
 )
 # Options with which an algorithm has something to do in a dozen trials of nine steps.
 TUNER_ARGS: dict[str, dict[str, Any]] = {
-    "batch": {"trials": [{"lr": 0.001 * number, "batch": 16 + number} for number in range(1, 13)]},
+    "batch": {"parameters": [{"lr": 0.001 * number, "batch": 16 + number} for number in range(1, 13)]},
     "tpe": {"n_startup_trials": 3},
     "gp": {"n_startup_trials": 3},
 }
@@ -45,7 +45,7 @@ def a_case(kind: str, name: str) -> ExperimentSpec:
     given: dict[str, Any] = {"tuner": AlgorithmSpec(name="random")}
     args = {"tuner": TUNER_ARGS, "assessor": ASSESSOR_ARGS, "advisor": ADVISOR_ARGS}[kind].get(name, {})
     given[kind] = AlgorithmSpec(name=name, args=args)
-    return a_spec(seed=11, deterministic=True, budget={"trials": 10, "parallel": 3, "failures": 50}, **given)
+    return a_spec(seed=11, deterministic=True, budget={"trials": 8, "parallel": 3, "failures": 50}, **given)
 
 
 CASES = [

@@ -36,7 +36,6 @@ from trials.protocol import (
     from_plain,
 )
 
-
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
 
 
@@ -108,10 +107,10 @@ class HeldAttempt:
             if not is_full_disk(error):
                 raise
             number = signal.SIGTERM
-        orders = self.orders()
+        orders, told = self.orders(), {"stop": self.nonce, "grace_s": grace_s, "reason": reason}
         if orders is None:
             self.signal_supervisor(number)
-        elif not send_order(orders, {"stop": self.nonce, "grace_s": grace_s, "reason": reason}, timeout_s=STOP_ORDER_TIMEOUT_S):
+        elif not send_order(orders, told, timeout_s=STOP_ORDER_TIMEOUT_S):
             self.signal_supervisor(signal.SIGUSR1)  # its queue of orders is full: it looks at the file
 
     def orders(self) -> str | None:

@@ -17,6 +17,7 @@ class Family:
 
     def __init__(self) -> None:
         self.trials: dict[str, int] = {}
+        self._limits: dict[int, int | None] = {}  # of strays: looked at once, as there may be many
         self._unmarked: dict[int, set[str]] = {}  # strays that shed their marks: whose they may be
 
     def add(self, nonce: str, pid: int) -> None:
@@ -37,7 +38,8 @@ class Family:
         """What the trial left behind: it has lost its parent and lives. Reaps the dead ones, whosever they were."""
         known = set(self.trials.values())
         strays = [pid for pid in children_of(os.getpid()) if pid not in known and not _reap(pid)]
-        self._unmarked = {pid: owners for pid, owners in self._unmarked.items() if pid in strays}
+        self._limits = {pid: self._limits[pid] if pid in self._limits else limit_on(pid) for pid in strays}
+        self._unmarked = {pid: owners for pid, owners in self._unmarked.items() if pid in self._limits}
         found = []
         for pid in strays:
             if self._is_of(pid, nonce):
@@ -47,7 +49,7 @@ class Family:
     def _is_of(self, pid: int, nonce: str) -> bool:
         if len(self.trials) == 1:
             return True
-        limit = limit_on(pid)
+        limit = self._limits[pid]
         if limit is not None:
             return limit == limit_of(nonce)
         if any(has_nonce(pid, other) for other in self.trials):

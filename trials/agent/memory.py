@@ -13,11 +13,9 @@ _HEAP = "[heap]"
 
 
 def settle() -> None:
-    """Nothing that exists now is looked at by the collector again, which is asked for from now on.
+    """Make forks quick. From now on the collector runs only when it is asked to, and never looks at what exists now.
 
-    And it takes few page tables to copy.
-
-    A fork copies a table of pages, 512 times as long for small pages as for large ones. Best effort.
+    A fork copies a table of pages, 512 times as long for small pages as for large ones: the large ones are best effort.
     """
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001  no public way to name them all
         # What was made before the fork is the server's: a trial that ends must not take it apart.

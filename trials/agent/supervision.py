@@ -42,6 +42,7 @@ POLL_S = 1.0  # a stop is looked for this often even if the signal that announce
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
 SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
+SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
 WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
 HOST_SHUTDOWN = "host_shutdown"
 EXIT_NO_ROOM = 75  # of a supervisor that could not claim the nonce: nothing was started, and it may be tried again
@@ -295,6 +296,7 @@ class Supervised:
         now = time.monotonic()
         memory, duration = self.spec.get("memory_bytes"), self.spec.get("max_duration_s")
         every = LIMIT_SAMPLE_S if memory and not self._kernel_keeps_limit else SAMPLE_S
+        every *= max(1.0, len(self._parent.attempts) / SAMPLED_AT_ONCE)
         if now - self._sampled >= every:
             self._sampled = now
             self._usage.sample(sorted(set(self._everyone())))

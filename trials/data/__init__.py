@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from trials.data.loader import AsyncDataLoader
-    from trials.data.references import Reference, references
+    from trials.data.reference_files import Reference, references
     from trials.data.shared_loader import SharedDataLoader, Sharing
     from trials.data.shared_sdk import shared
 
@@ -46,10 +46,10 @@ __all__ = [
 
 _HOMES = {
     "AsyncDataLoader": "loader",
-    "Reference": "references",
+    "Reference": "reference_files",
     "SharedDataLoader": "shared_loader",
     "Sharing": "shared_loader",
-    "references": "references",
+    "references": "reference_files",
     "shared": "shared_sdk",
 }
 

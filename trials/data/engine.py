@@ -15,6 +15,7 @@ from trials.data.channel import Channel, close_all
 from trials.data.crew import Crew, ProcessCrew, ThreadCrew
 from trials.data.delivery import HELD, Assembled, Delivery
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
+from trials.data.feed import PinnedRing
 from trials.data.forking import LoopThread
 from trials.data.memory import PAGE, SharedMemory, rounded_up
 from trials.data.pipeline import Death, Pipeline, PipelineSize, Plan
@@ -65,6 +66,7 @@ class Engine:
         self._pipeline: Pipeline | None = None
         self._delivery: Delivery | None = None
         self._ring: SharedMemory | None = None
+        self._pinned: PinnedRing | None = None
         self._slot_size = 0
         self._layout: Any = None
         self._broken: BaseException | None = None
@@ -146,6 +148,13 @@ class Engine:
             self._let_plans_go()
             if self._pipeline is not None and not self._closed:
                 self._pipeline.abandon()
+                self._changed.notify_all()
+
+    def pin(self) -> None:
+        """Have the ring's memory read by the device directly. It stays committed from now on."""
+        if self._ring is not None and self._pinned is None:
+            memory = self._ring.bytes()
+            self._pinned = PinnedRing(memory.ctypes.data, self._ring.size)
 
     @property
     def crew(self) -> Crew | None:
@@ -356,11 +365,12 @@ class Engine:
         self._deaths = 0
         self._stats.decode_s += done.decode_s
         self._stats.write_s += done.copy_s
+        if not self._pipeline.done(worker, done, memory):
+            return  # of an iteration that was dropped: the source goes on from where this one begins
         if self._begin is not None and done.pieces[0].source_state is not None:
             self._begin = self._begin._replace(state=done.pieces[0].source_state, skip=0)
         elif self._begin is not None:
             self._begin = self._begin._replace(skip=self._begin.skip + done.pieces[0].covered)
-        self._pipeline.done(worker, done, memory)
 
     def _drain(self, worker: int) -> None:
         """What it had said before it ended."""
@@ -445,6 +455,8 @@ class Engine:
         self._hang_up()
         if self._crew is not None:
             self._crew.stop(deadline)
+        if self._pinned is not None:
+            self._pinned.close()
         for memory in (self._board, self._ring):
             if memory is not None:
                 memory.close()

@@ -13,8 +13,10 @@ from typing import Any, Self
 from trials.data.delivery import Assembled
 from trials.data.engine import Engine, EngineOptions
 from trials.data.errors import LoaderClosed, StateError
+from trials.data.feed import CudaStream, DeviceFeed
 from trials.data.fingerprint import fingerprint
 from trials.data.inline import InlineEngine
+from trials.data.layout import mapped
 from trials.data.options import LoaderOptions
 from trials.data.order import SequentialOrder, shuffle_named
 from trials.data.pipeline import Plan
@@ -146,6 +148,11 @@ class AsyncDataLoader:
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    @property
+    def pins(self) -> bool:
+        """Whether batches are copied to pinned memory: on request, where there is a device to pin for."""
+        return self._options.pin_memory and self._options.device is None and _has_cuda()
 
     @property
     def last_indices(self) -> Sequence[Any]:
@@ -376,6 +383,7 @@ class _Iteration(Iterator[Any]):
     def __init__(self, loader: AsyncDataLoader) -> None:
         self._loader = loader
         self._engine: Engine | InlineEngine | None = None
+        self._feed: DeviceFeed | None = None
         self._stopped = False
         self._exhausted = False
         self.begun = False
@@ -391,10 +399,16 @@ class _Iteration(Iterator[Any]):
         if self._engine is None:
             self._engine = loader._begin()  # noqa: SLF001  # likewise
             self.begun = True
+            if loader._options.device is not None:  # noqa: SLF001  # likewise
+                if isinstance(self._engine, Engine):
+                    self._engine.pin()
+                self._feed = DeviceFeed(self._engine, CudaStream(loader._options.device))  # noqa: SLF001  # likewise
         return self._following()
 
     def stop(self) -> None:
         self._stopped = True
+        if self._feed is not None:
+            self._feed.stop()
         if self._engine is not None and not self._exhausted:
             self._engine.abandon()
 
@@ -402,16 +416,28 @@ class _Iteration(Iterator[Any]):
         loader, engine = self._loader, self._engine
         assert engine is not None
         while True:
-            found = engine.next()
+            found = (self._feed or engine).next()
             if found is None:
                 self._exhausted = True
+                if self._feed is not None:
+                    self._feed.stop()
                 loader._iteration = None  # noqa: SLF001  # likewise
                 loader._next_epoch()  # noqa: SLF001  # likewise
                 raise StopIteration
             plan, assembled = found
             loader._taken(plan, assembled, engine)  # noqa: SLF001  # likewise
             if not assembled.empty:
-                return assembled.value
+                return assembled.value if not loader.pins else mapped(assembled.value, _pinned)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _pinned(leaf: Any) -> Any:
+    return leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
 
 
 def _collate(options: LoaderOptions) -> tuple[Callable[[list[Any]], Any], bool]:

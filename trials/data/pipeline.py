@@ -118,14 +118,14 @@ class Pipeline:
     def worker_started(self, worker: int) -> None:
         self._assigned[worker] = []
 
-    def done(self, worker: int, answer: Done, memory: Any = None) -> None:
-        """The worker finished its oldest task."""
+    def done(self, worker: int, answer: Done, memory: Any = None) -> bool:
+        """The worker finished its oldest task. False when nobody wants that any more."""
         entry = self._assigned[worker].pop(0)
         if entry.task.number != answer.number:
             raise RuntimeError(f"worker {worker} answered task {answer.number}, not {entry.task.number}")
         if entry.abandoned:
             self._let_go(entry)
-            return
+            return False
         for piece in answer.pieces:
             batch = self._batches.get(piece.sequence)
             if batch is None:
@@ -136,6 +136,7 @@ class Pipeline:
             batch.missing -= piece.covered
             if piece.outside:
                 batch.memories.append((piece, memory))
+        return True
 
     def worker_died(self, worker: int, death: Death | None) -> None:
         """Its oldest task is charged with the death, unless that is None; the others are only given to another."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,6 +21,7 @@ from trials.data.shared_alone import AloneBatches
 from trials.data.shared_link import Link, LinkLostError, Wanted
 from trials.data.shared_samples import GroupOrder, GroupSamples
 
+BUFFERS_KEPT = 3  # batches of memory
 RECONNECT_S = 5.0  # between two looks for a server
 Transform = Callable[[Any, np.random.Generator], Any]
 Collate = Callable[[list[Any]], Any]
@@ -69,6 +72,7 @@ class SharedBatches:
         self._generators = GlobalGenerators()
         self._own = SampleGenerator()
         self._alone: AloneBatches | None = None
+        self._buffers = _Buffers()
         self.stats = SharingStats()
 
     @property
@@ -102,11 +106,10 @@ class SharedBatches:
             lent = self._lend(wanted)
             if lent is not None:
                 return lent
-        with self._own_generators_kept():
-            if self._link is None and self._making.workers:
-                return self._collated(self._by_workers(epoch, begin, end), wanted)
-            self._end_alone()
-            return self._made(wanted)
+        if self._link is None and self._making.workers:
+            return self._collated(self._by_workers(epoch, begin, end), wanted)
+        self._end_alone()
+        return self._made(wanted)
 
     def _by_workers(self, epoch: int, begin: int, end: int) -> list[Any]:
         making = self._making
@@ -201,22 +204,30 @@ class SharedBatches:
     def _made(self, wanted: Wanted) -> Any:
         layout = self._layout
         if layout is None or not layout.leaves:
-            return self._collated([self._decode(wanted.epoch, index) for index in wanted.indices.tolist()], wanted)
-        columns = [np.empty((len(wanted.indices), *leaf.shape), dtype=leaf.storage) for leaf in layout.leaves]
+            with self._own_generators_kept():
+                samples = [self._decode(wanted.epoch, index) for index in wanted.indices.tolist()]
+            return self._collated(samples, wanted)
+        columns = self._buffers.take(layout, len(wanted.indices))
         there = self._fetch(wanted, columns)
         self.stats.hits += int(there.sum())
-        odd: dict[int, Any] = {}
-        for row in np.flatnonzero(~there).tolist():
-            sample = self._decode(wanted.epoch, int(wanted.indices[row]))
-            values = layout.values(sample)
-            if values is None:
-                odd[row] = sample
-                continue
-            for column, value in zip(columns, values, strict=True):
-                column[row] = value
+        odd = {} if there.all() else self._decode_missing(wanted, there, layout, columns)
         if not odd and self._making.transform is None and self._making.collate is None:
             return layout.batch(columns)
         return self._collated([odd.get(row, _NOTHING) for row in range(len(there))], wanted, layout, columns)
+
+    def _decode_missing(self, wanted: Wanted, there: Any, layout: Layout, columns: Sequence[Array]) -> dict[int, Any]:
+        """Into ``columns``; returns those of another form, by their row."""
+        odd: dict[int, Any] = {}
+        with self._own_generators_kept():
+            for row in np.flatnonzero(~there).tolist():
+                sample = self._decode(wanted.epoch, int(wanted.indices[row]))
+                values = layout.values(sample)
+                if values is None:
+                    odd[row] = sample
+                    continue
+                for column, value in zip(columns, values, strict=True):
+                    column[row] = value
+        return odd
 
     def _collated(
         self, samples: list[Any], wanted: Wanted, layout: Layout | None = None, columns: Sequence[Array] = ()
@@ -230,10 +241,11 @@ class SharedBatches:
         transform = self._making.transform
         if transform is not None:
             keys = SampleKeys(seed=self._making.seed, epoch=wanted.epoch)
-            samples = [
-                self._transformed(transform, sample, keys, index)
-                for sample, index in zip(samples, wanted.indices.tolist(), strict=True)
-            ]
+            with self._own_generators_kept():
+                samples = [
+                    self._transformed(transform, sample, keys, index)
+                    for sample, index in zip(samples, wanted.indices.tolist(), strict=True)
+                ]
         batch = (self._making.collate or _default_collate)(samples)
         self.stats.transform_s += time.perf_counter() - began
         return batch
@@ -267,6 +279,25 @@ class SharedBatches:
 
 
 _NOTHING = object()
+
+
+class _Buffers:
+    """Memory of batches that the trial has let go of, used again: new memory costs more than the copy into it."""
+
+    def __init__(self) -> None:
+        self._sets: deque[tuple[Array, ...]] = deque(maxlen=BUFFERS_KEPT)
+
+    def take(self, layout: Layout, rows: int) -> tuple[Array, ...]:
+        """For each leaf an array of ``rows`` samples that nobody else refers to."""
+        for found in self._sets:
+            if len(found[0]) == rows and all(sys.getrefcount(column) == _UNUSED_REFERENCES for column in found):
+                return found
+        made = tuple(np.empty((rows, *leaf.shape), dtype=leaf.storage) for leaf in layout.leaves)
+        self._sets.append(made)
+        return made
+
+
+_UNUSED_REFERENCES = 3  # the set's, the loop's, and the one that asks
 
 
 def _rows(column: Array) -> Bytes:

@@ -183,7 +183,7 @@ class Ring:
         regions, places = np.divmod(slots, self.geometry.capacity)
         regions = np.minimum(regions, self.geometry.windows)
         places = np.where(regions < self.geometry.windows, places, slots - self._first_cached)
-        for region in np.unique(regions).tolist():
+        for region in range(int(regions.min()), int(regions.max()) + 1):
             chosen = np.flatnonzero(regions == region)
             whole = len(chosen) == len(slots)
             sources = self._windows[region] if region < self.geometry.windows else self._cache

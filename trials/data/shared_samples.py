@@ -75,8 +75,11 @@ class GroupOrder:
         if not self._shuffle:
             return places
         segments = places // SEGMENT
+        first, last = int(segments.min()), int(segments.max())
+        if first == last:
+            return self._segment_of_indices(epoch, first)[places - first * SEGMENT]
         found = np.empty_like(places)
-        for segment in np.unique(segments).tolist():
+        for segment in range(first, last + 1):
             chosen = segments == segment
             found[chosen] = self._segment_of_indices(epoch, segment)[places[chosen] - segment * SEGMENT]
         return found

@@ -38,7 +38,7 @@ from trials.data.shared_protocol import (
 from trials.data.shared_ring import EMPTY, Ring, cache_key, fence, make_ring, page_slots, seal_ring, slot_bytes
 from trials.data.shared_samples import GroupOrder, GroupSamples
 from trials.data.shared_window import Answer, Fill, SharedWindows
-from trials.data.shared_worker import CHUNK_MAX, COLUMNS, Process, Tools, read_answer, start
+from trials.data.shared_worker import CHUNK_MAX, COLUMNS, TIMES_BYTES, Process, Tools, read_answer, start
 from trials.plain import ProtocolError
 
 MEMBERS_MAX = 64  # a further trial is refused and decodes for itself
@@ -46,7 +46,8 @@ WINDOWS_MAX = 4
 WINDOW_BLOCKS = 4  # what a window holds, where the memory allows
 WINDOW_SAMPLES = 512  # likewise
 CHUNKS_PER_WORKER = 2  # one that it works on, and the next
-CHUNK_S = 0.03  # what a chunk should take
+CHUNK_S = 0.02  # what a chunk should take of a processor
+CHUNK_LATENCY_S = 0.1  # and at most from its order to its answer, where the processors are busy or files are slow
 FILL_TIMEOUT_S = 60.0  # a worker that needs longer for a chunk is killed, and the chunk counts as lost
 DEATHS_IN_A_ROW_MAX = 8  # of workers, without one sample in between; then the server ends and trials go on alone
 WAITED_FOR_S = 300.0  # a member that is waited for is dropped when it was silent for so long
@@ -139,7 +140,7 @@ class SharedDataServer:
         self._not_for_workers: Sequence[int] = ()
         self._writing_cache: dict[int, Fill] = {}
         self._next_member = 0
-        self._seconds_per_sample = CHUNK_S
+        self._sample_s, self._sample_cpu_s = CHUNK_LATENCY_S, CHUNK_S
         self._deaths = 0
         self._look_at = 0.0
         self._idle_since = time.monotonic() + FIRST_MEMBER_S
@@ -294,7 +295,7 @@ class SharedDataServer:
     def _hear_worker(self, worker: _Worker) -> None:
         try:
             for _ in range(len(worker.chunks)):
-                data = worker.process.socket.recv(8 + CHUNK_MAX)
+                data = worker.process.socket.recv(TIMES_BYTES + CHUNK_MAX)
                 if not data or worker not in self._workers:
                     return
                 self._take(worker, *read_answer(data))
@@ -304,14 +305,15 @@ class SharedDataServer:
             logger.warning("event=worker_unreadable pid=%d error=%s", worker.process.pid, error)
         # Its end is told by its pidfd.
 
-    def _take(self, worker: _Worker, seconds: float, made: bytes) -> None:
+    def _take(self, worker: _Worker, seconds: float, worked: float, made: bytes) -> None:
         fill = worker.chunks.popleft()
         worker.since = time.monotonic()
         self._deaths = 0
         self.counts["decoded"] += made.count(1)
         self.counts["from_cache"] += made.count(2)
         self.counts["failed"] += made.count(0)
-        self._seconds_per_sample += 0.2 * (seconds / fill.count - self._seconds_per_sample)
+        self._sample_s += 0.2 * (seconds / fill.count - self._sample_s)
+        self._sample_cpu_s += 0.2 * (worked / fill.count - self._sample_cpu_s)
         self._let_go_of_cache(fill)
         self._answer(self._windows.filled(fill.window, fill.first, fill.count))
 
@@ -343,7 +345,8 @@ class SharedDataServer:
 
     def _give(self, worker: _Worker) -> bool:
         """Whether there was something to do."""
-        limit = min(CHUNK_MAX, max(1, int(CHUNK_S / max(self._seconds_per_sample, 1e-6))))
+        fits = min(CHUNK_S / max(self._sample_cpu_s, 1e-6), CHUNK_LATENCY_S / max(self._sample_s, 1e-6))
+        limit = min(CHUNK_MAX, max(1, int(fits)))
         fill = self._windows.next_fill(limit)
         if fill is None:
             return False

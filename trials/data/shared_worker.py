@@ -28,6 +28,7 @@ from trials.data.shared_samples import GroupSamples
 # Of each sample: stream position, slot, epoch, index, slot of the cache to copy from or -1, whether to write that one.
 COLUMNS = 6
 CHUNK_MAX = 64
+TIMES_BYTES = 16
 MESSAGE_BYTES = CHUNK_MAX * COLUMNS * 8
 logger = logging.getLogger(__name__)
 
@@ -91,16 +92,17 @@ def _single_threaded() -> None:
 
 def _serve(tools: Tools, orders: socket.socket) -> None:
     while data := orders.recv(MESSAGE_BYTES):
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         rows = np.frombuffer(data, dtype=np.int64).reshape(-1, COLUMNS)
         made = bytes(_fill(tools, row) for row in rows)
-        spent = np.float64(time.perf_counter() - began).tobytes()
-        orders.send(spent + made)
+        spent = np.array([time.perf_counter() - began, time.process_time() - worked])
+        orders.send(spent.tobytes() + made)
 
 
-def read_answer(data: bytes) -> tuple[float, bytes]:
-    """Seconds it took; for each sample 1 (decoded), 2 (from the cache) or 0 (left to whoever needs it)."""
-    return float(np.frombuffer(data[:8], dtype=np.float64)[0]), data[8:]
+def read_answer(data: bytes) -> tuple[float, float, bytes]:
+    """Seconds it took, and of a processor; for each sample 1 (decoded), 2 (from the cache) or 0 (left to others)."""
+    seconds, worked = np.frombuffer(data[:TIMES_BYTES], dtype=np.float64).tolist()
+    return seconds, worked, data[TIMES_BYTES:]
 
 
 def _fill(tools: Tools, row: NDArray[np.int64]) -> int:

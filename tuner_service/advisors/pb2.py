@@ -162,8 +162,8 @@ def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:
 
 
 def _factor(known: Matrix, length: float) -> Matrix:
-    factor: Matrix = np.linalg.cholesky(_kernel(known, known, length) + NOISE * np.eye(len(known)))
-    return factor
+    kernel = _kernel(known, known, length) + NOISE * np.eye(len(known))
+    return np.asarray(np.linalg.cholesky(kernel), dtype=np.float64)
 
 
 def _log_likelihood(known: Matrix, gains: Matrix, length: float) -> float:

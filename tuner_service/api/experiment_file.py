@@ -272,7 +272,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         objective=_objective(body.objective),
         search_space=body.search_space,
-        tuner=_algorithm(body.tuner) if advisor is None else AlgorithmSpec(),
+        tuner=_tuner(body) if advisor is None else AlgorithmSpec(),
         assessor=_assessor(body),
         advisor=advisor,
         budget=Budget(
@@ -305,6 +305,14 @@ def _assessor(body: ExperimentBody) -> AlgorithmSpec | None:
 
 def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
     return AlgorithmSpec(name=body.name, class_name=body.class_name, args=body.args)
+
+
+def _tuner(body: ExperimentBody) -> AlgorithmSpec:
+    spec = _algorithm(body.tuner)
+    if spec.name != AUTO:
+        return spec
+    reason = "a Gaussian process, and tpe where that predicts results badly or has too many of them"
+    return replace(spec, reason=reason)
 
 
 def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from tuner_service.domain.errors import Fault
@@ -16,28 +17,48 @@ MAX_SHOWN = 60  # characters of a range or a value that a fault repeats
 
 def parameters_faults(space: SearchSpace, parameters: Parameters) -> list[Fault]:
     """Every fault, with pointers relative to ``parameters``; none exactly where ``space`` contains them."""
-    return _faults(space.parameters, parameters, space.raw, "")
-
-
-def _faults(parameters: tuple[Parameter, ...], given: dict[str, Any], raw: Any, pointer: str) -> list[Fault]:
-    known = {parameter.name for parameter in parameters}
-    faults = [
-        Fault(pointer=pointer + _part(name), message=f"is no parameter of the search space{_near(name, known)}")
-        for name in given
-        if name not in known
-    ]
-    for parameter in parameters:
-        place = pointer + _part(parameter.name)
-        described = raw.get(parameter.name) if isinstance(raw, dict) else None
-        if parameter.name not in given:
-            faults.append(Fault(pointer=place, message="is missing"))
-        else:
-            faults += _value_faults(parameter, given[parameter.name], described, place)
+    faults = _faults(space.parameters, parameters, _Place(raw=space.raw, pointer="", around={}))
+    if not faults:
+        broken = [c.source for c in space.constraints if not c.holds(parameters, absent=True)]
+        faults = [Fault(pointer="", message=f"breaks the constraint {source}") for source in broken]
     return faults
 
 
-def _value_faults(parameter: Parameter, value: Any, described: Any, pointer: str) -> list[Fault]:
-    outside = Fault(pointer=pointer, message=f"{_shown(value)} lies outside {_shown(described)}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where in the space: as it was written there, its pointer, and the values of the spaces around it."""
+
+    raw: Any
+    pointer: str
+    around: dict[str, Any]
+
+
+def _faults(parameters: tuple[Parameter, ...], given: dict[str, Any], place: _Place) -> list[Fault]:
+    names = {parameter.name for parameter in parameters}
+    faults = [
+        Fault(pointer=place.pointer + _part(name), message=f"is no parameter of the search space{_near(name, names)}")
+        for name in given
+        if name not in names
+    ]
+    known = dict(place.around)
+    for parameter in parameters:
+        pointer, is_given = place.pointer + _part(parameter.name), parameter.name in given
+        if parameter.when is not None and not parameter.when.holds(known):
+            if is_given:
+                faults.append(Fault(pointer=pointer, message="is not there with the other values: see its condition"))
+            continue
+        if not is_given:
+            faults.append(Fault(pointer=pointer, message="is missing"))
+            continue
+        described = place.raw.get(parameter.name) if isinstance(place.raw, dict) else None
+        inside = _Place(raw=described, pointer=pointer, around=known)
+        faults += _value_faults(parameter, given[parameter.name], inside)
+        known[parameter.name] = given[parameter.name]
+    return faults
+
+
+def _value_faults(parameter: Parameter, value: Any, place: _Place) -> list[Fault]:
+    outside = Fault(pointer=place.pointer, message=f"{_shown(value)} lies outside {_shown(place.raw)}")
     range_ = parameter.range
     if not isinstance(range_, Choice):
         return [] if range_.contains(value) else [outside]
@@ -48,7 +69,7 @@ def _value_faults(parameter: Parameter, value: Any, described: Any, pointer: str
     if branch is None:
         return []
     inner = {name: item for name, item in value.items() if name != "_name"}
-    return _faults(branch, inner, None, pointer)
+    return _faults(branch, inner, _Place(raw=None, pointer=place.pointer, around=place.around))
 
 
 def _part(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trials.protocol import from_plain
 from tuner_service.dispatcher.changes import JournalLine
@@ -26,20 +27,16 @@ SeenReport = tuple[int, int, float, dict[str, float] | None]
 def item_of(line: JournalLine, *, recorded: Parameters | Decision | None, seen: Sequence[SeenReport]) -> QueueItem:
     """What an algorithm sees of ``line``.
 
-    ``recorded``: what the trial this line asked for was given, or what an advisor decided. ``seen``: the line's reports that algorithms
-    see, by sequence.
+    ``recorded``: what the trial this line asked for was given, or what an advisor decided. ``seen``: the line's reports
+    that algorithms see, by sequence.
     """
     payload = line.payload
     match line.kind:
         case "suggestion_requested":  # {"number"}, and {"index"} where it is not 0
-            decided = isinstance(recorded, Decision)
-            return SuggestionRequested(
-                line=line.line,
-                number=payload["number"],
-                index=payload.get("index", 0),
-                recorded=None if decided else recorded,
-                decision=recorded if decided else None,
-            )
+            request = SuggestionRequested(line=line.line, number=payload["number"], index=payload.get("index", 0))
+            if isinstance(recorded, Decision):
+                return replace(request, decision=recorded)
+            return replace(request, recorded=recorded)
         case "reports":  # {"number", "attempt", "first", "last"}: the spool sequences it holds
             return MetricsReported(
                 line=line.line,

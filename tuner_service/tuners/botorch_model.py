@@ -101,7 +101,7 @@ def _acquisition(model: Any, points: Any, values: Any, pending: Any, sampler: An
     scalarised = get_chebyshev_scalarization(weights, values) if count > 1 else None
 
     def one_number(samples: Any, X: Any = None) -> Any:  # noqa: ARG001, N803  # the library's own names
-        return samples[..., 0] if scalarised is None else scalarised(samples)
+        return samples[..., 0] if scalarised is None else scalarised(samples, None)
 
     return qLogNoisyExpectedImprovement(
         model, points, sampler=sampler, objective=GenericMCObjective(one_number), X_pending=pending, prune_baseline=True

@@ -20,7 +20,7 @@ from tuner_service.tuners.model_search import Scale
 MODEL_POINTS = 256
 FIT_POINTS = 128
 FIT_GROWTH = 1.15
-LEAST_TRUST_POINTS = 5
+LEAST_TRUST_POINTS = 15
 FIRST_FIT = 4  # fewer points are not fitted: the prior's mode stands for them
 
 
@@ -59,9 +59,12 @@ class Belief:
         return self.process.predict(np.column_stack([rows, np.ones(len(rows))]))
 
     def trust_in(self, rows: Rows, losses: Vector) -> float:
-        """Rank correlation between losses, all seen equally far, and what the others' say with the same lengths."""
+        """Rank correlation between losses, all seen equally far, and what the others' say with the same lengths.
+
+        Of fewer than ``LEAST_TRUST_POINTS`` nothing can be said: 1.
+        """
         if len(losses) < LEAST_TRUST_POINTS:
-            return 0.0
+            return 1.0
         inputs, targets = np.column_stack([rows, np.ones(len(rows))]), Scale.of(losses)(losses)
         predicted, _ = Process(inputs, targets, self.unordered, self.given).left_out(targets)
         return rank_correlation(predicted, targets)

@@ -57,7 +57,7 @@ class ModelTuner(Tuner):
         """JSON values of what would take long to be made from the notes again; for a snapshot."""
         return {}
 
-    def _load_derived(self, state: dict[str, Any]) -> None:  # noqa: B027  # optional, does nothing
+    def _load_derived(self, state: dict[str, Any]) -> None:  # optional, does nothing
         """What ``_derived_state`` gave, after ``_forget``; the notes are there already."""
 
     @property

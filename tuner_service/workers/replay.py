@@ -18,6 +18,7 @@ from typing import Any
 from tuner_service.dispatcher.commands import AlgorithmFaulted, QueueAnswered, WorkerDied, WorkerEvent
 from tuner_service.dispatcher.items import (
     Answer,
+    Decided,
     MetricsReported,
     NoMoreSuggestions,
     NoSuggestionYet,
@@ -27,6 +28,7 @@ from tuner_service.dispatcher.items import (
     Suggested,
     SuggestionRequested,
 )
+from tuner_service.domain.trial import Decision
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import Initialize
 
@@ -145,12 +147,17 @@ _Compare = Callable[[QueueItem, Answer, Progress], Difference | None]
 
 
 def _unanswered(item: QueueItem) -> QueueItem:
-    return replace(item, recorded=None) if isinstance(item, SuggestionRequested) else item
+    return replace(item, recorded=None, decision=None) if isinstance(item, SuggestionRequested) else item
 
 
 def _compare_suggestion(item: QueueItem, answer: Answer, _: Progress) -> Difference | None:
     if not isinstance(item, SuggestionRequested):
         return None
+    if item.decision is not None:
+        if isinstance(answer, Decided) and _decision_text(answer.decision) == _decision_text(item.decision):
+            return None
+        now = _decision_text(answer.decision) if isinstance(answer, Decided) else f"{answer}"
+        return Difference(line=item.line, message=f"it decided {_decision_text(item.decision)}, and {now} now")
     match answer:
         case Suggested():
             if _text(answer.parameters) == _text(item.recorded):
@@ -183,6 +190,15 @@ def _compare_verdict(
     else:
         message = f"trial {item.number} went on after report {advised[1]}, and the assessor stops it there now"
     return Difference(line=item.line, message=message)
+
+
+def _decision_text(decision: Decision) -> str:
+    whole = "to its end" if decision.until_step is None else f"to step {decision.until_step}"
+    parts = [f"{decision.kind.value} trial {decision.number} {whole}"]
+    parts += [f"from trial {decision.forked_from}"] if decision.forked_from is not None else []
+    parts += [f"with {_text(decision.parameters)}"] if decision.parameters is not None else []
+    parts += [f"and end {list(decision.dropped)}"] if decision.dropped else []
+    return " ".join(parts)
 
 
 def _text(parameters: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from nni.algorithms.hpo.tpe_tuner import TpeTuner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from benchmarks.suggest.space import SPACE, history, loss  # noqa: E402  # the path comes first
+from benchmarks.suggest.space import SPACE, history, loss  # the path comes first
 
 _, _, trials, asked = sys.argv
 space = {**SPACE, "width": {"_type": "qloguniform", "_value": [16, 1024, 1]}}

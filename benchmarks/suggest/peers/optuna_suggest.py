@@ -9,7 +9,7 @@ from pathlib import Path
 import optuna
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from benchmarks.suggest.space import history, loss  # noqa: E402  # the path comes first
+from benchmarks.suggest.space import history, loss  # the path comes first
 
 warnings.simplefilter("ignore")
 optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -12,6 +12,7 @@ from benchmarks.dispatch.__main__ import bare_loop
 from benchmarks.reports import inside
 from benchmarks.reports.ours import Load, measure
 from benchmarks.scale.build import EXPERIMENT_ID, Size, build
+from benchmarks.suggest import ours as suggest
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
@@ -53,3 +54,11 @@ def test_the_reports_benchmark_counts_reports_on_disk() -> None:
 
 def test_the_bare_loop_of_the_dispatch_benchmark_runs() -> None:
     assert bare_loop(4)["trials"] == 4
+
+
+def test_the_suggest_benchmark_times_suggestions_restarts_and_decisions() -> None:
+    found = suggest.suggestions("tpe", {}, trials=30, asked=2)
+
+    assert len(found["s"]) == 2
+    assert found["resumed_s"] > 0
+    assert len(suggest.decisions("median_stop", {}, trials=5, reports=4)["s"]) == 200

@@ -17,7 +17,7 @@ WHO_AM_I = """
 import os, sys, __main__
 print(__name__, __file__, __spec__, __package__, __doc__, __cached__, type(__loader__).__name__, __annotations__)
 print(sorted(vars()), __builtins__ is sys.modules["builtins"])
-print(sys.argv, sys.path[0], os.getcwd(), __main__ is sys.modules["__main__"], __main__.__dict__ is globals())
+print(sys.argv, sys.path, os.getcwd(), __main__ is sys.modules["__main__"], __main__.__dict__ is globals())
 print(sys.flags, sys.orig_argv[1:], sys.executable, sys.stdin.read(), sys.dont_write_bytecode)
 print({n: t for n, t in sorted(os.environ.items()) if n != "TUNER_NONCE"})
 """

@@ -70,6 +70,14 @@ def test_a_trial_that_shares_with_nobody_gets_what_it_gets_alone(served: Served,
     assert together(served, options)[0] == alone(served, **options)
 
 
+def test_batches_that_are_kept_stay_as_they_were(served: Served) -> None:
+    """Memory of batches is used again, but only of those that the trial has let go of."""
+    with loader_of(served, served.name, served.shared) as loader:
+        kept = [(batch, flat(batch)) for _ in range(EPOCHS) for batch in loader]
+
+    assert [flat(batch) for batch, _ in kept] == [as_given for _, as_given in kept] == alone(served)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_alone_the_number_of_workers_changes_nothing(served: Served, workers: int) -> None:
     assert alone(served, num_workers=workers) == alone(served)

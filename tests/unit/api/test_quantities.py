@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations and sizes as people write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.api.quantities import parse_duration
+from tuner_service.api.quantities import parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,19 @@ def test_a_duration_is_read(value: Any, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="should be a duration"):
         parse_duration(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(16 << 20, 16 << 20), ("8GB", 8 * 10**9), ("800 MiB", 800 << 20), ("2g", 2 << 30), ("1.5GiB", 3 << 29),
+     ("12b", 12),
+     ("1000", 1000), (0, 0)],
+)  # fmt: skip
+def test_a_size_is_read(value: Any, size: int) -> None:
+    assert parse_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", ["", "GB", "8 cubits", "-1", -1, 1.5, True, None, [], "1e9", "2 PB", 1 << 60])
+def test_what_is_no_size_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="should be a size"):
+        parse_bytes(value)

@@ -60,6 +60,27 @@ def test_a_death_without_output_is_named_by_its_code() -> None:
     assert result.message == "exit code 3"
 
 
+@pytest.mark.parametrize(
+    ("record", "reason", "message"),
+    [
+        (ExitRecord(cause="out_of_memory", signal=9), TrialReason.OUT_OF_MEMORY, "killed by the kernel: out of memory"),
+        (
+            ExitRecord(cause="out_of_memory", signal=9, memory_limit_bytes=800 << 20),
+            TrialReason.OUT_OF_MEMORY,
+            "used more memory than its 800 MiB",
+        ),
+        (ExitRecord(cause="out_of_time", code=0), TrialReason.MAX_DURATION, "ran longer than trial.max_duration"),
+    ],
+)
+def test_a_limit_that_was_passed_is_a_death_that_names_the_limit(
+    record: ExitRecord, reason: TrialReason, message: str
+) -> None:
+    result = meaning(record)
+
+    assert isinstance(result, Died)
+    assert (result.reason, result.message) == (reason, message)
+
+
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (None, "signal None"), (4242, "signal 4242")])
 def test_signals_are_called_by_name(number: int | None, name: str) -> None:
     assert signal_name(number) == name

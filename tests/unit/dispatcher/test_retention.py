@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.dispatcher.harness import AGENT, KILLED, Harness, a_checkpoint_record, an_intermediate
+from tests.unit.dispatcher.test_advised_trials import Advised
 from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointDamagedRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
-from tuner_service.domain.trial import Checkpoint
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.trial import Checkpoint, DecisionKind
 
 LARGE = CHECKPOINT_INLINE_BYTES + 1
 
@@ -117,3 +119,19 @@ def test_damage_of_a_trial_without_checkpoints_is_passed_over(h: Harness) -> Non
     h.report(1, CheckpointDamagedRecord(step=1, digest="of another trial", at=h.at))
 
     assert rows(h) == []
+
+
+def test_the_file_of_the_source_is_not_deleted_with_the_row_of_a_fork() -> None:
+    h = Advised().begin(trial={"keep_last": 2, "keep_best": 0}, budget={"trials": 3, "parallel": 2})
+    h.decide(until_step=1)
+    h.started(1)
+    h.report(1, an_intermediate(0, 0.5), a_checkpoint_record(0), an_intermediate(1, 0.5), a_checkpoint_record(1))
+    h.exit(1)
+    h.take(Queue.TUNER)
+    h.decide(DecisionKind.FORK, forked_from=1, until_step=9)
+    assert [checkpoint.step for checkpoint in h.xs.checkpoints[2]] == [0, 1]
+    h.started(2)
+    h.report(2, *[record for step in (2, 3) for record in (an_intermediate(step, 0.2), a_checkpoint_record(step))])
+
+    assert [checkpoint.step for checkpoint in h.xs.checkpoints[2]] == [1, 2, 3]
+    assert h.orders(e.DeleteCheckpointFile) == []

@@ -1,0 +1,154 @@
+"""Kill workers, fork servers and trials at random points while data is loaded: ``python -m tests.data_campaign``.
+
+Every round is a trial that loads two epochs. Afterwards every sample was there exactly once in each epoch, with the
+bytes it has alone, and nothing is left: no process, no descriptor, no shared memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.processes_left import descendants
+
+LENGTH, BATCH, EPOCHS = 120, 7, 2
+ROUND_TIMEOUT_S = 120.0
+
+TRIAL = """
+import hashlib, json, sys
+from pathlib import Path
+from tests.data_samples import Augmented, jittered
+from trials.data import AsyncDataLoader
+
+def main(folder, workers):
+    log, saved = folder / "log", folder / "state.json"
+    options = dict(shuffle=True, seed=5, transform=jittered, num_workers=workers)
+    with AsyncDataLoader(Augmented(LENGTH), BATCH, **options) as loader:
+        if saved.exists():
+            loader.load_state_dict(json.loads(saved.read_text()))
+        with log.open("a") as file:
+            while loader.epoch < EPOCHS:
+                for sample, drawn, number in loader:
+                    epoch = loader.epoch
+                    digest = hashlib.sha256(sample["row"].numpy().tobytes() + drawn.numpy().tobytes()).hexdigest()[:16]
+                    file.write(json.dumps([epoch, sample["index"].tolist(), digest]) + "\\n")
+                    file.flush()
+                    saved.with_suffix(".new").write_text(json.dumps(loader.state_dict()))
+                    saved.with_suffix(".new").replace(saved)
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.data_campaign", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    expected = run_round(0, kills=0)
+    for number in range(options.rounds):
+        found = run_round(options.seed + number, kills=2)
+        if found != expected:
+            print(f"seed {options.seed + number}: the batches are not those of an unkilled trial")
+            return 1
+        print(f"round {number + 1} of {options.rounds}", end="\r", flush=True)
+    print(f"{options.rounds} rounds: every sample once in each epoch, nothing left")
+    return 0
+
+
+def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
+    """The batches of a trial of which something was killed ``kills`` times; it is started again when it was the trial.
+
+    AssertionError for a sample lost or doubled, a hang, or anything left.
+    """
+    rng = random.Random(seed)
+    shared = set(os.listdir("/dev/shm"))  # noqa: PTH208  # names are enough
+    with tempfile.TemporaryDirectory(prefix="data-campaign-") as name:
+        folder = Path(name)
+        deadline = time.monotonic() + ROUND_TIMEOUT_S
+        left = kills
+        while True:
+            trial = _start(folder, workers=rng.choice([1, 2, 3]))
+            below: set[int] = set()
+            while left and trial.poll() is None:
+                below |= _strike(rng, trial)
+                left -= 1
+            try:
+                code = trial.wait(max(0.1, deadline - time.monotonic()))
+            finally:
+                below |= descendants(trial.pid)
+                trial.kill()
+                trial.wait()
+            _wait_gone(below, deadline)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL, f"seed {seed}: the trial ended with {code}"
+        batches = _read(folder / "log")
+    assert set(os.listdir("/dev/shm")) <= shared, f"seed {seed}: shared memory is left"  # noqa: PTH208  # likewise
+    for epoch in range(EPOCHS):
+        indices = sorted(index for e, chosen, _ in batches if e == epoch for index in chosen)
+        assert indices == list(range(LENGTH)), f"seed {seed}: epoch {epoch} has other samples"
+    return batches
+
+
+def _start(folder: Path, *, workers: int) -> subprocess.Popen[bytes]:
+    script = folder / "trial.py"
+    script.write_text(TRIAL.replace("LENGTH", str(LENGTH)).replace("BATCH", str(BATCH)).replace("EPOCHS", str(EPOCHS)))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    return subprocess.Popen([sys.executable, str(script), str(folder), str(workers)], env=environment)
+
+
+def _strike(rng: random.Random, trial: subprocess.Popen[bytes]) -> set[int]:
+    """Kill the trial, or something below it, at a point that the clock chooses. What was below it before."""
+    time.sleep(rng.uniform(0.0, 0.4))
+    limit = time.monotonic() + 10
+    while not descendants(trial.pid) and trial.poll() is None and time.monotonic() < limit:
+        time.sleep(0.005)
+    time.sleep(rng.uniform(0.0, 0.05))
+    below = descendants(trial.pid)
+    chosen = rng.choice([trial.pid, *sorted(below)])
+    try:
+        os.kill(chosen, signal.SIGKILL)
+    except ProcessLookupError:
+        return below  # it had ended already
+    return below
+
+
+def _wait_gone(pids: set[int], deadline: float) -> None:
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"processes {sorted(pid for pid in pids if _alive(pid))} are left"
+        time.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _read(log: Path) -> list[tuple[int, list[int], str]]:
+    """One line a batch; one that was delivered a second time, since the trial died before it saved its position, must
+    be the same, and counts once."""
+    found: dict[tuple[int, int], tuple[int, list[int], str]] = {}
+    for line in log.read_text().splitlines():
+        try:
+            epoch, indices, digest = json.loads(line)
+        except ValueError:
+            continue  # the trial was killed while it wrote the line
+        key = (epoch, indices[0])
+        assert found.setdefault(key, (epoch, indices, digest)) == (epoch, indices, digest)
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""``auto`` as an advisor: it stops what will not end well, keeps slow starters, and goes on exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tuner_service.advisors.auto import AutoAdvisor
+from tuner_service.advisors.base import Start
+from tuner_service.assessors.base import Keep, Stop
+from tuner_service.domain.experiment import Objective
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.tuners.base import NotYet
+
+SPACE: dict[str, Any] = {"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}}
+EPOCHS = 9
+
+
+def an_advisor() -> AutoAdvisor:
+    return AutoAdvisor(parse_search_space(SPACE), Objective(metric="loss"))
+
+
+def loss(parameters: Parameters, epoch: int) -> float:
+    """Good ones end near 0, and whoever ends well is behind at the first epoch."""
+    end = abs(parameters["x"] - 0.3) + abs(parameters["y"] - 0.6)
+    return end + (1.0 - end / 2) * (EPOCHS - epoch) / EPOCHS
+
+
+def reports_of(parameters: Parameters, count: int) -> list[Report]:
+    return [Report(step=epoch, value=loss(parameters, epoch)) for epoch in range(1, count + 1)]
+
+
+def run(advisor: AutoAdvisor, number: int) -> tuple[Parameters, bool]:
+    """One trial to its end, or to where it is stopped: its parameters, and whether it was."""
+    choice = advisor.suggest(number, suggestion_generator(5, number))
+    assert isinstance(choice, Start)
+    advisor.decided(Decision(kind=DecisionKind.START, number=number, parameters=choice.parameters))
+    told: Sequence[Report] = ()
+    for count in range(1, EPOCHS + 1):
+        told = reports_of(choice.parameters, count)
+        if isinstance(advisor.assess(number, told), Stop):
+            break
+    stopped = len(told) < EPOCHS
+    status = TrialStatus.EARLY_STOPPED if stopped else TrialStatus.SUCCEEDED
+    value = told[-1].value
+    outcome = TrialOutcome(number=number, status=status, parameters=choice.parameters, value=value, step=len(told))
+    advisor.ended(outcome, told)
+    return choice.parameters, stopped
+
+
+def test_it_finds_the_minimum_and_stops_most_of_what_does_not_lead_there() -> None:
+    advisor = an_advisor()
+    found = [run(advisor, number) for number in range(1, 26)]
+    assert min(loss(parameters, EPOCHS) for parameters, _ in found) < 0.1
+    assert sum(stopped for _, stopped in found) >= 5
+    assert advisor.choice.startswith("gp")
+
+
+def test_nothing_is_stopped_before_there_are_some_to_compare_with() -> None:
+    advisor = an_advisor()
+    for number, x in enumerate((0.3, 0.9), start=1):
+        parameters = {"x": x, "y": 0.6}
+        advisor.decided(Decision(kind=DecisionKind.START, number=number, parameters=parameters))
+        assert isinstance(advisor.assess(number, reports_of(parameters, 1)), Keep)
+
+
+def test_when_the_budget_has_room_for_no_new_trial_it_waits() -> None:
+    assert isinstance(an_advisor().suggest(0, suggestion_generator(5, 1)), NotYet)
+
+
+def test_a_snapshot_taken_while_trials_run_goes_on_as_the_search_itself_does() -> None:
+    advisor = an_advisor()
+    for number in range(1, 13):
+        run(advisor, number)
+    parameters = {"x": 0.2, "y": 0.2}
+    advisor.decided(Decision(kind=DecisionKind.START, number=13, parameters=parameters))
+    advisor.assess(13, reports_of(parameters, 1))
+    other = an_advisor()
+    other.load_state_dict(json.loads(json.dumps(advisor.state_dict())))
+    assert [run(other, number) for number in (14, 15)] == [run(advisor, number) for number in (14, 15)]
+
+
+def test_a_fork_learns_nothing_that_the_advisor_is_told_and_tells_it_nothing() -> None:
+    advisor = an_advisor()
+    for number in range(1, 12):
+        run(advisor, number)
+    fork, before = advisor.fork(), json.dumps(advisor.state_dict())
+    parameters = {"x": 0.9, "y": 0.9}
+    fork.added(12, parameters)
+    fork.assess(12, reports_of(parameters, 1))
+    assert json.dumps(advisor.state_dict()) == before
+    run(advisor, 12)
+    assert len(fork.state_dict()["points"]) < len(advisor.state_dict()["points"])
+
+
+def test_a_trial_that_reports_nothing_counts_at_its_end() -> None:
+    advisor = an_advisor()
+    for number in range(1, 13):
+        parameters = {"x": number / 12, "y": 0.6}
+        advisor.added(number, parameters)
+        outcome = TrialOutcome(
+            number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=loss(parameters, EPOCHS)
+        )
+        advisor.ended(outcome, ())
+    choice = advisor.suggest(13, suggestion_generator(5, 13))
+    assert isinstance(choice, Start)
+    assert abs(choice.parameters["x"] - 0.3) < 0.3

@@ -1,0 +1,96 @@
+"""The search benchmark: whole experiments on simulated time, and the figures made of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from benchmarks.search import scoring
+from benchmarks.search.one import run
+from benchmarks.search.task import hypervolume, loss_of, space_of
+
+
+class Bowl:
+    """Better the closer x is to 0.3, and the longer it trains; a second objective pulls the other way."""
+
+    name = "bowl"
+    search_space: dict[str, Any] = {"x": {"type": "float", "low": 0, "high": 1}}  # noqa: RUF012  # never changed
+    best, reference, full_seconds = 0.0, 0.35, 40.0
+    hv_reference, hv_best = (1.0, 1.0), 0.9
+
+    def __init__(self, *, epochs: int = 1, objectives: tuple[str, ...] = ("loss",)) -> None:
+        self.max_epochs, self.objectives = epochs, objectives
+
+    def metrics(self, parameters: dict[str, Any], epoch: int, seed: int) -> dict[str, float]:
+        values = {"loss": abs(parameters["x"] - 0.3) + 0.5 * (1 - epoch / self.max_epochs), "size": parameters["x"]}
+        return {name: values[name] for name in self.objectives}
+
+    def runtime(self, parameters: dict[str, Any], epoch: int) -> float:
+        return 40.0 / self.max_epochs
+
+
+def a_job(method: str, **fields: Any) -> dict[str, Any]:
+    return {"method": method, "seed": 1, "workers": 4, "budget": 20} | fields
+
+
+def test_a_black_box_search_runs_its_trials_through_the_dispatcher() -> None:
+    found = run(a_job("random"), Bowl())
+    assert found["trials"] == 20
+    curve = found["curve"]
+    assert curve[0] is None
+    assert all(later <= earlier for earlier, later in itertools.pairwise(curve[10:]))
+
+
+def test_a_search_of_trials_that_report_ends_with_the_simulated_time() -> None:
+    plain = run(a_job("random", budget=3), Bowl(epochs=8))
+    assert plain["trials"] == 4 * 4  # in the last instant each worker begins another
+    assert plain["epochs"] == 4 * 3 * 8
+    stopped = run(a_job("random+median_stop", budget=6), Bowl(epochs=8))
+    assert stopped["trials"] > 4 * 6
+
+
+def test_an_advisor_that_lets_trials_rest_goes_on_where_they_were() -> None:
+    found = run(a_job("advisor:asha_promote", budget=3), Bowl(epochs=9))
+    assert found["epochs"] <= 4 * 3 * 9
+    assert found["trials"] > 12
+
+
+def test_two_objectives_are_scored_by_their_hypervolume() -> None:
+    found = run(a_job("random"), Bowl(objectives=("loss", "size")))
+    assert 0.0 <= found["curve"][-1] < 1.0
+
+
+def test_the_same_seed_gives_the_same_search() -> None:
+    assert run(a_job("random"), Bowl())["curve"] == run(a_job("random"), Bowl())["curve"]
+
+
+def test_hypervolume_of_two_steps_is_their_union() -> None:
+    assert hypervolume([(0.0, 0.5), (0.5, 0.0), (0.6, 0.6)], (1.0, 1.0)) == pytest.approx(0.75)
+
+
+def test_loss_is_normalised_between_the_best_and_the_median_random() -> None:
+    assert loss_of(Bowl(), [{"loss": 0.35}]) == pytest.approx(1.0)
+    assert loss_of(Bowl(), [{"loss": 0.35}, {"loss": 0.0}]) == 0.0
+
+
+def test_a_list_of_parameters_becomes_a_search_space() -> None:
+    listed = [
+        {"name": "kind", "type": "cat", "choices": ["a", "b"]},
+        {"name": "eta", "type": "float", "low": 0.1, "high": 1.0, "log": True, "cond": ("kind", ["b"])},
+    ]
+    assert space_of(listed)["eta"]["when"] == {"kind": ["b"]}
+
+
+def test_ranks_and_times_to_target_follow_from_the_curves() -> None:
+    def a_run(method: str, seed: int, end: float) -> Any:
+        job = {"task": "t", "method": method, "seed": seed}
+        return job, {"curve": [None] * 50 + [end] * 50, "trials": 10, "own_s": 0.1, "choice": ""}
+
+    runs = [a_run("optuna_random", seed, 0.5) for seed in range(3)] + [a_run("auto", seed, 0.2) for seed in range(3)]
+    found = scoring.summary(runs, {"t": "multi_fidelity"})["kinds"]["multi_fidelity"]["methods"]
+    assert found["auto"]["rank"]["100"] == 1.0
+    assert found["optuna_random"]["rank"]["100"] == 2.0
+    assert found["auto"]["time_to_target"] == 0.51
+    assert found["auto"]["loss_at"]["100"] == 0.2

@@ -1,0 +1,109 @@
+"""The steps of a stop, told by what is in the attempt's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trials.agent.stopping import COOPERATIVE_SHARE, KILL_REPEAT_S, Stopping
+from trials.agent.usage import Usage, memory_of, processor_s_of
+
+NOBODY = 2**22 + 1  # no process has this number
+
+
+class Everyone:
+    """Counts how often the processes of the trial were asked for, as they are for each signal."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self) -> list[int]:
+        self.asked += 1
+        return [NOBODY]
+
+
+@pytest.fixture
+def everyone() -> Everyone:
+    return Everyone()
+
+
+def test_without_an_order_nothing_is_due(tmp_path: Path, everyone: Everyone) -> None:
+    stopping = Stopping(str(tmp_path))
+    stopping.look()
+
+    assert stopping.escalate(everyone, most_s=1.0) == 1.0
+    assert (stopping.reason, everyone.asked) == (None, 0)
+
+
+def test_an_order_in_the_folder_is_followed(tmp_path: Path, everyone: Everyone) -> None:
+    (tmp_path / "stop.json").write_text(json.dumps({"grace_s": 0.0, "reason": "stopped_by_user"}))
+    stopping = Stopping(str(tmp_path))
+    stopping.look()
+
+    assert stopping.escalate(everyone, most_s=1.0) == KILL_REPEAT_S
+    assert (stopping.reason, everyone.asked) == ("stopped_by_user", 1)
+
+
+def test_a_script_that_never_asked_is_signalled_at_once_and_once(tmp_path: Path, everyone: Everyone) -> None:
+    stopping = Stopping(str(tmp_path))
+    stopping.order(grace_s=100.0, reason="preempted")
+
+    waits = [stopping.escalate(everyone, most_s=1.0) for _ in range(3)]
+
+    assert (waits, everyone.asked) == ([1.0] * 3, 1)
+
+
+def test_a_script_that_asks_is_signalled_only_after_most_of_the_grace(tmp_path: Path, everyone: Everyone) -> None:
+    (tmp_path / "cooperates").touch()
+    stopping = Stopping(str(tmp_path))
+    stopping.order(grace_s=100.0, reason="preempted")
+
+    wait = stopping.escalate(everyone, most_s=1_000.0)
+
+    assert 0 < wait <= 100.0 * COOPERATIVE_SHARE
+    assert everyone.asked == 0
+
+
+def test_an_order_is_written_down_for_the_script_and_the_first_reason_stays(tmp_path: Path) -> None:
+    stopping = Stopping(str(tmp_path))
+    stopping.order(grace_s=5.0, reason="max_duration")
+    stopping.order(grace_s=1.0, reason="stopped_by_user")
+
+    assert stopping.reason == "max_duration"
+    assert json.loads((tmp_path / "stop.json").read_text()) == {"grace_s": 5.0, "reason": "max_duration"}
+
+
+def test_an_order_repeated_with_less_grace_ends_it_earlier_and_never_later(tmp_path: Path, everyone: Everyone) -> None:
+    stopping = Stopping(str(tmp_path))
+    stopping.order(grace_s=100.0, reason="a")
+    stopping.order(grace_s=500.0, reason="a")
+    assert 99.0 < stopping.escalate(everyone, most_s=1_000.0) <= 100.0
+
+    stopping.order(grace_s=0.0, reason="a")
+
+    assert stopping.escalate(everyone, most_s=1_000.0) == KILL_REPEAT_S
+
+
+def test_an_order_for_a_folder_that_was_removed_is_followed_all_the_same(tmp_path: Path, everyone: Everyone) -> None:
+    stopping = Stopping(str(tmp_path / "removed"))
+    stopping.order(grace_s=0.0, reason="removed")
+
+    assert stopping.escalate(everyone, most_s=1.0) == KILL_REPEAT_S
+
+
+def test_a_damaged_order_is_an_order_without_grace(tmp_path: Path, everyone: Everyone) -> None:
+    (tmp_path / "stop.json").write_text('{"grace_s": "soon"}')
+    stopping = Stopping(str(tmp_path))
+    stopping.look()
+
+    assert (stopping.reason, stopping.escalate(everyone, most_s=1.0)) == ("stopped", KILL_REPEAT_S)
+
+
+def test_the_use_of_a_process_that_is_gone_is_nothing() -> None:
+    usage = Usage()
+    usage.sample([NOBODY])
+
+    assert (memory_of(NOBODY), processor_s_of(NOBODY)) == (0, 0.0)
+    assert (usage.memory_bytes, usage.peak_memory_bytes, usage.processor_s()) == (0, 0, 0.0)

@@ -1,0 +1,153 @@
+"""The way of batches to a device, with a stream whose copies end when the test says so."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+
+from tests.waiting import wait_until
+from trials.data.delivery import Assembled
+from trials.data.feed import AHEAD, DeviceFeed
+from trials.data.pipeline import Plan
+
+
+class FakeEvent:
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def query(self) -> bool:
+        return self.done.is_set()
+
+    def synchronize(self) -> None:
+        assert self.done.wait(30)
+
+
+class FakeStream:
+    def __init__(self, *, ends_at_once: bool = True) -> None:
+        self.events: list[FakeEvent] = []
+        self.handed: list[FakeEvent] = []
+        self.ends_at_once = ends_at_once
+
+    def copy(self, value: Any) -> tuple[Any, FakeEvent]:
+        event = FakeEvent()
+        if self.ends_at_once:
+            event.done.set()
+        self.events.append(event)
+        return value + 100, event
+
+    def hand_over(self, value: Any, event: FakeEvent) -> None:  # type: ignore[override]  # the events are its own
+        self.handed.append(event)
+
+    def finish(self) -> None:
+        self.ends_at_once = True
+        for event in self.events:
+            event.done.set()
+
+
+class Made:
+    """Batches, and errors, in the order given; it remembers which batches are still held."""
+
+    def __init__(self, *values: int | Exception) -> None:
+        self.values = deque(values)
+        self.alive: list[weakref.ref[Any]] = []
+        self.asked = 0
+
+    def next(self) -> tuple[Plan, Assembled] | None:
+        if not self.values:
+            return None
+        value = self.values.popleft()
+        if isinstance(value, Exception):
+            raise value
+        self.asked += 1
+        batch = torch.tensor([value])
+        self.alive.append(weakref.ref(batch))
+        return Plan(value, value + 1, [value]), Assembled(value=batch, samples=1)
+
+    def abandon(self) -> None:
+        self.values.clear()
+
+
+def rest(feed: DeviceFeed) -> list[int]:
+    found = []
+    while (item := feed.next()) is not None:
+        found.append(int(item[1].value[0]))
+    feed.stop()
+    return found
+
+
+def test_batches_arrive_on_the_device_in_order_each_behind_its_event() -> None:
+    stream = FakeStream()
+
+    assert rest(DeviceFeed(Made(1, 2, 3), stream)) == [101, 102, 103]
+    assert stream.handed == stream.events
+
+
+def test_no_more_than_a_few_batches_are_copied_ahead() -> None:
+    made = Made(*range(10))
+    feed = DeviceFeed(made, FakeStream())
+
+    wait_until(lambda: len(feed._ready) == AHEAD)
+    assert made.asked == AHEAD
+    feed.next()
+    wait_until(lambda: made.asked == AHEAD + 1)
+    feed.stop()
+
+
+def test_memory_is_held_until_the_copy_out_of_it_is_done() -> None:
+    made, stream = Made(1), FakeStream(ends_at_once=False)
+    feed = DeviceFeed(made, stream)
+
+    feed.next()
+    assert made.alive[0]() is not None
+    stream.finish()
+    wait_until(lambda: made.alive[0]() is None)
+
+    feed.stop()
+
+
+def test_an_error_comes_in_the_place_of_its_batch_and_the_next_one_after_it() -> None:
+    feed = DeviceFeed(Made(1, LookupError("damaged"), 2), FakeStream())
+
+    first = feed.next()
+    assert first is not None
+    assert int(first[1].value[0]) == 101
+    with pytest.raises(LookupError, match="damaged"):
+        feed.next()
+
+    assert rest(feed) == [102]
+
+
+def test_a_feed_that_is_stopped_waits_for_its_copies_and_drops_the_rest() -> None:
+    made, stream = Made(*range(10)), FakeStream(ends_at_once=False)
+    feed = DeviceFeed(made, stream)
+    wait_until(lambda: len(stream.events) == AHEAD)
+    stopping = threading.Thread(target=feed.stop)
+    stopping.start()
+    wait_until(lambda: feed._stopped)
+    assert stopping.is_alive(), "copies still read from batches"
+
+    stream.finish()
+    stopping.join(30)
+
+    assert not stopping.is_alive()
+    assert feed.next() is None
+
+
+def test_what_has_no_samples_needs_no_copy() -> None:
+    class Empty(Made):
+        def next(self) -> tuple[Plan, Assembled] | None:
+            return super().next() and (Plan(0, 1, [0]), Assembled(value=None, empty=True))
+
+    stream = FakeStream()
+    feed = DeviceFeed(Empty(1), stream)
+
+    found = feed.next()
+    assert found is not None
+    assert found[1].empty
+    assert not stream.events
+    feed.stop()
