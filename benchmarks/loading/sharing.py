@@ -34,11 +34,11 @@ SAMPLE_S = 0.25  # between two looks at memory
 NOTES = (
     (
         "Sharing: every trial is a process that goes through all samples, 32 a batch: one epoch to warm up, two "
-        "that are measured, all trials together. `torch`: each has a DataLoader with two workers. `ours`: one producer with "
-        "two workers. `tensorsocket`: one producer around a DataLoader with two workers. Memory is the most that all "
-        "processes had at once (proportional set size), processor time is theirs; `delivered` is the share of the "
-        "samples that trials got. Targets: `of_torch` at least 3.2 for four trials and 1.7 for two, `cpu_of_torch` at "
-        "most 0.32, `memory_of_tensorsocket` at most 0.4."
+        "that are measured, all trials together. `torch`: each has a DataLoader with two workers. `ours`: one "
+        "producer with two workers. `tensorsocket`: one producer around a DataLoader with two workers. Memory is "
+        "the most that all processes had at once (proportional set size), processor time is theirs; `delivered` is "
+        "the share of the samples that trials got. Targets: `of_torch` at least 3.2 for four trials and 1.7 for "
+        "two, `cpu_of_torch` at most 0.32, `memory_of_tensorsocket` at most 0.4."
     ),
 )
 PEER = ("tensorsocket==0.0.5", "pyzmq", "tornado")

@@ -331,7 +331,7 @@ def test_memory_grows_with_the_history_and_with_nothing_else(case: Case, build: 
     thousand_trials(fold, SPACES["flat"])
     assert len(json.dumps(fold.state_dict())) < 1_000 * 500
     tuner.suggest(1001, random.Random(0))
-    asked = 1 if case.share < 1 else 10
+    asked = 1 if case.share < 1 else 4
     tracemalloc.start()
     try:
         for number in range(asked):

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.ports import TrialEntry

@@ -11,7 +11,7 @@ import ray
 from ray import tune
 
 
-def trial(config):
+def trial(_config):
     for step in range(11):
         tune.report({"loss": 1 / (step + 1)})
 
