@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.processes_left import descendants
 
 LENGTH, BATCH, EPOCHS = 120, 7, 2
-ROUND_TIMEOUT_S = 120.0
+ROUND_TIMEOUT_S = 300.0
 
 TRIAL = """
 import hashlib, json, sys

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -59,7 +58,6 @@ class Slow:
 # ── one trial ───────────────────────────────────────────────────────────────────────────────────
 def trial(number: int, socket: str, state: dict[str, Any] | None) -> None:
     """Prints every batch with the position after it."""
-    warnings.simplefilter("ignore", RuntimeWarning)
     sharing = Sharing(order=SharedOrder(**ORDER), locate=lambda: Path(socket))
     options: dict[str, Any] = {"sharing": sharing, "seed": number, "collate_fn": list, "timeout": 10.0}
     with SharedDataLoader(Slow(LENGTH), SIZES[number], **options) as loader:

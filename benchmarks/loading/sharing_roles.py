@@ -35,8 +35,7 @@ def say(text: str) -> None:
 
 
 def _photos(folder: str, count: int) -> Any:
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    from sharing_set import Photos
+    from benchmarks.loading.sharing_set import Photos
 
     return Photos(folder, count)
 

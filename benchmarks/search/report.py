@@ -13,6 +13,7 @@ TITLES = {
     "multi_fidelity": "Multi-fidelity: regret by share of the simulated time",
     "multi_objective": "Two objectives: 1 - hypervolume / best by number of trials",
 }
+LOCAL = frozenset({"--cache", "--syne-python", "--processes"})
 DRAWN_FROM = 1e-4  # smaller losses are drawn there
 
 
@@ -23,7 +24,11 @@ def provenance(arguments: list[str]) -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    shown = [Path(a).name if a.startswith("/") else a for a in arguments]  # no folders of this machine
+    shown: list[str] = []
+    for place, argument in enumerate(arguments):
+        if argument in LOCAL or (place and arguments[place - 1] in LOCAL):
+            continue  # of this machine, and without a meaning for the figures
+        shown.append(Path(argument).name if argument.startswith("/") else argument)
     return {
         "machine": machine.describe(),
         "command": " ".join(["python -m benchmarks.search", *shown]),

@@ -69,7 +69,7 @@ def decisions(name: str, args: dict[str, Any], *, trials: int, reports: int) -> 
     rng = random.Random(3)
     for number in range(1, trials + 1):
         curve = _curve(rng, reports)
-        for length in range(1, reports + 1):
+        for length in range(1, reports + 1 if assessor.learns_while_assessing else 1):
             assessor.assess(number, ReportHistory(curve, length))
         assessor.ended(_ended(number, curve[-1]), curve)
     times: list[float] = []

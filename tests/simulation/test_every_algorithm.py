@@ -19,6 +19,7 @@ TEN_KILLS = Faults(
     kill_service=0.03, kill_worker=0.02, kill_agent=0.2, kill_supervisor=0.01, kill_trial=0.03, most_kills=KILLS
 )
 # Options with which an algorithm has something to do in a dozen trials of nine steps.
+TRIALS = {"gp": 5}  # whose model takes its time
 TUNER_ARGS: dict[str, dict[str, Any]] = {
     "batch": {"parameters": [{"lr": 0.001 * number, "batch": 16 + number} for number in range(1, 13)]},
     "tpe": {"n_startup_trials": 3},
@@ -45,7 +46,8 @@ def a_case(kind: str, name: str) -> ExperimentSpec:
     given: dict[str, Any] = {"tuner": AlgorithmSpec(name="random")}
     args = {"tuner": TUNER_ARGS, "assessor": ASSESSOR_ARGS, "advisor": ADVISOR_ARGS}[kind].get(name, {})
     given[kind] = AlgorithmSpec(name=name, args=args)
-    return a_spec(seed=11, deterministic=True, budget={"trials": 8, "parallel": 3, "failures": 50}, **given)
+    budget = {"trials": TRIALS.get(name, 8), "parallel": 3, "failures": 50}
+    return a_spec(seed=11, deterministic=True, budget=budget, **given)
 
 
 CASES = [

@@ -34,6 +34,7 @@ REQUEST_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 120.0  # to import the dataset's module and to decode the first sample
 ASKING_MAX = 256  # trials at a time; a further one is told so
 SERVERS_MAX = 32
+WORKERS_MAX = 64  # of one server
 LOGS_KEPT = 32  # of servers that ended
 IDLE_EXIT_S = 10.0  # of a server without a trial: the next trial may be about to start
 MEMORY_SHARE = 0.25  # of the node's memory, for the rings and caches of all servers together
@@ -269,15 +270,13 @@ class DataServers:
             work.mkdir()
 
     def _spec(self, key: str, request: Request, granted: int) -> dict[str, Any]:
-        order = request.order
+        order, workers = request.order, min(max(1, request.workers), WORKERS_MAX)
         return {
             "socket": str(self._socket_of(key)),
             "dataset": {"factory": request.factory, "arguments": request.arguments},
-            "order": {
-                "shuffle": order.shuffle, "block_size": order.block_size, "group_seed": order.group_seed
-            },
-            "options": {"workers": request.workers, "memory_bytes": granted, "idle_s": self._idle_s},
-        }  # fmt: skip
+            "order": {"shuffle": order.shuffle, "block_size": order.block_size, "group_seed": order.group_seed},
+            "options": {"workers": workers, "memory_bytes": granted, "idle_s": self._idle_s},
+        }
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
     def _follow(self, server: _Server) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -155,9 +154,7 @@ class SharedBatches:
         self.stats.connections += self._link is not None
 
     def _lose_link(self, error: LinkLostError) -> None:
-        warnings.warn(
-            f"{error}; this trial decodes for itself until there is another one", RuntimeWarning, stacklevel=4
-        )
+        sys.stderr.write(f"{error}; this trial decodes for itself until there is another one\n")
         self._unlink()
         self._look_at = time.monotonic() + RECONNECT_S
 

@@ -21,6 +21,7 @@ ANSWER_BYTES = 64 << 10
 ANSWER_TIMEOUT_S = 150.0  # a server may have to import its dataset first
 REFUSED_PAUSE_S = 60.0  # before the agent is asked again after it refused
 METRIC_PREFIX = "data/"
+SHARING = ("shuffle", "block_size", "group_seed", "memory_bytes", "workers")
 REPORTED = ("wait_s", "decode_s", "copy_s", "hit_rate")
 
 
@@ -41,6 +42,9 @@ def shared(
 
     In a script that runs alone, and while there is no producer, the loader decodes for itself, with equal bytes.
     """
+    unknown = sorted(set(sharing or {}) - set(SHARING))
+    if unknown:
+        raise ValueError(f"sharing has {', '.join(SHARING)}; not {', '.join(map(repr, unknown))}")
     given = _of_experiment()
     options = {
         "memory_bytes": given.get("memory") or MEMORY_BYTES,

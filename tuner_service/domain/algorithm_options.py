@@ -14,7 +14,8 @@ from tuner_service.domain.errors import Fault
 class AlgorithmOption:
     """``default`` also says the type: bool, int, float, text or list. Bounds are included: of a list on its length.
 
-    A text is one of ``choices``, any text where there are none; the items of a list are objects. A list without a default (``()``) must be given.
+    A text is one of ``choices``, any text where there are none; the items of a list are objects. A list without a
+    default (``()``) must be given.
     """
 
     name: str
@@ -76,7 +77,9 @@ def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args
             message = options[key].problem(value) or ""
         if message:
             faults.append(Fault(pointer=f"/args/{str(key).replace('~', '~0').replace('/', '~1')}", message=message))
-    for option in algorithm.options:
-        if option.is_required and option.name not in args:
-            faults.append(Fault(pointer="/args", message=f"{name} needs {option.name}: {option.meaning}"))
+    faults += [
+        Fault(pointer="/args", message=f"{name} needs {option.name}: {option.meaning}")
+        for option in algorithm.options
+        if option.is_required and option.name not in args
+    ]
     return faults

@@ -26,7 +26,7 @@ def start(folder: Path, photos: Path, workers: int) -> subprocess.Popen[str]:
 
 
 def curve_of(lines: list[str]) -> dict[str, str]:
-    return {line.split(":")[0]: line.strip() for line in lines if line.startswith("step ")}
+    return {line.split(":")[0]: line.strip() for line in lines if line.startswith("step ") and "0x" in line}
 
 
 @pytest.mark.slow

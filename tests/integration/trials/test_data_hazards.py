@@ -72,7 +72,9 @@ def crew_of(loader: AsyncDataLoader) -> ProcessCrew:
     return engine.crew
 
 
-def workers_of(loader: AsyncDataLoader) -> dict[int, int]:
+def workers_of(loader: AsyncDataLoader, count: int = 2) -> dict[int, int]:
+    """Worker -> process id, once all have been started."""
+    wait_until(lambda: len(crew_of(loader).pids) == count, PATIENCE_S)
     return crew_of(loader).pids
 
 
@@ -188,7 +190,7 @@ def test_a_worker_killed_while_it_has_nothing_to_do_is_replaced() -> None:
         first = next(iterator)[1].tolist()
         before = workers_of(loader)
         os.kill(before[1], signal.SIGKILL)
-        wait_until(lambda: workers_of(loader).get(1, before[1]) != before[1], PATIENCE_S)
+        wait_until(lambda: crew_of(loader).pids.get(1, before[1]) != before[1], PATIENCE_S)
 
         assert first + [int(i) for _, indices in iterator for i in indices] == list(range(400))
 
@@ -317,7 +319,7 @@ def test_a_worker_stuck_in_c_is_stopped_at_the_deadline(tmp_path: Path) -> None:
     loader = a_loader(Stuck(5, tmp_path / "never"), num_workers=1, chunk_size=4)
     iterator = iter(loader)
     next(iterator)
-    (pid,) = workers_of(loader).values()
+    (pid,) = workers_of(loader, 1).values()
     begun = time.monotonic()
 
     loader.close(timeout=0.3)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.data_samples import Coordinator, PlainStream, Stream, jittered, same
+from tests.waiting import wait_until
 from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, references
 
 WAYS: list[dict[str, Any]] = [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 3}]
@@ -56,7 +57,9 @@ def test_a_killed_worker_reads_an_iterable_on_from_where_it_was() -> None:
     with AsyncDataLoader(Stream(200), 4, num_workers=1) as loader:
         iterator = iter(loader)
         found = [next(iterator).tolist()]
-        os.kill(loader.workers.crew.pids[0], 9)  # type: ignore[union-attr]  # it has a crew of processes
+        crew: Any = loader.workers.crew  # type: ignore[union-attr]  # it has workers
+        wait_until(lambda: 0 in crew.pids, 60)
+        os.kill(crew.pids[0], 9)
         found += [batch.tolist() for batch in iterator]
 
     assert list(itertools.chain.from_iterable(found)) == list(range(200))

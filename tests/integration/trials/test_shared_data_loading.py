@@ -27,7 +27,6 @@ from trials.data.shared_link import greeting
 from trials.data.shared_protocol import encode, receive_with_descriptor
 from trials.data.shared_start import order_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*decodes for itself:RuntimeWarning")
 EPOCHS = 2
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
 from trials.data.shared_loader import SharedDataLoader, Sharing
+from trials.data.shared_sdk import shared
 from trials.data.shared_start import DatasetName, SharedOrder
 
 
@@ -163,3 +164,14 @@ def test_where_the_time_went_is_reported_at_the_end_of_an_epoch() -> None:
 
     assert told[0]["misses"] >= 50
     assert told[0]["hit_rate"] == 0
+
+
+def test_the_loader_of_a_script_that_runs_alone_needs_no_agent() -> None:
+    loader = shared("tests.shared_datasets:Numbers", 7, arguments={"length": 20}, collate_fn=list, seed=1)
+    with loader:
+        assert sorted(sample for batch in loader for sample in batch) == list(range(20))
+        assert not loader.is_sharing
+    with pytest.raises(ValueError, match="not 'block'"):
+        shared("tests.shared_datasets:Numbers", sharing={"block": 5})
+    with pytest.raises(SharingError, match="a dataset is named as in"):
+        shared()
