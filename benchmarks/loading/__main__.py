@@ -26,8 +26,8 @@ PEERS = {"torchdata": "torchdata", "grain": "grain", "spdl": "spdl"}
 TIMEOUT_S = 300.0
 NOTES = (
     (
-        "A round takes its batches after the first one; starting is left out. Memory is the peak of the proportional set "
-        "size of the trial and its workers; processor time is theirs, too."
+        "A round takes its batches after the first one; starting is left out. Memory is the peak of the proportional "
+        "set size of the trial and its workers; processor time is theirs, too."
     ),
     (
         "`tiny`: 64 bytes a sample, 64 a batch. `jpeg`: 400 × 400 pixels of a photograph decoded and cut, 32 a batch. "

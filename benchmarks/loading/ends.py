@@ -59,7 +59,9 @@ def _round() -> dict[str, float]:
     loader.close()
     idle_close = time.perf_counter() - begun
     stuck = AsyncDataLoader(Stuck(), 64, num_workers=1, chunk_size=64, prefetch_factor=1)
-    next(iter(stuck))
+    iterator = iter(stuck)
+    next(iterator)
+    time.sleep(0.5)  # until the worker is inside
     begun = time.perf_counter()
     stuck.close(STUCK_TIMEOUT_S)
     return {

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.loading.workloads import Workload, workload
 
-LOOK_S = 0.1
+LOOK_S = 1.0  # a look costs milliseconds for each process
 
 
 def main() -> int:

@@ -60,7 +60,7 @@ def photos() -> Photos:
 
 WORKLOADS = {
     "tiny": Workload(name="tiny", make=Tiny, batch_size=64, batches=400),
-    "jpeg": Workload(name="jpeg", make=photos, batch_size=32, batches=24),
+    "jpeg": Workload(name="jpeg", make=photos, batch_size=32, batches=60),
     "64 MiB": Workload(name="64 MiB", make=Large, batch_size=8, batches=60),
 }
 

@@ -1,9 +1,9 @@
 """``auto``: the advisor for trials that report as they go. Written for this project.
 
-Asynchronous successive halving in its stopping form (Li et al., 2020) that compares where trials are believed to end
-instead of where they are: a Gaussian process over (parameters, how far a trial has come) learns from every report, so
-a trial that learns slowly and ends well is not stopped for its slow start, and each new trial is where the expected
-improvement at the end of a trial is largest. No trial needs a checkpoint.
+Asynchronous successive halving in its stopping form (Li et al., 2020) that compares where trials are believed to end,
+and stops none that is ahead where it stands: a Gaussian process over (parameters, how far a trial has come) learns from
+the reports, so a trial that learns slowly and ends well is not stopped for its slow start, and each new trial is where
+the expected improvement at the end of a trial is largest. No trial needs a checkpoint.
 
 Rungs are counted in reports, not in steps: 1, 3, 9, … of about fifty. Longer trials have them in proportion.
 """
@@ -33,9 +33,10 @@ from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, fini
 
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
+CHECKED_EVERY = 8  # a trusted model lets one of so many trials go on anyway, or it would never learn that it errs
 NEWEST_PEERS = 30  # a trial is compared with: among all, the more the model has learned the fewer would go on
-TRUSTED = 0.5  # rank correlation of predicted and true losses, below which some trials are drawn at random
-RANDOM_PORTION = 0.5  # of the trials then
+TRUSTED = 0.6  # rank correlation of predicted and true losses, below which some trials are drawn at random
+RANDOM_PORTION = 0.75  # of the trials then
 TRUST_POINTS = 128  # the newest trials by which that is judged
 HOPE = 0.15  # probability of becoming the best, above which a trial goes on whatever its rank
 
@@ -131,19 +132,20 @@ class AutoAdvisor(Advisor):
         count = len(curve.losses)
         if curve.row is None or not self._is_rung(count):
             return Keep()
-        peers = sorted((c for c in self._reported() if len(c.losses) >= count), key=lambda c: c.number)[-NEWEST_PEERS:]
-        if curve not in peers:
-            peers.append(curve)
-        if len(peers) < self._factor:
-            return Keep()
-        ends, hope = self._expected(peers, curve, count)
-        own = ends[peers.index(curve)]
-        better = sum(end < own for end in ends)
+        peers = sorted((c for c in self._reported() if len(c.losses) >= count), key=lambda c: c.number)
+        ahead = sum(peer.losses[count - 1] < curve.losses[-1] for peer in peers)
+        if len(peers) < self._factor or ahead <= len(peers) / self._factor:
+            return Keep()  # as successive halving has it, whatever the model believes
+        newest = peers[-NEWEST_PEERS:]
+        if curve not in newest:
+            newest.append(curve)
+        ends, hope = self._expected(newest, curve, count)
+        better = sum(end < ends[newest.index(curve)] for end in ends)
         if better <= len(ends) / self._factor or hope > HOPE:
             return Keep()
         return Stop(
-            f"after {count} reports it is believed to end behind {better} of {len(ends)} trials that came as far, "
-            f"and to become the best with a probability of {hope:.2f}"
+            f"after {count} reports it is behind {ahead} of {len(peers)} trials, believed to end behind {better} of "
+            f"the newest {len(ends)}, and to become the best with a probability of {hope:.2f}"
         )
 
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
@@ -236,15 +238,17 @@ class AutoAdvisor(Advisor):
         """Where each of ``peers`` is believed to end, and the probability that ``curve`` ends as the best.
 
         Early in a search the losses at this rung stand for the ends; then, and while the model predicts badly, there is
-        no such probability: 0.
+        no such probability: 0. It is 1 for the trials by which a trusted model is checked.
         """
         if len(self._reported()) < self._startup:
             return [peer.losses[count - 1] for peer in peers], 0.0
         belief = self._believe()
+        if self._trust(belief) < TRUSTED:
+            return [peer.losses[count - 1] for peer in peers], 0.0
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
         means, deviations = belief.at_end(rows)
-        if self._trust(belief) < TRUSTED:
-            return means.tolist(), 0.0
+        if curve.number % CHECKED_EVERY == 0:
+            return means.tolist(), 1.0
         best = float(belief.targets.min())
         place = peers.index(curve)
         hope = normal_cdf(np.array([(best - means[place]) / deviations[place]]))[0]

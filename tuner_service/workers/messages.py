@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
@@ -42,13 +42,20 @@ from tuner_service.dispatcher.items import (
     TrialRested,
 )
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
-from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.workers.faults import Faulted
 from tuner_service.workers.protocol import FrameError, pack
+from tuner_service.workers.wire import (
+    Wire,
+    all_of,
+    decision_from_wire,
+    decision_to_wire,
+    field_of,
+    member_of,
+    number_of,
+)
 
 WORKER_PROTOCOL = 1  # service and worker are of one version: a worker is started from the service's own package
-Value = TypeVar("Value")
-Wire = dict[str, Any]
 
 
 # ── to the worker ───────────────────────────────────────────────────────────────────────────────
@@ -163,11 +170,13 @@ def command_to_wire(command: ToWorker) -> Wire:
 
 
 def command_from_wire(wire: Any) -> ToWorker:
-    match _get(wire, "command", str):
+    match field_of(wire, "command", str):
         case "Initialize":
             return _initialize_from_wire(wire)
         case "LoadSnapshot":
-            return LoadSnapshot(queue=_queue(wire), line=_get(wire, "line", int), state=_get(wire, "state", str))
+            return LoadSnapshot(
+                queue=_queue(wire), line=field_of(wire, "line", int), state=field_of(wire, "state", str)
+            )
         case "HistoryEnd":
             return HistoryEnd(queue=_queue(wire))
         case "Ping":
@@ -185,7 +194,7 @@ def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
             request = {"command": "RequestTrialJobs", "line": item.line, "number": item.number, "recorded": recorded}
             # NNI's multi-phase has no command of its own either: the trial's number and an index.
             further = {"index": item.index} if item.index else {}
-            decided = {} if item.decision is None else {"decision": _decision_to_wire(item.decision)}
+            decided = {} if item.decision is None else {"decision": decision_to_wire(item.decision)}
             return request | further | decided
         case MetricsReported():
             return {
@@ -220,31 +229,31 @@ def item_to_wire(item: QueueItem, queue: Queue) -> Wire:
 
 
 def item_from_wire(wire: Wire) -> QueueItem:
-    line = _get(wire, "line", int)
-    match _get(wire, "command", str), wire.get("type"):
+    line = field_of(wire, "line", int)
+    match field_of(wire, "command", str), wire.get("type"):
         case "RequestTrialJobs", _:
             recorded = wire.get("recorded")
             return SuggestionRequested(
                 line=line,
-                number=_get(wire, "number", int),
-                recorded=None if recorded is None else _get(wire, "recorded", dict),
-                index=_get(wire, "index", int) if "index" in wire else 0,
-                decision=_decision_from_wire(_get(wire, "decision", dict)) if "decision" in wire else None,
+                number=field_of(wire, "number", int),
+                recorded=None if recorded is None else field_of(wire, "recorded", dict),
+                index=field_of(wire, "index", int) if "index" in wire else 0,
+                decision=decision_from_wire(field_of(wire, "decision", dict)) if "decision" in wire else None,
             )
         case "TrialRested", _:
-            return TrialRested(line=line, number=_get(wire, "number", int), step=_get(wire, "step", int))
+            return TrialRested(line=line, number=field_of(wire, "number", int), step=field_of(wire, "step", int))
         case "ReportMetricData", "PERIODICAL":
             return _metrics_from_wire(wire, line)
         case ("ReportMetricData", "FINAL") | ("TrialEnd", _):
-            return TrialEnded(line=line, outcome=_outcome_from_wire(_get(wire, "outcome", dict)))
+            return TrialEnded(line=line, outcome=_outcome_from_wire(field_of(wire, "outcome", dict)))
         case "ImportData", _:
-            return ResultsImported(line=line, outcomes=tuple(map(_outcome_from_wire, _get(wire, "outcomes", list))))
+            return ResultsImported(line=line, outcomes=tuple(map(_outcome_from_wire, field_of(wire, "outcomes", list))))
         case "AddCustomizedTrialJob", _:
             return CustomTrialAdded(
-                line=line, number=_get(wire, "number", int), parameters=_get(wire, "parameters", dict)
+                line=line, number=field_of(wire, "number", int), parameters=field_of(wire, "parameters", dict)
             )
         case "UpdateSearchSpace", _:
-            return SearchSpaceUpdated(line=line, search_space=_get(wire, "search_space", dict))
+            return SearchSpaceUpdated(line=line, search_space=field_of(wire, "search_space", dict))
         case command, _:
             raise FrameError(f"{command!r} is no command"[:200])
 
@@ -307,7 +316,7 @@ def _answers_to_wire(queue: Queue, answers: Sequence[Answer]) -> list[Wire]:
             case NoMoreSuggestions():
                 wires.append({"answer": "NoMoreTrialJobs", "queue": queue, "line": answer.line})
             case Decided():
-                decision = _decision_to_wire(answer.decision)
+                decision = decision_to_wire(answer.decision)
                 wires.append({"answer": "ScheduleTrialJob", "queue": queue, "line": answer.line, "decision": decision})
             case StopAdvised() | PauseAdvised():
                 wires.append(
@@ -323,88 +332,68 @@ def _answers_to_wire(queue: Queue, answers: Sequence[Answer]) -> list[Wire]:
 
 
 def _message_from_wire(wire: Any) -> FromWorker:
-    match _get(wire, "answer", str):
+    match field_of(wire, "answer", str):
         case "Initialized":
             return Initialized()
         case "Pong":
             return Pong()
         case "Folded":
-            return Folded(queue=_queue(wire), count=_get(wire, "count", int))
+            return Folded(queue=_queue(wire), count=field_of(wire, "count", int))
         case "Snapshot":
-            return SnapshotMade(queue=_queue(wire), line=_get(wire, "line", int), state=_get(wire, "state", str))
+            return SnapshotMade(
+                queue=_queue(wire), line=field_of(wire, "line", int), state=field_of(wire, "state", str)
+            )
         case "Error":
             faulted = Faulted(
-                line=_get(wire, "line", int),
-                fault=_member(AlgorithmFault, _get(wire, "fault", str)),
-                message=_get(wire, "message", str),
-                traceback=_get(wire, "traceback", str),
+                line=field_of(wire, "line", int),
+                fault=member_of(AlgorithmFault, field_of(wire, "fault", str)),
+                message=field_of(wire, "message", str),
+                traceback=field_of(wire, "traceback", str),
             )
             return QueueFaulted(queue=_queue(wire), faulted=faulted)
         case "Acknowledged":
-            lines = _all_of(_get(wire, "lines", list), int)
+            lines = all_of(field_of(wire, "lines", list), int)
             return Answered(queue=_queue(wire), answers=tuple(Taken(line=line) for line in lines))
         case answer:
             return Answered(queue=_queue(wire), answers=(_answer_from_wire(answer, wire),))
 
 
 def _answer_from_wire(answer: str, wire: Wire) -> Answer:
-    line = _get(wire, "line", int)
+    line = field_of(wire, "line", int)
     match answer:
         case "NewTrialJob":
-            return Suggested(line=line, parameters=_get(wire, "parameters", dict))
+            return Suggested(line=line, parameters=field_of(wire, "parameters", dict))
         case "NotYet":
             return NoSuggestionYet(line=line)
         case "NoMoreTrialJobs":
             return NoMoreSuggestions(line=line)
         case "ScheduleTrialJob":
-            return Decided(line=line, decision=_decision_from_wire(_get(wire, "decision", dict)))
+            return Decided(line=line, decision=decision_from_wire(field_of(wire, "decision", dict)))
         case "PauseTrialJob":
-            return PauseAdvised(line=line, sequence=_get(wire, "sequence", int), message=_get(wire, "message", str))
+            return PauseAdvised(
+                line=line, sequence=field_of(wire, "sequence", int), message=field_of(wire, "message", str)
+            )
         case "KillTrialJob":
-            return StopAdvised(line=line, sequence=_get(wire, "sequence", int), message=_get(wire, "message", str))
+            return StopAdvised(
+                line=line, sequence=field_of(wire, "sequence", int), message=field_of(wire, "message", str)
+            )
         case _:
             raise FrameError(f"{answer!r} is no answer"[:200])
 
 
 # ── their parts ─────────────────────────────────────────────────────────────────────────────────
-def _get(wire: Any, key: str, kind: type[Value]) -> Value:
-    value = wire.get(key) if isinstance(wire, dict) else None
-    if not isinstance(value, kind):
-        raise FrameError(f"{key} must be of type {kind.__name__}")
-    return value
-
-
-def _all_of(values: list[Any], kind: type[Value]) -> list[Value]:
-    if not all(isinstance(value, kind) for value in values):
-        raise FrameError(f"a list of {kind.__name__} holds something else")
-    return values
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise FrameError("a list of numbers holds something else")
-    return float(value)
-
-
-def _member(kind: Any, value: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise FrameError(str(error)[:200]) from error
-
-
 def _queue(wire: Wire) -> Queue:
-    queue: Queue = _member(Queue, _get(wire, "queue", str))
+    queue: Queue = member_of(Queue, field_of(wire, "queue", str))
     return queue
 
 
 def _metrics_from_wire(wire: Wire, line: int) -> MetricsReported:
-    steps, sequences = _all_of(_get(wire, "steps", list), int), _all_of(_get(wire, "sequences", list), int)
-    values = [_number(value) for value in _get(wire, "values", list)]
+    steps, sequences = all_of(field_of(wire, "steps", list), int), all_of(field_of(wire, "sequences", list), int)
+    values = [number_of(value) for value in field_of(wire, "values", list)]
     if not len(steps) == len(values) == len(sequences):
         raise FrameError("steps, values and sequences are not of one length")
     reports = tuple(Report(step=step, value=value) for step, value in zip(steps, values, strict=True))
-    return MetricsReported(line=line, number=_get(wire, "number", int), reports=reports, sequences=tuple(sequences))
+    return MetricsReported(line=line, number=field_of(wire, "number", int), reports=reports, sequences=tuple(sequences))
 
 
 def _outcome_to_wire(outcome: TrialOutcome) -> Wire:
@@ -421,40 +410,15 @@ def _outcome_to_wire(outcome: TrialOutcome) -> Wire:
 
 def _outcome_from_wire(wire: Any) -> TrialOutcome:
     value, step = wire.get("value"), wire.get("step")
-    parameters: Parameters = _get(wire, "parameters", dict)
+    parameters: Parameters = field_of(wire, "parameters", dict)
     return TrialOutcome(
-        number=_get(wire, "number", int),
-        status=_member(TrialStatus, _get(wire, "status", str)),
+        number=field_of(wire, "number", int),
+        status=member_of(TrialStatus, field_of(wire, "status", str)),
         parameters=parameters,
-        value=None if value is None else _number(value),
-        step=None if step is None else _get(wire, "step", int),
-        source=_get(wire, "source", str),
-        further_values=tuple(None if v is None else _number(v) for v in _get(wire, "further_values", list)),
-    )
-
-
-def _decision_to_wire(decision: Decision) -> Wire:
-    return {
-        "kind": decision.kind,
-        "number": decision.number,
-        "parameters": pack(decision.parameters),
-        "until_step": decision.until_step,
-        "forked_from": decision.forked_from,
-        "dropped": list(decision.dropped),
-    }
-
-
-def _decision_from_wire(wire: Wire) -> Decision:
-    def whole(key: str) -> int | None:
-        return None if wire.get(key) is None else _get(wire, key, int)
-
-    return Decision(
-        kind=_member(DecisionKind, _get(wire, "kind", str)),
-        number=_get(wire, "number", int),
-        parameters=None if wire.get("parameters") is None else _get(wire, "parameters", dict),
-        until_step=whole("until_step"),
-        forked_from=whole("forked_from"),
-        dropped=tuple(_all_of(_get(wire, "dropped", list), int)),
+        value=None if value is None else number_of(value),
+        step=None if step is None else field_of(wire, "step", int),
+        source=field_of(wire, "source", str),
+        further_values=tuple(None if v is None else number_of(v) for v in field_of(wire, "further_values", list)),
     )
 
 
@@ -465,13 +429,15 @@ def _algorithm_to_wire(spec: AlgorithmSpec | None) -> Wire | None:
 def _algorithm_from_wire(wire: Wire | None) -> AlgorithmSpec | None:
     if wire is None:
         return None
-    return AlgorithmSpec(name=wire.get("name"), class_name=wire.get("class_name"), args=_get(wire, "args", dict))
+    return AlgorithmSpec(name=wire.get("name"), class_name=wire.get("class_name"), args=field_of(wire, "args", dict))
 
 
 def _objective_from_wire(wires: list[Any]) -> Objective:
     if not wires:
         raise FrameError("there must be an objective")
-    every = [Objective(metric=_get(w, "metric", str), goal=_member(Goal, _get(w, "goal", str))) for w in wires]
+    every = [
+        Objective(metric=field_of(w, "metric", str), goal=member_of(Goal, field_of(w, "goal", str))) for w in wires
+    ]
     return replace(every[0], further=tuple(every[1:]))
 
 
@@ -496,19 +462,19 @@ def _initialize_to_wire(command: Initialize) -> Wire:
 def _initialize_from_wire(wire: Wire) -> Initialize:
     if wire.get("protocol") != WORKER_PROTOCOL:
         raise FrameError(f"the worker speaks protocol {WORKER_PROTOCOL}, not {wire.get('protocol')!r}")
-    tuner = _algorithm_from_wire(_get(wire, "tuner", dict))
+    tuner = _algorithm_from_wire(field_of(wire, "tuner", dict))
     if tuner is None:
         raise FrameError("tuner must be of type dict")
     return Initialize(
-        experiment_id=_get(wire, "experiment_id", str),
-        search_space=_get(wire, "search_space", dict),
-        objective=_objective_from_wire(_get(wire, "objectives", list)),
-        seed=_get(wire, "seed", int),
+        experiment_id=field_of(wire, "experiment_id", str),
+        search_space=field_of(wire, "search_space", dict),
+        objective=_objective_from_wire(field_of(wire, "objectives", list)),
+        seed=field_of(wire, "seed", int),
         tuner=tuner,
         assessor=_algorithm_from_wire(wire.get("assessor")),
         advisor=_algorithm_from_wire(wire.get("advisor")),
-        deterministic=_get(wire, "deterministic", bool),
+        deterministic=field_of(wire, "deterministic", bool),
         code_folder=wire.get("code_folder"),
-        snapshot_every=_get(wire, "snapshot_every", int),
-        workers=_get(wire, "workers", int),
+        snapshot_every=field_of(wire, "snapshot_every", int),
+        workers=field_of(wire, "workers", int),
     )
