@@ -377,15 +377,19 @@ _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent)
 
 # ── waking an agent ─────────────────────────────────────────────────────────────────────────────
 DATA_SOCKET_SUFFIX = ".data"
+RUNTIME_FOLDER_BYTES = 60  # of XDG_RUNTIME_DIR; in a longer one no socket could have its name
 WAKE_CONNECT = b"connect"  # datagram of the service to the agent: there is a service to connect to
 
 
 def wake_socket_path(home: Path) -> Path:
     """Where the agent of ``home`` listens for datagrams.
 
-    Not in ``home``, because the path of such a socket has 107 bytes at most. The folder is made by the agent.
+    Not in ``home``, because the path of such a socket has 107 bytes at most; nor in a runtime folder that is as long.
+    The folder is made by the agent.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not 0 < len(os.fsencode(runtime)) <= RUNTIME_FOLDER_BYTES:
+        runtime = ""
     folder = Path(runtime) / "tuner" if runtime else Path("/tmp") / f"tuner-{os.getuid()}"  # noqa: S108  made 0700
     return folder / f"{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:24]}.sock"
 

@@ -141,7 +141,11 @@ def _code(value: Any) -> Any:
 
 
 Duration = Annotated[float | None, BeforeValidator(_duration), Field(json_schema_extra={"format": "duration"})]
-Size = Annotated[int | None, BeforeValidator(_bytes), Field(ge=MIN_MEMORY_BYTES, json_schema_extra={"format": "size"})]
+Size = Annotated[
+    Annotated[int, Field(ge=MIN_MEMORY_BYTES)] | None,
+    BeforeValidator(_bytes),
+    Field(json_schema_extra={"format": "size"}),
+]
 Period = Annotated[
     float | None, BeforeValidator(_duration), AfterValidator(_positive), Field(json_schema_extra={"format": "duration"})
 ]

@@ -139,7 +139,7 @@ def test_what_one_experiment_exports_another_imports(tuner: CommandLine) -> None
 
 
 def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None:
-    tuner.run("start", with_script(tuner, FAILING, budget={"trials": 6, "parallel": 2, "failures": 50}))
+    tuner.run("start", with_script(tuner, FAILING, budget={"trials": 5_000, "parallel": 2, "failures": 5_000}))
     wait_until(lambda: tuner.read("show", "@last")["counts"].get("failed"), timeout_s=30)
     tuner.run("pause", "@last")
     wait_until(lambda: not tuner.read("show", "@last")["running"], timeout_s=30)

@@ -96,7 +96,7 @@ def test_a_dataset_may_say_itself_which_it_is() -> None:
         (PlainStream(), "iterable"),
         (Coordinator(1, functions=True), "source"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_a_dataset_is_follows_from_what_it_can(dataset: Any, kind: str) -> None:
     assert LoaderOptions(dataset=dataset).kind == kind
@@ -122,7 +122,7 @@ def test_what_a_dataset_is_follows_from_what_it_can(dataset: Any, kind: str) -> 
         ({"dataset": PlainStream(), "shuffle": True}, "has no index"),
         ({"dataset": Coordinator(1, functions=True), "batch_size": None}, "needs a batch_size"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
