@@ -23,6 +23,7 @@ from trials.data.memory import SharedMemory
 from trials.data.worker import Recipe, Worker
 
 STACK_WAIT_S = 0.5
+STACK_SETTLED_S = 0.1
 STACK_LIMIT = 1 << 16  # bytes
 TERM_WAIT_S = 0.15  # for SIGTERM, before SIGKILL
 KILL_WAIT_S = 0.15  # for the kernel to end what was killed
@@ -86,7 +87,13 @@ class ProcessCrew:
         readable = self._stacks.get(worker)
         if readable is None or not self._server.control.send(Signal(worker, STACK_SIGNAL)):
             return ""
-        return os.read(readable, STACK_LIMIT).decode(errors="replace") if _readable(readable, STACK_WAIT_S) else ""
+        # It is written frame by frame: complete when nothing more comes.
+        parts: list[bytes] = []
+        wait = STACK_WAIT_S
+        while sum(map(len, parts)) < STACK_LIMIT and _readable(readable, wait):
+            parts.append(os.read(readable, STACK_LIMIT))
+            wait = STACK_SETTLED_S
+        return b"".join(parts).decode(errors="replace")
 
     def stop(self, deadline: float) -> None:
         try:
