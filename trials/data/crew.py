@@ -91,7 +91,10 @@ class ProcessCrew:
         parts: list[bytes] = []
         wait = STACK_WAIT_S
         while sum(map(len, parts)) < STACK_LIMIT and _readable(readable, wait):
-            parts.append(os.read(readable, STACK_LIMIT))
+            part = os.read(readable, STACK_LIMIT)
+            if not part:
+                break  # it ended
+            parts.append(part)
             wait = STACK_SETTLED_S
         return b"".join(parts).decode(errors="replace")
 
