@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test check format formatted lint types layers simulate shared-data-campaign bench clean
+.PHONY: setup demo test check format formatted lint types layers simulate shared-data-campaign campaigns bench clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
@@ -16,11 +16,15 @@ types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases examples/demo
 layers: setup ; .venv/bin/lint-imports
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000
+campaigns: setup shared-data-campaign
+	$(RUN) pytest -m campaign
+	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
+	$(RUN) tests.data_campaign --rounds 1000
 bench: setup ; $(RUN) benchmarks.startup
 clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,integrations]'
 	@touch $@
 
 # Debian has Python without the part that puts pip into an environment: then the pip that is there does it.

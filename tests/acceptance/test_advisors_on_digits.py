@@ -62,7 +62,11 @@ def rows(home: Home) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("advisor", ADVISORS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "advisor",
+    ["asha_promote", *(pytest.param(name, marks=pytest.mark.campaign) for name in ADVISORS if name != "asha_promote")],
+)
 def test_trials_rest_and_go_on_exactly_whatever_is_killed(tmp_path: Path, advisor: str) -> None:
     with a_home(tmp_path / "untouched", advisor) as home:
         wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
