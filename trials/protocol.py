@@ -377,7 +377,7 @@ _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent)
 
 # ── waking an agent ─────────────────────────────────────────────────────────────────────────────
 DATA_SOCKET_SUFFIX = ".data"
-RUNTIME_FOLDER_BYTES = 60  # of XDG_RUNTIME_DIR; in a longer one no socket could have its name
+RUNTIME_FOLDER_BYTES = 70  # of XDG_RUNTIME_DIR; in a longer one no socket could have its name
 WAKE_CONNECT = b"connect"  # datagram of the service to the agent: there is a service to connect to
 
 

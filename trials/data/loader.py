@@ -112,14 +112,17 @@ class AsyncDataLoader:
         self.dataset = dataset
         self.batch_size = batch_size
         self._fingerprint = fingerprint(dataset)
-        self._seed = self._options.the_seed
+        self._seed = self._engine_seed = self._options.the_seed
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        """Nothing was delivered, nothing runs."""
         self._epoch = 0
         self._delivered = 0
         self._source_state: Any = None
         self._last_items: Sequence[Any] = ()
         self._stats = Stats()
         self._engine: Engine | InlineEngine | None = None
-        self._engine_seed = self._seed
         self._iteration: _Iteration | None = None
         self._closed = False
         self._finalizer: Any = None

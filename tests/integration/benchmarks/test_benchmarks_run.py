@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.dispatch.__main__ import bare_loop
+from benchmarks.dispatch.__main__ import SCRIPT, Load, bare_loop
 from benchmarks.reports import inside
-from benchmarks.reports.ours import Load, measure
+from benchmarks.reports.ours import Load as ReportsLoad
+from benchmarks.reports.ours import measure
 from benchmarks.scale.build import EXPERIMENT_ID, Size, build
 from benchmarks.suggest import ours as suggest
 from tuner_service.clock import SystemClock
@@ -45,7 +46,7 @@ def test_the_large_experiment_is_one_the_service_could_have_written(tmp_path: Pa
 
 @pytest.mark.slow
 def test_the_reports_benchmark_counts_reports_on_disk() -> None:
-    row = measure(Load(trials=2, reports=200))
+    row = measure(ReportsLoad(trials=2, reports=200))
 
     assert row["reports"] == 400
     assert row["a_second"] > 0
@@ -53,7 +54,9 @@ def test_the_reports_benchmark_counts_reports_on_disk() -> None:
 
 
 def test_the_bare_loop_of_the_dispatch_benchmark_runs() -> None:
-    assert bare_loop(4)["trials"] == 4
+    few = Load(name="few", script=SCRIPT, preload=(), ours=4, others=4)
+
+    assert bare_loop(few)["trials"] == 4
 
 
 def test_the_suggest_benchmark_times_suggestions_restarts_and_decisions() -> None:

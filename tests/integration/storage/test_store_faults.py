@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 PREAMBLE = """
 import os, resource, signal, sys
+import random
 from contextlib import closing
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def step(n):
         journal=[a_line(line=n, payload={"number": n})],
         metrics=[a_metric(number=n, sequence=s, line=n) for s in range(1, 200)],
         checkpoints=[a_checkpoint(number=n, digest=str(n))],
-        blobs={str(n): bytes(3_000_000)},
+        blobs={str(n): random.Random(n).randbytes(3_000_000)},
     )
 
 path = Path(sys.argv[1])
