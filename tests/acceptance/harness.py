@@ -29,7 +29,7 @@ with trials.init() as trial:
     for step in range(state["step"] + 1 if state else 0, 10):
         trial.report(step=step, loss=trial.parameters["x"] + 1 / (step + 1))
         trial.save_checkpoint({"step": step}, step=step)
-        while step == 4 and not gate.exists():
+        while step >= 4 and not gate.exists():
             time.sleep(0.01)
     trial.report_final(loss=trial.parameters["x"])
 """
@@ -37,7 +37,7 @@ with trials.init() as trial:
 
 @dataclass(kw_only=True)
 class Home(Search):
-    """``HELD`` trials wait at step 4 until the gate is opened."""
+    """``HELD`` trials wait at step 4, or where they go on after it, until the gate is opened."""
 
     name: str = "home"
     environment: dict[str, str] = field(default_factory=dict)
