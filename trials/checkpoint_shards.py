@@ -17,6 +17,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator
+from enum import EnumMeta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,18 @@ def _complete(draft: Path, parts: list[Any], *, step: int, index: int) -> Checkp
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
+def _enum_member(kind: Any, name: str) -> Any:
+    if not isinstance(kind, EnumMeta):
+        raise ValueError(f"the metadata asks for {name!r} of {kind!r}, which is no enumeration")  # noqa: TRY004  # as all damage
+    return kind[name]
+
+
 class _PlainUnpickler(pickle.Unpickler):
     """Reads the metadata torch writes, and refuses everything that could do more than hold values."""
 
     def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _enum_member  # how Python before 3.11.4 writes members of enumerations
         of_metadata = module == "torch.distributed.checkpoint.metadata"
         torch = import_module("torch")
         is_plain = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype | torch.layout)

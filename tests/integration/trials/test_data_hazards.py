@@ -203,7 +203,7 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
         os.kill(server, signal.SIGKILL)
 
         assert len(list(iterator)) == 99
-        assert crew_of(loader).server_pid != server
+        wait_until(lambda: crew_of(loader).server_pid != server, PATIENCE_S)
         assert not set(workers.values()) & descendants(os.getpid())
 
 
