@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 from tuner_service.advisors.base import Advisor
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options
-from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.errors import Fault
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 
@@ -146,9 +145,5 @@ def check_advisor_args(name: str, args: Any) -> Sequence[Fault]:
 
 def create_advisor(name: str, args: dict[str, Any], *, space: SearchSpace, objective: Objective) -> Advisor:
     """The advisor of that name. InputError with every fault of ``args``."""
-    faults = check_advisor_args(name, args)
-    if faults:
-        raise InputError(faults)
-    module, _, attribute = ADVISORS[name].home.partition(":")
-    advisor: Advisor = getattr(import_module(module), attribute)(space, objective, **args)
+    advisor: Advisor = registered_class(ADVISORS, name, args, kind="advisor")(space, objective, **args)
     return advisor

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 from tuner_service.assessors.base import Assessor
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options
-from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.errors import Fault
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.ranges import FLOAT_LIMIT
 
@@ -166,9 +165,5 @@ def check_assessor_args(name: str, args: Any) -> Sequence[Fault]:
 
 def create_assessor(name: str, args: dict[str, Any], *, objective: Objective) -> Assessor:
     """The assessor of that name. InputError with every fault of ``args``."""
-    faults = check_assessor_args(name, args)
-    if faults:
-        raise InputError(faults)
-    module, _, attribute = ASSESSORS[name].home.partition(":")
-    assessor: Assessor = getattr(import_module(module), attribute)(objective, **args)
+    assessor: Assessor = registered_class(ASSESSORS, name, args, kind="assessor")(objective, **args)
     return assessor

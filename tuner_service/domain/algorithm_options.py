@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from tuner_service.domain.errors import Fault
+from tuner_service.domain.errors import Fault, InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +84,13 @@ def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args
         if option.is_required and option.name not in args
     ]
     return faults
+
+
+def registered_class(registered: Mapping[str, RegisteredAlgorithm], name: str, args: Any, *, kind: str) -> type[Any]:
+    """The class of that name, imported here. InputError with every fault of ``args``."""
+    faults = check_options(registered, name, args, kind=kind)
+    if faults:
+        raise InputError(faults)
+    module, _, attribute = registered[name].home.partition(":")
+    found: type[Any] = getattr(import_module(module), attribute)
+    return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options
-from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.errors import Fault
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.tuners.base import Tuner
@@ -184,9 +183,5 @@ def check_tuner_args(name: str, args: Any) -> Sequence[Fault]:
 
 def create_tuner(name: str, args: dict[str, Any], *, space: SearchSpace, objective: Objective) -> Tuner:
     """The tuner of that name. InputError with every fault of ``args``."""
-    faults = check_tuner_args(name, args)
-    if faults:
-        raise InputError(faults)
-    module, _, attribute = TUNERS[name].home.partition(":")
-    tuner: Tuner = getattr(import_module(module), attribute)(space, objective, **args)
+    tuner: Tuner = registered_class(TUNERS, name, args, kind="tuner")(space, objective, **args)
     return tuner
