@@ -11,32 +11,20 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tuner_service.advisors.base import Advisor, Choice, Promote, Start
-from tuner_service.advisors.draws import Draws
-from tuner_service.advisors.rungs import Result, Rung, levels, loss_in, loss_out
+from tuner_service.advisors.base import Choice, Promote, Start
+from tuner_service.advisors.rungs import Result, Rung, RungAdvisor, loss_in, loss_out
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
-from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome
+from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutcome
 from tuner_service.tuners.base import NotYet
 
 
-class AshaPromote(Advisor):
-    def __init__(
-        self,
-        space: SearchSpace,
-        objective: Objective,
-        *,
-        min_step: int = 1,
-        max_step: int = 81,
-        reduction_factor: int = 3,
-    ) -> None:
-        super().__init__(space, objective)
-        self._factor = reduction_factor
-        self._levels = levels(min_step, max_step, reduction_factor)
+class AshaPromote(RungAdvisor):
+    def __init__(self, space: SearchSpace, objective: Objective, **rungs: int) -> None:
+        super().__init__(space, objective, **rungs)
         self._rungs = [Rung() for _ in self._levels]
         self._heights: dict[int, int] = {}  # trial → the rung it runs to or rests at; beyond the last one: to its end
         self._resting: dict[int, Result] = {}
-        self._draws = Draws(space)
 
     def suggest(self, number: int, rng: random.Random) -> Choice:
         for height in reversed(range(len(self._rungs))):
@@ -57,9 +45,6 @@ class AshaPromote(Advisor):
             self._heights[decision.number] = 0
             self._draws.add(decision.parameters or {})
 
-    def added(self, number: int, parameters: Parameters) -> None:  # noqa: ARG002  # the port's signature
-        self._draws.add(parameters)
-
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
         result = (self.loss_of(reports[-1].value if reports else None), trial)
         self._resting[trial] = result
@@ -76,10 +61,6 @@ class AshaPromote(Advisor):
         elif outcome.value is not None:  # it ended before it came to the rung, and is measured by what it reached
             self._rungs[height].add((self.loss_of(outcome.value), outcome.number), waits=False)
 
-    def update_search_space(self, space: SearchSpace) -> None:
-        super().update_search_space(space)
-        self._draws.move_to(space)
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "version": 1,
@@ -94,6 +75,3 @@ class AshaPromote(Advisor):
         self._heights = dict(state["heights"])
         self._resting = {number: (loss_in(loss), number) for number, loss in state["resting"]}
         self._draws.restore(state["draws"])
-
-    def _until(self, height: int) -> int | None:
-        return self._levels[height] if height < len(self._levels) else None

@@ -19,19 +19,17 @@ from tuner_service.tuners.registry import TUNERS, create_tuner
 
 
 class Bohb(Hyperband):
-    def __init__(  # noqa: PLR0913  # its options, by keyword
+    def __init__(
         self,
         space: SearchSpace,
         objective: Objective,
         *,
-        min_step: int = 1,
-        max_step: int = 81,
-        reduction_factor: int = 3,
         model: str = "tpe",
         min_results: int = 8,
         random_fraction: float = 0.33,
+        **rungs: int,
     ) -> None:
-        super().__init__(space, objective, min_step=min_step, max_step=max_step, reduction_factor=reduction_factor)
+        super().__init__(space, objective, **rungs)
         self._min_results = min_results
         self._random_fraction = random_fraction
         self._models = [_model(model, space, objective) for _ in range(len(self._levels) + 1)]

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_service.advisors.base import Advisor, Choice, Promote, Start
-from tuner_service.advisors.draws import Draws
-from tuner_service.advisors.rungs import Result, Rung, levels, loss_in, loss_out
+from tuner_service.advisors.base import Choice, Promote, Start
+from tuner_service.advisors.rungs import Result, Rung, RungAdvisor, loss_in, loss_out
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome
@@ -44,23 +43,12 @@ class _Place:
     result: Result | None = None
 
 
-class Hyperband(Advisor):
-    def __init__(
-        self,
-        space: SearchSpace,
-        objective: Objective,
-        *,
-        min_step: int = 1,
-        max_step: int = 81,
-        reduction_factor: int = 3,
-    ) -> None:
-        super().__init__(space, objective)
-        self._factor = reduction_factor
-        self._levels = levels(min_step, max_step, reduction_factor)
+class Hyperband(RungAdvisor):
+    def __init__(self, space: SearchSpace, objective: Objective, **rungs: int) -> None:
+        super().__init__(space, objective, **rungs)
         self._brackets: dict[int, _Bracket] = {}  # by a number that goes on, oldest first
         self._begun = 0  # brackets
         self._places: dict[int, _Place] = {}
-        self._draws = Draws(space)
 
     # ── what runs next ──────────────────────────────────────────────────────────────────────────
     def suggest(self, number: int, rng: random.Random) -> Choice:
@@ -153,9 +141,6 @@ class Hyperband(Advisor):
         bracket.running[place.height] += 1
         self.entered(decision.number, place.height)
 
-    def added(self, number: int, parameters: Parameters) -> None:  # noqa: ARG002  # the port's signature
-        self._draws.add(parameters)
-
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
         place = self._places[trial]
         bracket = self._brackets[place.bracket]
@@ -184,10 +169,6 @@ class Hyperband(Advisor):
         is_done = bracket.started == bracket.size and not any(p.bracket == place.bracket for p in self._places.values())
         if is_done:
             del self._brackets[place.bracket]
-
-    def update_search_space(self, space: SearchSpace) -> None:
-        super().update_search_space(space)
-        self._draws.move_to(space)
 
     # ── for those that learn what to propose ────────────────────────────────────────────────────
     def proposed(self, trial: int, parameters: Parameters) -> None:
@@ -249,6 +230,3 @@ class Hyperband(Advisor):
             for number, bracket, height, rested in state["places"]
         }
         self._draws.restore(state["draws"])
-
-    def _until(self, height: int) -> int | None:
-        return self._levels[height] if height < len(self._levels) else None

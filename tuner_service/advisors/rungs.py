@@ -6,6 +6,12 @@ import math
 from bisect import bisect_left, insort
 from typing import Any
 
+from tuner_service.advisors.base import Advisor
+from tuner_service.advisors.draws import Draws
+from tuner_service.domain.experiment import Objective
+from tuner_service.domain.search_space import SearchSpace
+from tuner_service.domain.trial import Parameters
+
 Result = tuple[float, int]  # (loss, trial): the better first, of equals the older
 
 
@@ -17,6 +23,35 @@ def levels(min_step: int, max_step: int, reduction_factor: int) -> tuple[int, ..
         steps.append(step)
         step *= reduction_factor
     return tuple(steps)
+
+
+class RungAdvisor(Advisor):
+    """What those have in common whose trials rest at rungs: the steps of these, and the parameters drawn so far."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        objective: Objective,
+        *,
+        min_step: int = 1,
+        max_step: int = 81,
+        reduction_factor: int = 3,
+    ) -> None:
+        super().__init__(space, objective)
+        self._factor = reduction_factor
+        self._levels = levels(min_step, max_step, reduction_factor)
+        self._draws = Draws(space)
+
+    def added(self, number: int, parameters: Parameters) -> None:  # noqa: ARG002  # the port's signature
+        self._draws.add(parameters)
+
+    def update_search_space(self, space: SearchSpace) -> None:
+        super().update_search_space(space)
+        self._draws.move_to(space)
+
+    def _until(self, height: int) -> int | None:
+        """The step to which a trial runs to rest at ``height``; None beyond the last rung: to its end."""
+        return self._levels[height] if height < len(self._levels) else None
 
 
 class Rung:
