@@ -142,6 +142,10 @@ class Trial:
         else:
             self._saver.save(state, step=step, index=self._index, value=self._last_value)
 
+    def wait_for_checkpoint(self) -> None:
+        """Until the checkpoint that is being written is on the disk. CheckpointNotSavedError when it was not saved."""
+        self._saver.finish()
+
     def _save_sharded(self, state: Any, step: int) -> None:
         self._saver.finish()
         begun = time.perf_counter()

@@ -41,6 +41,7 @@ def main(rounds: int, steps: int, width: int, batch: int) -> None:
                 if round_ >= 0:
                     blocks[kind].append(time.perf_counter() - begun)
                     stalls[kind].append(stall)
+                trial.wait_for_checkpoint()
                 _settle(folder)
     state = [*model.parameters(), *(v for s in optimizer.state.values() for v in s.values())]
     size = sum(tensor.numel() * tensor.element_size() for tensor in state)

@@ -41,6 +41,7 @@ _QUEUES_OF_BITS = {
 _NAN = "NaN"
 # Objects that JSON gives back as they were, without a look at every value: a list of trials holds thousands.
 _AS_JSON_GIVES_THEM = (dict[str, Any], dict[str, float])
+SPECS_REMEMBERED = 64  # decoded ones
 _ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
 
 to_json = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that no text is refused by a database
@@ -163,11 +164,18 @@ def experiment_in(experiment: Experiment) -> Row:
     return row | {"key": row.pop("id")}
 
 
+@lru_cache(maxsize=SPECS_REMEMBERED)
+def _spec_out(text: str) -> ExperimentSpec:
+    """Never changed by anybody, and asked for with every look at its experiment."""
+    spec: ExperimentSpec = _from_json(ExperimentSpec, text)
+    return spec
+
+
 def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experiment:
     """``cursors`` maps a queue to the line up to which it has answered."""
     return EXPERIMENTS.value(
         row,
-        spec=_from_json(ExperimentSpec, row["spec"]),
+        spec=_spec_out(row["spec"]),
         tuner_cursor=cursors.get(Queue.TUNER, 0),
         assessor_cursor=cursors.get(Queue.ASSESSOR, 0),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,20 @@ def test_a_trial_that_is_closed_or_told_to_stop_has_its_checkpoint_on_the_disk(t
 def saved_and_failed(trial: Trial) -> None:
     trial.save_checkpoint({}, step=1)
     raise ZeroDivisionError
+
+
+def test_a_script_can_wait_for_its_checkpoint_and_learns_whether_it_was_saved(tmp_path: Path) -> None:
+    (tmp_path / "parameters.json").write_text("{}")
+    with open_trial(environ={"TUNER_ATTEMPT_DIR": str(tmp_path)}, arguments=[]) as trial:
+        trial.save_checkpoint({}, step=1)
+        trial.wait_for_checkpoint()
+        assert [file.suffix for file in (tmp_path / "checkpoints").iterdir()] == [".ckpt"]
+
+        shutil.rmtree(tmp_path / "checkpoints")
+        (tmp_path / "checkpoints").write_text("in the way")
+        trial.save_checkpoint({}, step=2)
+        with pytest.raises(CheckpointNotSavedError, match="step 2 was not saved"):
+            trial.wait_for_checkpoint()
 
 
 def test_an_error_of_the_last_save_comes_out_of_the_block_unless_another_one_does(tmp_path: Path) -> None:
