@@ -7,6 +7,7 @@ import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from tuner_service.dispatcher.changes import (
@@ -22,6 +23,7 @@ from tuner_service.dispatcher.changes import (
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import LoadedExperiment, TrialEntry, TrialMetric
 from tuner_service.storage.items import SeenReport, item_of
@@ -54,7 +56,8 @@ class MemoryStore:
         self._rows: dict[ExperimentId, _Rows] = {}
         self._blobs: dict[str, bytes] = {}
         self._keys: dict[str, StoredIdempotencyKey] = {}
-        self.queries = MemoryQueries(self._rows, self._blobs, self._keys)
+        self._groups: dict[str, QuotaGroup] = {}
+        self.queries = MemoryQueries(self._rows, self._blobs, self._keys, self._groups)
 
     @property
     def lineage(self) -> str:
@@ -78,7 +81,13 @@ class MemoryStore:
         for key in changes.idempotency_keys:
             if key.experiment_id not in gone:
                 self._keys[key.key] = key
+        for name, group in changes.quota_groups.items():
+            if group is None:
+                self._groups.pop(name, None)
+            else:
+                self._groups[name] = group
         self._delete(changes)
+        self.queries.commits += 1
 
     def _check(self, changes: Changes) -> None:
         """StorageError for what a database's keys would refuse, before anything is changed."""
@@ -192,6 +201,9 @@ class MemoryStore:
         oldest_first = sorted(self._rows.values(), key=lambda r: (r.experiment.created_at, r.experiment.id))
         return tuple(map(_loaded, oldest_first))
 
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        return self.queries.quota_groups()
+
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         rows = self._rows.get(experiment_id)
         return iter([] if rows is None else list(_history(rows, queue, after=after, upto=upto)))
@@ -203,9 +215,27 @@ class MemoryStore:
 
 class MemoryQueries:
     def __init__(
-        self, rows: dict[ExperimentId, _Rows], blobs: dict[str, bytes], keys: dict[str, StoredIdempotencyKey]
+        self,
+        rows: dict[ExperimentId, _Rows],
+        blobs: dict[str, bytes],
+        keys: dict[str, StoredIdempotencyKey],
+        groups: dict[str, QuotaGroup],
     ) -> None:
-        self._rows, self._blobs, self._keys = rows, blobs, keys
+        self._rows, self._blobs, self._keys, self._groups = rows, blobs, keys, groups
+        self.commits = 0
+
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        return [group for _, group in sorted(self._groups.items())]
+
+    def all_live_attempts(self) -> Sequence[Attempt]:
+        return [attempt for experiment_id in list(self._rows) for attempt in self.live_attempts(experiment_id)]
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Nothing: whoever reads here does so on the thread that writes."""
+        return nullcontext()
+
+    def version(self) -> int:
+        return self.commits
 
     def experiments(self) -> Sequence[Experiment]:
         found = [rows.experiment for rows in list(self._rows.values())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from trials.versions import since
 
@@ -16,6 +16,15 @@ class CheckpointRef:
     step: int
     size: int
     path: str | None = None  # absolute path or URL in the checkpoint store, for those over the inline limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenDevice:
+    """A device that an attempt may use."""
+
+    since: ClassVar[int] = 2
+    uuid: str
+    share: float = 1.0  # of it and of its memory; 1.0: it has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,4 +55,5 @@ class LaunchSpec:
     max_duration_s: float | None = since(2, None, needed=True)  # of the attempt
     processes_per_node: int = since(2, 1, needed=True)  # more: the command runs so often at once, each with its RANK
     until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on
+    devices: tuple[GivenDevice, ...] = since(2, (), needed=True)  # those that the script sees, and no others
     data: dict[str, Any] | None = since(2, None, needed=False)  # what ``trials.data.shared`` is given where it asks

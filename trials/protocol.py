@@ -25,7 +25,10 @@ from typing import Any, ClassVar, get_args
 # Part of the protocol: the service imports nothing else of this package.
 from trials.checkpoint_messages import CheckpointsFound as CheckpointsFound  # noqa: PLC0414
 from trials.checkpoint_messages import CheckpointsWanted as CheckpointsWanted  # noqa: PLC0414
+from trials.device_messages import DevicesChanged as DevicesChanged  # noqa: PLC0414
+from trials.device_messages import NodeDevice as NodeDevice  # noqa: PLC0414
 from trials.launch_spec import CheckpointRef as CheckpointRef  # noqa: PLC0414
+from trials.launch_spec import GivenDevice as GivenDevice  # noqa: PLC0414
 from trials.launch_spec import LaunchSpec as LaunchSpec  # noqa: PLC0414
 from trials.plain import ProtocolError as ProtocolError  # noqa: PLC0414
 from trials.plain import from_plain as from_plain  # noqa: PLC0414
@@ -58,6 +61,7 @@ LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside
 OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
 LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
+DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
 NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
 
 # ── environment of a trial ──────────────────────────────────────────────────────────────────────
@@ -111,6 +115,7 @@ class AttemptKey:
 class NodeResources:
     cpus: int
     memory_bytes: int
+    devices: tuple[NodeDevice, ...] = since(2, (), needed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +369,17 @@ class Ping:
 
 
 FromAgent = (
-    Hello | Started | Reports | Exited | BlobOffered | BlobWanted | LogChunk | Pong | NotUnderstood | CheckpointsWanted
+    Hello
+    | DevicesChanged
+    | Started
+    | Reports
+    | Exited
+    | BlobOffered
+    | BlobWanted
+    | LogChunk
+    | Pong
+    | NotUnderstood
+    | CheckpointsWanted
 )
 ToAgent = (
     Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment

@@ -180,6 +180,21 @@ class Client:
         """Those connected now."""
         return list(self.call("GET", "/api/v1/agents").json()["items"])
 
+    def devices(self) -> list[dict[str, Any]]:
+        """Of the agents connected now, with the trials that hold them."""
+        return list(self.call("GET", "/api/v1/devices").json()["items"])
+
+    def quota_groups(self) -> list[dict[str, Any]]:
+        return list(self.call("GET", "/api/v1/quota-groups").json()["items"])
+
+    def set_quota_group(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make it, or change it."""
+        group: dict[str, Any] = self.call("PUT", _group_path(name), body=body).json()
+        return group
+
+    def delete_quota_group(self, name: str) -> None:
+        self.call("DELETE", _group_path(name))
+
     def readiness(self) -> dict[str, Any]:
         """What is ready, also when not everything is."""
         try:
@@ -289,6 +304,10 @@ class Client:
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
         return self._connection
+
+
+def _group_path(name: str) -> str:
+    return f"/api/v1/quota-groups/{quote(name, safe='')}"
 
 
 def _experiment_path(experiment_id: str) -> str:

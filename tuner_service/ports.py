@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.dispatcher.loaded import LoadedExperiment as LoadedExperiment  # noqa: PLC0414  # part of the port Store
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 
 
@@ -34,6 +36,9 @@ class Store(Protocol):
 
     def load(self) -> tuple[LoadedExperiment, ...]:
         """Every experiment as of the last commit; of ended ones too what a resume would go on with."""
+
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        """All of them, by name, as of the last commit."""
 
     def commit(self, changes: Changes) -> None:
         """All of ``changes`` durably, or nothing and an exception. UnavailableError: try again later (disk full)."""
@@ -101,6 +106,12 @@ class Workers(Protocol):
 class Queries(Protocol):
     """Reads for people; any thread; each answer is one consistent snapshot of committed rows."""
 
+    def snapshot(self) -> AbstractContextManager[object]:
+        """What this thread reads in the block is all of one state."""
+
+    def version(self) -> int | None:
+        """Two equal answers say that nothing was committed between them; None: it cannot be told now."""
+
     def experiments(self) -> Sequence[Experiment]:
         """Newest first."""
 
@@ -133,6 +144,12 @@ class Queries(Protocol):
         """Newest first."""
 
     def journal(self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000) -> Sequence[JournalLine]: ...
+
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        """All of them, by name; the default group only where it has a quota."""
+
+    def all_live_attempts(self) -> Sequence[Attempt]:
+        """Of every experiment those that have not ended."""
 
     def idempotency_key(self, key: str) -> StoredIdempotencyKey | None: ...
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from itertools import islice
 from statistics import median
 from typing import Any
 
-from benchmarks.loading.solo import processor_s
+from benchmarks.loading.costs import costs_of, tree
 from benchmarks.loading.workloads import Tiny
 from benchmarks.writing import Row
 from trials.data import AsyncDataLoader
@@ -45,9 +46,9 @@ def _round() -> dict[str, float]:
     loader = AsyncDataLoader(Tiny(), 64, shuffle=True, num_workers=4)
     list(islice(iter(loader), 5))
     time.sleep(0.5)
-    before = processor_s()
+    before = costs_of(tree(os.getpid()))
     time.sleep(IDLE_S)
-    idle = 100 * (processor_s() - before) / IDLE_S
+    idle = 100 * (costs_of(tree(os.getpid())) - before).cpu_s / IDLE_S
     begun = time.perf_counter()
     for _ in range(TAKES):
         state = loader.state_dict()

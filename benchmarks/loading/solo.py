@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from benchmarks.loading.costs import PeakMemory, costs_of, tree
 from benchmarks.loading.workloads import Workload, workload
 
-LOOK_S = 1.0  # a look costs milliseconds for each process
+LOOK_S = 1.0
 
 
 def main() -> int:
@@ -22,16 +20,17 @@ def main() -> int:
     load = workload(name)
     batches, end = LOADERS[peer](load, workers)
     next(batches)
-    memory = Memory()
-    cpu, begun = processor_s(), time.perf_counter()
+    memory = PeakMemory(every_s=LOOK_S)
+    before, begun = costs_of(tree(os.getpid())), time.perf_counter()
     count = sum(1 for _, _ in zip(range(load.batches), batches, strict=False))
     taken_s = time.perf_counter() - begun
-    cpu_s, peak = processor_s() - cpu, memory.stop()
+    costs, peak = costs_of(tree(os.getpid())) - before, memory.stop()
     begun = time.perf_counter()
     end()
     row = {
         "samples_s": count * load.batch_size / taken_s,
-        "cpu_us": 1e6 * cpu_s / (count * load.batch_size),
+        "cpu_us": 1e6 * costs.cpu_s / (count * load.batch_size),
+        "faults": costs.faults / (count * load.batch_size),
         "peak_mib": peak / 2**20,
         "close_ms": 1e3 * (time.perf_counter() - begun),
     }
@@ -124,64 +123,6 @@ LOADERS: dict[str, Callable[[Workload, str], tuple[Iterator[Any], Callable[[], N
 def _endless(loader: Any) -> Iterator[Any]:
     while True:
         yield from loader
-
-
-# ── what it costs ───────────────────────────────────────────────────────────────────────────────
-def processor_s() -> float:
-    """Of this process and of all below it, those that ended included."""
-    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    alive = sum(_stat_s(pid) for pid in below(os.getpid()))
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + alive
-
-
-def _stat_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def below(pid: int) -> list[int]:
-    found, waiting = [], [pid]
-    while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text(encoding="ascii").split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
-    return found
-
-
-class Memory:
-    """The peak of the proportional set size of this process and all below it."""
-
-    def __init__(self) -> None:
-        self._peak = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        self._done.set()
-        self._thread.join()
-        return self._peak
-
-    def _look(self) -> None:
-        while True:
-            self._peak = max(self._peak, sum(_pss(pid) for pid in (os.getpid(), *below(os.getpid()))))
-            if self._done.wait(LOOK_S):
-                return
-
-
-def _pss(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 if __name__ == "__main__":

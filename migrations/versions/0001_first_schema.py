@@ -18,6 +18,7 @@ def upgrade() -> None:
     _create_experiments()
     _create_meta()
     _create_tokens()
+    _create_quota_groups()
     _create_algorithm_snapshots()
     _create_chunks()
     _create_blob_chunks()
@@ -79,6 +80,7 @@ def _create_experiments() -> None:
         sa.Column("note", sa.Text(), nullable=False),
         sa.Column("tags", sa.Text(), nullable=False),
         sa.Column("priority", sa.BigInteger(), nullable=False),
+        sa.Column("peak_gpu_bytes", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sqlite_with_rowid=False,
     )
@@ -102,6 +104,17 @@ def _create_tokens() -> None:
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("created_at", Number(), nullable=False),
         sa.PrimaryKeyConstraint("name"),
+    )
+
+
+def _create_quota_groups() -> None:
+    op.create_table(
+        "quota_groups",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("gpus", Number(), nullable=True),
+        sa.Column("borrows", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+        sqlite_with_rowid=False,
     )
 
 
@@ -322,6 +335,7 @@ def _create_attempts() -> None:
         sa.Column("ended_at", Number(), nullable=True),
         sa.Column("last_heard_at", Number(), nullable=False),
         sa.Column("restored_step", sa.BigInteger(), nullable=True),
+        sa.Column("holdings", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["experiment_id", "number"],
             ["trials.experiment_id", "trials.number"],

@@ -73,7 +73,9 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
     agent.adopt()
     agent.prepare_fork_server()
+    await agent.devices.open()
     serving = asyncio.ensure_future(channel.run())
+    watching = asyncio.ensure_future(agent.devices.watch())
     looking = asyncio.ensure_future(_look_now_and_then(agent, lock, leave=serving.cancel))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     try:
@@ -82,6 +84,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
         logger.info("event=agent_terminated")
     finally:
         looking.cancel()
+        watching.cancel()
         wake.close()
         await data.close()
         await agent.close()

@@ -30,6 +30,7 @@ from trials.agent.launching import (
     sdk_folder,
     spawn_supervisor,
 )
+from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
 from trials.agent.processes import kill_tree
 from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
@@ -69,10 +70,14 @@ class Agent:
         self._without_room: set[str] = set()
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
+        self.devices = NodeDevices(self._holders)
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
         return not self._tasks and all(held.exit is not None for held in self.held.values())
+
+    def _holders(self) -> list[HeldAttempt]:
+        return [held for held in self.held.values() if held.devices and held.exit is None]
 
     def folder_of_running(self, nonce: str) -> Path | None:
         held = self.held.get(nonce)
@@ -139,13 +144,18 @@ class Agent:
 
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
         try:
-            folder = await prepare(self.home, launch, blobs)
+            folder = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
+            await self.devices.wait_until_free([device.uuid for device in launch.spec.devices])
             why = await self._forks.place(folder, experiment_id=launch.key.experiment_id)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
             logger.error("event=no_room nonce=%s error=%s", launch.nonce, error)
             return  # the service repeats the launch while nobody says that it started
+        except DeviceUnavailableError as error:
+            logger.warning("event=device_unavailable nonce=%s error=%s", launch.nonce, error)
+            self._spend(launch, "device_unavailable", tail=str(error))
+            return
         except CannotLaunchError as error:
             logger.warning("event=launch_failed nonce=%s error=%s", launch.nonce, error)
             self._spend(launch, "launch_failed", tail=str(error))
@@ -159,6 +169,7 @@ class Agent:
             self._spend(launch, "launch_failed", tail=f"the agent could not prepare the attempt: {error!r}")
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
+        held.devices = tuple(device.uuid for device in launch.spec.devices)
         held.look()
         if why is None:
             logger.info("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
@@ -356,6 +367,7 @@ class Agent:
 
     async def close(self) -> None:
         """Let go of everything; the trials run on."""
+        self.devices.close()
         self._forks.close()
         for descriptor in self._pidfds.values():
             asyncio.get_running_loop().remove_reader(descriptor)

@@ -50,6 +50,7 @@ class HeldAttempt:
         self.supervisor: ProcessRecord | None = None
         self.process: ProcessRecord | None = None
         self.exit: ExitRecord | None = None
+        self.devices: tuple[str, ...] = ()  # UUIDs of those it was given
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
@@ -183,5 +184,6 @@ def load_attempt(folder: Path) -> HeldAttempt | None:
     except (OSError, ValueError):
         return None
     held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
+    held.devices = tuple(device.uuid for device in launch.spec.devices)
     held.look()
     return held

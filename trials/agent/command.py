@@ -62,6 +62,7 @@ def environment(
         text = as_text(value)
         if len(text.encode()) <= PARAMETER_VARIABLE_BYTES:
             variables["TRIAL_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()] = text
+    variables |= _device_variables(spec, attempt["local"])
     return variables | {
         "TUNER_ATTEMPT_DIR": attempt_dir,
         "TUNER_NONCE": attempt["nonce"],
@@ -72,3 +73,18 @@ def environment(
         "TUNER_SEED": str(spec["seed"]),
         "TUNER_WAKE_SOCKET": attempt["local"]["wake"],
     }
+
+
+def _device_variables(spec: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, str]:
+    """CUDA sees the devices that the attempt was given, and no others where the node has some.
+
+    A trial that was given none may be shown some by its experiment's own variable.
+    """
+    given = spec.get("devices", ())
+    hidden = local.get("has_devices") and "CUDA_VISIBLE_DEVICES" not in spec.get("environment", {})
+    if not given:
+        return {"CUDA_VISIBLE_DEVICES": ""} if hidden else {}
+    uuids = ",".join(device["uuid"] for device in given)
+    variables = {"CUDA_VISIBLE_DEVICES": uuids, "TUNER_DEVICES": uuids}
+    share = min(device.get("share", 1.0) for device in given)
+    return variables if share >= 1 else variables | {"TUNER_GPU_MEMORY_FRACTION": f"{share:.6g}"}

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import socket
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -36,6 +38,7 @@ from trials.protocol import (
     Busy,
     CheckpointsFound,
     DeleteCheckpoint,
+    DevicesChanged,
     Exited,
     Forget,
     FurtherParameters,
@@ -100,6 +103,7 @@ class Conversation:
         try:
             await self._greet()
             self._agent.on_held = self._take_up
+            self._agent.devices.on_change = self._tell_devices
             saving = asyncio.ensure_future(self._save_acknowledged())
             try:
                 async for frame in self._connection:
@@ -113,6 +117,7 @@ class Conversation:
 
     async def _close(self) -> None:
         self._agent.on_held = lambda _: None
+        self._agent.devices.on_change = _tell_nobody
         self._blobs.lose_connection()
         self._offers.lose_connection()
         await self._fetches.close()
@@ -131,7 +136,7 @@ class Conversation:
             boot_id=boot_id(),
             host=socket.gethostname(),
             pid=os.getpid(),
-            resources=_resources(),
+            resources=replace(_resources(), devices=self._agent.devices.take_as_told()),
             attempts=tuple(attempt.observed() for attempt in held),
         )
         self._told = {("started", attempt.nonce) for attempt in held if attempt.process is not None}
@@ -205,8 +210,15 @@ class Conversation:
         if exit_record is not None:
             held.spool.save()  # fails on a full disk: then all of this is tried again
         if exit_record is not None and self._is_news("exited", held):
+            if held.devices:  # said before its end, which gives them on
+                await self._agent.devices.settle(held)
             last = held.spool.sequence
             await self._send(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=last))
+
+    async def _tell_devices(self) -> None:
+        devices = self._agent.devices
+        with suppress(ConnectionClosed):  # the next hello says it
+            await self._send(DevicesChanged(devices=devices.states, peaks=dict(devices.peaks)))
 
     def _is_all_for_now(self, held: HeldAttempt, batch: Batch) -> bool:
         return len(batch.lines) < REPORT_BATCH_LINES and held.spool.sequence >= batch.last_sequence
@@ -349,6 +361,10 @@ class Conversation:
         limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
         data, end, size = read_log(str(folder / names[order.stream]), offset=order.offset, limit=limit)
         return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
+
+
+async def _tell_nobody() -> None:
+    """There is no service to tell; the next hello says everything."""
 
 
 def _log_failure(pump: asyncio.Task[None]) -> None:

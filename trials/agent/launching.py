@@ -45,8 +45,10 @@ class CannotLaunchError(Exception):
     """The attempt cannot be prepared, now or later; the text says why."""
 
 
-async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
+async def prepare(home: Home, launch: Launch, blobs: BlobReceiver, *, has_devices: bool = False) -> Path:
     """The attempt's folder, complete. Repeating it is harmless; a folder that is complete is left as it is.
+
+    ``has_devices``: the node has some, which a trial that was given none must not see.
 
     CannotLaunchError when it never can be; ConnectionLostError and NoRoomError when the service is to ask again.
     """
@@ -56,7 +58,7 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
         try:
             await _prepare_work(home, launch, blobs, folder)
             await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
-            _write_attempt(home, launch, folder)
+            _write_attempt(home, launch, folder, has_devices=has_devices)
         except (BlobMissingError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
         except ConnectionError:
@@ -70,14 +72,15 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver) -> Path:
 
 
 # Not in a thread: launches at the same time would make the same link.
-def _write_attempt(home: Home, launch: Launch, folder: Path) -> None:
+def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: bool) -> None:
     write_atomically(str(folder / FILE_PARAMETERS), to_json(launch.spec.parameters))
     for index, parameters in enumerate(launch.spec.further_parameters, start=1):
         give_parameters(folder, index, parameters)
     paths = [str(sdk_folder(home))]
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
-    local = {"python": sys.executable, "wake": str(wake_socket_path(home.path)), "paths": paths}
+    wake = str(wake_socket_path(home.path))
+    local = {"python": sys.executable, "wake": wake, "paths": paths, "has_devices": has_devices}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
     write_atomically(str(folder / FILE_ATTEMPT), to_json(attempt))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from trials.protocol import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
+    DEVICES_LIMIT,
     NOT_UNDERSTOOD_LIMIT,
     PROTOCOL_VERSION,
     SUPPORTED_VERSIONS,
@@ -23,6 +25,7 @@ from trials.protocol import (
     BlobWanted,
     Busy,
     CheckpointsWanted,
+    DevicesChanged,
     Exited,
     ExitRecord,
     FromAgent,
@@ -30,6 +33,7 @@ from trials.protocol import (
     Launch,
     LogChunk,
     Message,
+    NodeDevice,
     NotInVersionError,
     NotUnderstood,
     Pong,
@@ -45,6 +49,7 @@ from trials.protocol import (
     kind_of,
 )
 from tuner_service.api.dependencies import services_of
+from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (
     AgentConnected,
     AgentDisconnected,
@@ -55,6 +60,7 @@ from tuner_service.dispatcher.commands import (
     ReportsReceived,
 )
 from tuner_service.domain.errors import TunerServiceError
+from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
@@ -139,6 +145,7 @@ class _Connection:
                     cpus=hello.resources.cpus,
                     memory_bytes=hello.resources.memory_bytes,
                     attempts=hello.attempts,
+                    devices=_devices(hello.resources.devices),
                 )
             )
             await self._read()
@@ -219,6 +226,9 @@ class _Connection:
                 self._submit(
                     AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
                 )
+            case DevicesChanged(devices=told, peaks=peaks):
+                self._channel.devices = told[:DEVICES_LIMIT]
+                self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
             case BlobOffered():
                 self._take_offer(message)
             case BlobWanted():
@@ -301,6 +311,13 @@ class _Connection:
 
     async def _submit_and_wait(self, command: Command) -> None:
         await asyncio.wrap_future(self._services.runner.submit(command))
+
+
+def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:
+    return tuple(
+        Device(uuid=d.uuid, name=d.name, memory_bytes=d.memory_bytes, occupied=d.occupied, lost=d.lost)
+        for d in told[:DEVICES_LIMIT]
+    )
 
 
 def _log_failure(future: Any) -> None:

@@ -22,10 +22,15 @@ def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] |
 def tagged_response(request: Request, view: Mapping[str, Any]) -> Response:
     """304 when the client has it already."""
     tag = entity_tag(view)
-    known = [entry.strip() for entry in request.headers.get("if-none-match", "").split(",")]
-    if tag in known or "*" in known:
+    if is_known(tag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers={"ETag": tag})
     return json_response(view, headers={"ETag": tag})
+
+
+def is_known(tag: str, if_none_match: str) -> bool:
+    """Whether a request with that If-None-Match has the answer with ``tag``."""
+    known = [entry.strip() for entry in if_none_match.split(",")]
+    return tag in known or "*" in known
 
 
 def entity_tag(view: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
-from tuner_service.api import agents, analyses, experiments, export, live_changes, system, table, trials
+from tuner_service.api import agents, analyses, devices, experiments, export, live_changes, system, table, trials
 from tuner_service.api.auth import authorize
 from tuner_service.api.change_bodies import (
     AddTrialBody,
@@ -19,6 +19,7 @@ from tuner_service.api.change_bodies import (
 )
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard
+from tuner_service.api.kept import KeptAnswers
 from tuner_service.api.schemas import ExperimentBody, ResumeBody
 from tuner_service.service.experiments import Services
 
@@ -34,6 +35,7 @@ BODIES: dict[tuple[str, str], type[BaseModel]] = {
     (f"{_EXPERIMENT}/search-space", "put"): SearchSpaceBody,
     (f"{_EXPERIMENT}/trials", "post"): AddTrialBody,
     (f"{_EXPERIMENT}/trials/retry", "post"): RetryBody,
+    ("/api/v1/quota-groups/{name}", "put"): devices.QuotaGroupBody,
 }
 PROBLEM_SCHEMA = {
     "type": "object",
@@ -68,8 +70,9 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     install_error_handlers(app)
+    app.add_middleware(KeptAnswers, queries=services.queries)  # the one added last is asked first
     app.add_middleware(Guard, settings=services.config)
-    for module in (analyses, experiments, live_changes, table, export, trials, agents, system):
+    for module in (analyses, experiments, live_changes, table, export, trials, agents, devices, system):
         app.include_router(module.router)
     app.include_router(live_changes.trial_router)
     _describe(app)

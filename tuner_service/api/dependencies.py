@@ -16,4 +16,9 @@ def services_of(connection: HTTPConnection) -> Services:
     return services
 
 
-CurrentServices = Annotated[Services, Depends(services_of)]
+async def _current_services(connection: HTTPConnection) -> Services:
+    # FastAPI hands a plain function to another thread, and waits for it.
+    return services_of(connection)
+
+
+CurrentServices = Annotated[Services, Depends(_current_services)]

@@ -32,6 +32,7 @@ from tuner_service.domain.experiment import (
     Objective,
     TrialTemplate,
 )
+from tuner_service.domain.resources import GpuRequest
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
@@ -51,8 +52,6 @@ NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("trial", "pretrained_from"): (None,),
     ("trial", "output"): (None,),
     ("trial", "nodes"): (None, 1),
-    ("trial", "resources", "gpus"): (None, 0),
-    ("quota_group",): (None, "default"),
     ("executor",): (None, "local", {"name": "local"}),
 }
 
@@ -165,6 +164,9 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
         faults.append(Fault(pointer="/trial", message="needs either a command or an entry_point"))
     if isinstance(trial, dict) and trial.get("entry_point") is not None and trial.get("code") is None:
         faults.append(Fault(pointer="/trial/entry_point", message="needs trial.code, where its module is found"))
+    resources = _at(raw, "trial", "resources")
+    if isinstance(resources, dict) and resources.get("gpu_memory") is not None and not resources.get("gpus"):
+        faults.append(Fault(pointer="/trial/resources/gpu_memory", message="needs gpus, on each of which it is free"))
     if isinstance(budget, dict) and budget.get("trials") is None and budget.get("duration") is None:
         name = raw["tuner"] if isinstance(raw.get("tuner"), str) else _at(raw, "tuner", "name")
         if name != "grid":
@@ -286,6 +288,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         algorithm_timeout_s=body.algorithm_timeout or 60.0,
         workers=body.workers,
         warm_start=tuple(body.warm_start),
+        quota_group=body.quota_group,
     )
 
 
@@ -351,6 +354,9 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         compat=trial.compat,
         cpus=trial.resources.cpus,
         processes_per_node=trial.processes_per_node,
+        gpus=trial.resources.gpus if isinstance(trial.resources.gpus, float) else 0.0,
+        gpu_request=GpuRequest(trial.resources.gpus) if isinstance(trial.resources.gpus, str) else GpuRequest.COUNT,
+        gpu_memory_bytes=trial.resources.gpu_memory or 0,
         data=None if trial.data is None else trial.data.model_dump(),
     )
 

@@ -147,14 +147,15 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
     cursor: Cursor = None,
 ) -> Response:
     """By number."""
-    services.experiments.find(experiment_id)
     statuses = [wanted.value for wanted in status or ()]
     after = read_number_cursor(cursor)
-    trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
-    views = services.experiments.trial_views(trials[:limit])
-    if metrics:
-        for view in views:
-            view["metrics"] = _metrics(services, experiment_id, view["number"])
+    with services.queries.snapshot():
+        services.experiments.find(experiment_id)
+        trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
+        views = services.experiments.trial_views(trials[:limit])
+        if metrics:
+            for view in views:
+                view["metrics"] = _metrics(services, experiment_id, view["number"])
     following = make_cursor(str(trials[limit - 1].number)) if len(trials) > limit else None
     return json_response({"items": views, "next": following})
 
@@ -168,9 +169,10 @@ def read_journal(
     cursor: Cursor = None,
 ) -> Response:
     """What happened, in order: why each trial was started, stopped, tried again."""
-    services.experiments.find(experiment_id)
     after = read_number_cursor(cursor)
-    lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
+    with services.queries.snapshot():
+        services.experiments.find(experiment_id)
+        lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
     following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
     return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.errors import problem
@@ -24,6 +25,10 @@ SECURITY_HEADERS = {
 }
 
 
+_SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+HOSTS_REMEMBERED = 100  # names under which requests came, with whether they are ours
+
+
 class Guard:
     """Refuses a request under a name that is not the service's own, which is how DNS rebinding looks."""
 
@@ -31,6 +36,7 @@ class Guard:
         self._app = app
         self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._is_ours = lru_cache(maxsize=HOSTS_REMEMBERED)(self._names_us)
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,9 +46,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                given = list(message["headers"])
+                names = {name for name, _ in given}
+                message["headers"] = given + [entry for entry in _SECURITY_HEADERS if entry[0] not in names]
             await send(message)
 
         refusal = self._refusal(Headers(scope=scope))
@@ -71,7 +77,7 @@ class Guard:
             return 413, f"the body has {length} bytes; at most {MAX_BODY_BYTES} are taken"
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _names_us(self, host: str) -> bool:
         name = urlsplit(f"//{host}").hostname if _is_host(host) else None
         if not name:
             return False

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from tuner_service.api.quantities import parse_bytes, parse_duration
+from tuner_service.domain.resources import DEFAULT_GROUP
 
 MAX_NAME = 200
 MAX_TRIALS = 10_000_000
@@ -25,6 +26,9 @@ MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
+MAX_GPUS = 1_024
+GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+GROUP_WORDS = "1 to 64 letters, digits, dots, dashes or underscores"
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -101,6 +105,10 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _group(value: Any) -> Any:
+    return DEFAULT_GROUP if value is None else value
 
 
 def _environment(value: Any) -> Any:
@@ -220,9 +228,21 @@ class KeepBody(Body):
     best: int = Field(default=1, ge=0, le=1_000)
 
 
+def _gpus(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_count = is_number and 0 <= value <= MAX_GPUS and (value < 1 or value == int(value))
+    if value is not None and not is_count and value not in ("auto", "all"):
+        raise ValueError(
+            f'should be a whole number up to {MAX_GPUS}, a fraction of one GPU such as 0.25, "auto" or "all", '
+            f"got {value!r:.40}"
+        )
+    return float(value) if is_number else value
+
+
 class ResourcesBody(Body):
     cpus: float = Field(default=0.0, ge=0, le=100_000)
-    gpus: Any = None
+    gpus: Annotated[float | Literal["auto", "all"] | None, BeforeValidator(_gpus)] = None
+    gpu_memory: Size = None
     memory: Size = None
 
 
@@ -281,7 +301,7 @@ class ExperimentBody(Body):
     trial: TrialBody
     deterministic: bool = False
     algorithm_timeout: Period = 60.0
-    quota_group: Any = None
+    quota_group: Annotated[str, BeforeValidator(_group), _matching(GROUP_NAME, GROUP_WORDS)] = DEFAULT_GROUP
     workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     executor: Any = None
     warm_start: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], BeforeValidator(_listed)] = (

@@ -37,10 +37,11 @@ def read_table(  # noqa: PLR0913  # one argument for each query parameter
     if unknown:
         message = f"{unknown[0]!r} is no column; known: {', '.join(TABLE_COLUMNS)}"
         raise InputError([Fault(pointer="/query/columns", message=message)])
-    services.experiments.find(experiment_id)
     statuses = [wanted.value for wanted in status or ()]
     after = read_number_cursor(cursor)
-    entries = services.queries.trial_entries(experiment_id, after=after, limit=limit + 1, statuses=statuses)
+    with services.queries.snapshot():
+        services.experiments.find(experiment_id)
+        entries = services.queries.trial_entries(experiment_id, after=after, limit=limit + 1, statuses=statuses)
     following = f'"{make_cursor(str(entries[limit - 1].number))}"' if len(entries) > limit else "null"
     table = table_json(entries[:limit], wanted, now=services.experiments.clock.now())
     return Response(f'{{"columns":{table},"next":{following}}}'.encode(), media_type="application/json")

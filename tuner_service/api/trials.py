@@ -63,8 +63,10 @@ def read_metrics(
     cursor: Cursor = None,
 ) -> Response:
     """Every report, by attempt and in the order in which they were made."""
-    services.experiments.find_trial(experiment_id, number)
-    rows = services.queries.metrics(experiment_id, number, after=_pair(cursor), limit=limit + 1)
+    after = _pair(cursor)
+    with services.queries.snapshot():
+        services.experiments.find_trial(experiment_id, number)
+        rows = services.queries.metrics(experiment_id, number, after=after, limit=limit + 1)
     last = rows[limit - 1] if len(rows) > limit else None
     following = make_cursor(f"{last.attempt}.{last.sequence}") if last else None
     return json_response({"items": [metric_view(row) for row in rows[:limit]], "next": following})
@@ -73,8 +75,9 @@ def read_metrics(
 @router.get("/checkpoints")
 def list_checkpoints(experiment_id: ExperimentIdPath, number: Number, services: CurrentServices) -> Response:
     """Those kept, newest first."""
-    services.experiments.find_trial(experiment_id, number)
-    found = services.queries.checkpoints(experiment_id, number)
+    with services.queries.snapshot():
+        services.experiments.find_trial(experiment_id, number)
+        found = services.queries.checkpoints(experiment_id, number)
     return json_response({"items": [checkpoint_view(checkpoint) for checkpoint in found], "next": None})
 
 

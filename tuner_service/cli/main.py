@@ -51,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_service(commands)
     _add_verbs(commands)
     _add_changes(commands)
+    _add_quota(commands)
     _add_reads(commands)
     _add_care(commands)
     return parser
@@ -166,6 +167,20 @@ def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
     clone.add_argument("--seed", type=int, metavar="N", help="this seed instead of a new one")
 
 
+def _add_quota(commands: Commands[argparse.ArgumentParser]) -> None:
+    quota = _command(
+        commands, "quota", handler="quota:quota", help="list, set or delete named shares of the devices", output=True
+    )
+    quota.add_argument(
+        "action", choices=("list", "set", "rm"), nargs="?", default="list", help="what to do (default: list)"
+    )
+    quota.add_argument("name", metavar="NAME", nargs="?", help="of set and rm: the quota group")
+    quota.add_argument("--gpus", metavar="N", help="of set: its number of devices, or all")
+    quota.add_argument(
+        "--borrow", action=argparse.BooleanOptionalAction, help="of set: whether it may use what others leave idle"
+    )
+
+
 def _add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=_count, metavar="N", help="another total of trials")
     parser.add_argument("--duration", help="another total of running time, such as 2h")
@@ -175,6 +190,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     ps = _command(commands, "ps", handler="read:ps", help="list experiments, newest first", output=True)
+    ps.add_argument("--devices", action="store_true", help="the devices of all nodes, and the trials that hold them")
     ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
     show = _command(commands, "show", handler="read:show", help="show one experiment, or one trial", output=True)
     show.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="what to show")

@@ -63,6 +63,11 @@ def ps(arguments: argparse.Namespace) -> int:
 
         return print_local_trials(settings, output=arguments.output)
     with connected(settings) as client:
+        if arguments.devices:
+            from tuner_service.cli.quota import print_devices
+
+            _repeat(arguments, lambda: print_devices(client, output=arguments.output))
+            return ExitCode.OK
         _repeat(
             arguments,
             lambda: print_rows(client.experiments(), output=arguments.output, columns=EXPERIMENT_COLUMNS),

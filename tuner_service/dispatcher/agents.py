@@ -11,7 +11,7 @@ from trials.protocol import (
     MetricRecord,
     ParametersWantedRecord,
 )
-from tuner_service.dispatcher import endings, launching, phases, retention, rungs
+from tuner_service.dispatcher import devices, endings, launching, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -49,8 +49,9 @@ from tuner_service.dispatcher.reconcile import (
     reconcile,
 )
 from tuner_service.dispatcher.routing import LineKind
-from tuner_service.dispatcher.state import AgentState, ExperimentState
+from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
+from tuner_service.domain.resources import Node
 from tuner_service.domain.trial import Attempt, AttemptStatus, Report, TrialReason, TrialStatus
 
 LOST = ExitRecord(cause="attempt_lost")
@@ -59,9 +60,10 @@ LOST = ExitRecord(cause="attempt_lost")
 # ── agents come and go ──────────────────────────────────────────────────────────────────────────
 def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
     """Settle what the agent observes with what the rows say; the experiments that may now go on."""
-    step.state.agents[command.agent_id] = AgentState(
-        agent_id=command.agent_id, cpus=command.cpus, memory_bytes=command.memory_bytes
+    step.state.agents[command.agent_id] = Node(
+        agent_id=command.agent_id, cpus=command.cpus, memory_bytes=command.memory_bytes, devices=command.devices
     )
+    step.state.placement_is_due = True
     believed = {
         attempt.nonce: (xs, attempt)
         for xs in step.all()
@@ -167,13 +169,15 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
 
 def _attempt_over(step: Step, xs: ExperimentState, attempt: Attempt, status: AttemptStatus, record: ExitRecord) -> None:
     number = attempt.key.number
+    lost = devices.loss(step, attempt)
+    devices.note_end(step, xs, number, record)
     step.move_attempt(xs, number, status, exit=record, ended_at=step.at)
     trial = xs.trials[number]
     begun = attempt.started_at if attempt.started_at is not None else step.at
     step.put_trial(xs, number, running_s=trial.running_s + max(0.0, step.at - begun))
     payload = {"number": number, "attempt": attempt.key.attempt, "cause": record.cause, "code": record.code}
     step.journal(xs, LineKind.ATTEMPT_ENDED, payload | {"signal": record.signal})
-    endings.attempt_ended(step, xs, number, record)
+    endings.attempt_ended(step, xs, number, record, lost=lost)
 
 
 def blob_received(step: Step, command: BlobReceived) -> None:

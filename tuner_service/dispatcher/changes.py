@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from trials.protocol import AttemptKey
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKind, Parameters, Trial
 
 
@@ -122,6 +123,7 @@ class Changes:
     fresh_blobs: set[str] = field(default_factory=set)  # not named yet, and not to be removed with a dropped checkpoint
     snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough
     idempotency_keys: list[StoredIdempotencyKey] = field(default_factory=list)
+    quota_groups: dict[str, QuotaGroup | None] = field(default_factory=dict)  # None: deleted
     deleted_experiments: list[ExperimentId] = field(default_factory=list)
 
     def __bool__(self) -> bool:

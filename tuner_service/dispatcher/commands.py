@@ -18,6 +18,7 @@ from trials.protocol import (
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.resources import Device, QuotaGroup
 from tuner_service.domain.trial import Parameters, TrialOutcome
 
 
@@ -127,6 +128,20 @@ class SearchSpaceChanged:
     search_space: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaGroupSet:
+    """Made, or changed; what runs goes on."""
+
+    at: float
+    group: QuotaGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaGroupDeleted:
+    at: float
+    name: str
+
+
 # ── from agents ─────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConnected:
@@ -135,6 +150,17 @@ class AgentConnected:
     cpus: int
     memory_bytes: int
     attempts: tuple[ObservedAttempt, ...]
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesChanged:
+    """All devices of the node as they are now. ``peaks``: by nonce, the most GPU memory a live attempt has used."""
+
+    at: float
+    agent_id: str
+    devices: tuple[Device, ...]
+    peaks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,11 +295,12 @@ class TimePassed:
 LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
 Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
-    | LiveChange
+    | LiveChange | QuotaGroupSet | QuotaGroupDeleted
 )  # fmt: skip
 Command = (
     Request
-    | AgentConnected | AgentDisconnected | AttemptStarted | ReportsReceived | AttemptExited | BlobReceived
+    | AgentConnected | AgentDisconnected | DevicesChanged
+    | AttemptStarted | ReportsReceived | AttemptExited | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed
 )  # fmt: skip

@@ -11,15 +11,17 @@ caller drops the dispatcher and builds another from the rows.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import assert_never
 
-from tuner_service.dispatcher import agents, algorithms, experiments, live_changes, schedule
+from tuner_service.dispatcher import agents, algorithms, devices, experiments, live_changes, quota_groups, schedule
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.loaded import LoadedExperiment
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
+from tuner_service.domain.resources import QuotaGroup
 
 
 class Dispatcher:
@@ -32,6 +34,10 @@ class Dispatcher:
         """
         self.state = DispatcherState(lineage=lineage, incarnation=incarnation, first_generation=first_generation)
         self._changes = Changes()
+
+    def restore_groups(self, groups: Iterable[QuotaGroup]) -> None:
+        """Take the quota groups back. Call before ``recover``."""
+        self.state.groups = {group.name: group for group in groups}
 
     def restore(self, loaded: LoadedExperiment) -> None:
         """Take one experiment back from its rows. Call before ``recover``."""
@@ -50,6 +56,8 @@ class Dispatcher:
             xs.queues[queue].pending = deque(items)
             xs.queues[queue].reports = sum(map(report_count, items))
         self.state.experiments[xs.id] = xs
+        for attempt in xs.attempts.values():
+            self.state.ledger.add(xs.held(attempt))
 
     def recover(self, at: float) -> list[Effect]:
         """What is owed after the rows were read: workers to start, and what follows. Agents settle on connecting.
@@ -116,8 +124,16 @@ class Dispatcher:
                 return self._apply_request(step, command)
             case c.ExperimentChanged() | c.TrialAdded() | c.OutcomesImported() | c.SearchSpaceChanged():
                 return [live_changes.apply(step, command)]
+            case c.QuotaGroupSet():
+                quota_groups.put(step, command)
+                return list(step.all())
+            case c.QuotaGroupDeleted():
+                quota_groups.delete(step, command)
+                return list(step.all())
             case c.AgentConnected():
                 return agents.connected(step, command)
+            case c.DevicesChanged():
+                return devices.changed(step, command)
             case c.AgentDisconnected():
                 agents.disconnected(step, command)
                 return []

@@ -32,6 +32,9 @@ STOP_TARGETS = {
 }
 
 
+GOES_ON = frozenset({TrialReason.HEARTBEAT_MISSED, TrialReason.DEVICE_LOST})  # or fails: stopped by nobody's wish
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
     reason: TrialReason
@@ -39,14 +42,19 @@ class _Failure:
     fingerprint: str
 
 
-def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
-    """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial."""
+def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitRecord, *, lost: str = "") -> None:
+    """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial.
+
+    ``lost``: which of its devices cannot be used any more. Then its end, unless all went well, is not its own doing.
+    """
     trial = xs.trials[number]
     meaning = exits.meaning(record)
+    if lost and not isinstance(meaning, exits.Ended):
+        meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=lost)
     if trial.status is TrialStatus.STOPPING and trial.reason is TrialReason.RUNG_REACHED:
         _left_at_rung(step, xs, number, record)
         return
-    if trial.status is TrialStatus.STOPPING and trial.reason is not TrialReason.HEARTBEAT_MISSED:
+    if trial.status is TrialStatus.STOPPING and trial.reason not in GOES_ON:
         target = STOP_TARGETS[trial.reason]
         if target is not TrialStatus.PAUSED:
             end_trial(step, xs, number, target, Why(reason=trial.reason, message=trial.message))
@@ -55,7 +63,10 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
             why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message=trial.message)
             step.move_trial(xs, number, TrialStatus.PAUSED, why)
             return
-    if trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
+    by_loss = trial.reason is TrialReason.DEVICE_LOST
+    if trial.status is TrialStatus.STOPPING and by_loss and not isinstance(meaning, exits.Ended):
+        meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=trial.message)
+    elif trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
         meaning = exits.Died(reason=TrialReason.HEARTBEAT_MISSED, message=trial.message, fingerprint="heartbeat")
     match meaning:
         case exits.Ended():

@@ -59,6 +59,8 @@ def meaning(record: ExitRecord) -> Meaning:
             return _died(TrialReason.MAX_DURATION, "ran longer than trial.max_duration", record)
         case "launch_failed":
             return _died(TrialReason.LAUNCH_FAILED, "could not be started", record)
+        case "device_unavailable":
+            return Interrupted(reason=TrialReason.DEVICE_UNAVAILABLE, message=last_line(record.tail))
         case "stopped":
             return Interrupted(reason=TrialReason.PREEMPTED, message="stopped on its machine")
         case cause:

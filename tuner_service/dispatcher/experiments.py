@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trials.protocol import to_plain
-from tuner_service.dispatcher import algorithms, launching
+from tuner_service.dispatcher import algorithms, devices, launching
 from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -30,6 +30,7 @@ from tuner_service.domain.experiment import (
     ExperimentReason,
     ExperimentStatus,
 )
+from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 
@@ -38,6 +39,7 @@ def create(step: Step, command: ExperimentCreated) -> None:
     if command.experiment_id in step.state.experiments:
         raise ConflictError(f"experiment {command.experiment_id!r} exists already; ids are never used twice")
     spec = command.spec
+    devices.require(step, spec)
     xs = ExperimentState(
         experiment=Experiment(id=command.experiment_id, spec=spec, status=ExperimentStatus.CREATED, created_at=step.at)
     )
@@ -87,6 +89,9 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         _require_room(xs, budget)
     if before.status is ExperimentStatus.RUNNING and budget == before.spec.budget and command.code_digest is None:
         return
+    group = before.spec.quota_group
+    if group != DEFAULT_GROUP and group not in step.state.groups:
+        raise ConflictError(f"experiment {xs.id} draws from quota group {group!r}, which was deleted; make it again")
     _change_spec(step, xs, budget, command)
     if before.status is ExperimentStatus.RUNNING:
         if command.code_digest is not None:

@@ -2,74 +2,95 @@
 
 from __future__ import annotations
 
-from trials.protocol import AttemptKey, CheckpointRef, LaunchSpec
+from collections.abc import Iterator
+from heapq import nsmallest
+
+from trials.protocol import AttemptKey, CheckpointRef, GivenDevice, LaunchSpec
 from tuner_service.dispatcher import endings
 from tuner_service.dispatcher.effects import LaunchAttempt, StopAttempt
+from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE
+from tuner_service.dispatcher.placement import Claim, Placed, place
 from tuner_service.dispatcher.routing import LineKind
-from tuner_service.dispatcher.state import AgentState, ExperimentState
+from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
-from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.experiment import ExperimentSpec, ExperimentStatus
+from tuner_service.domain.resources import Demand, Holding
 from tuner_service.domain.seeds import trial_seed
 from tuner_service.domain.trial import Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
 
 
-def launch_waiting(step: Step, xs: ExperimentState) -> None:
-    """Start waiting trials, lowest number first, while the experiment and some agent have room.
+def launch_waiting(step: Step) -> None:
+    """Start what waits and has room, of all experiments that run: see ``placement.py`` for who goes first.
 
-    Trials that need cores leave them to experiments of a higher priority.
+    Costs nothing while nothing has changed that could let a trial start.
     """
-    if xs.experiment.status is not ExperimentStatus.RUNNING:
+    state = step.state
+    if not state.placement_is_due or not state.agents:
         return
-    for trial in xs.trials_with(TrialStatus.WAITING):
-        if len(xs.attempts) >= xs.experiment.spec.budget.parallel:
-            return
-        agent = _agent_with_room(step, xs.experiment.spec.trial.cpus)
-        if agent is None or _is_outranked(step, xs):
-            return
-        _launch(step, xs, trial, agent)
+    state.placement_is_due = False
+    while placed := place(_claims(step), nodes=state.agents, held=state.ledger, groups=state.groups):
+        for one in placed:
+            _launch(step, one)
 
 
-def _agent_with_room(step: Step, cpus: float) -> AgentState | None:
-    """The agent with the most free cores; a trial that asks for none fits everywhere."""
-    used = dict.fromkeys(step.state.agents, 0.0)
-    for xs in step.all():
-        for attempt in xs.attempts.values():
-            if attempt.agent_id in used:
-                used[attempt.agent_id] += xs.experiment.spec.trial.cpus
-    agents = sorted(step.state.agents.values(), key=lambda a: (used[a.agent_id] - a.cpus, a.agent_id))
-    return next((a for a in agents if cpus == 0 or used[a.agent_id] + cpus <= a.cpus), None)
-
-
-def _is_outranked(step: Step, xs: ExperimentState) -> bool:
-    """Whether cores are kept for a trial of a higher priority that waits for them and that some agent could run."""
-    if not xs.experiment.spec.trial.cpus:
-        return False
-    most = max(agent.cpus for agent in step.state.agents.values())
-    return any(
-        other.experiment.priority > xs.experiment.priority
-        and other.experiment.status is ExperimentStatus.RUNNING
-        and 0 < other.experiment.spec.trial.cpus <= most
-        and len(other.attempts) < other.experiment.spec.budget.parallel
-        and any(trial.status is TrialStatus.WAITING for trial in other.trials.values())
-        for other in step.all()
+def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Demand:
+    """Of one trial. ``peak_gpu_bytes``: what trials of the experiment were seen to use."""
+    template = spec.trial
+    return Demand(
+        cpus=template.cpus,
+        memory_bytes=template.memory_bytes or 0,
+        gpus=template.gpus,
+        request=template.gpu_request,
+        gpu_memory_bytes=template.gpu_memory_bytes,
+        peak_gpu_bytes=peak_gpu_bytes,
     )
 
 
-def _launch(step: Step, xs: ExperimentState, trial: Trial, agent: AgentState) -> None:
-    number = trial.number
+def _claims(step: Step) -> Iterator[Claim]:
+    """Of each experiment the lowest waiting numbers for which its parallelism has room."""
+    for xs in step.all():
+        experiment = xs.experiment
+        room = experiment.spec.budget.parallel - len(xs.attempts)
+        waits = experiment.counts.get(TrialStatus.WAITING.value, 0)
+        if experiment.status is not ExperimentStatus.RUNNING or not waits or room <= 0:
+            continue
+        waiting = [trial for trial in xs.trials.values() if trial.status is TrialStatus.WAITING]
+        since = min(trial.created_at for trial in waiting)
+        demand = demand_of(experiment.spec, peak_gpu_bytes=experiment.peak_gpu_bytes)
+        for trial in nsmallest(min(room, CLAIMS_AT_ONCE), waiting, key=_number):
+            yield Claim(
+                experiment_id=xs.id,
+                number=trial.number,
+                demand=demand,
+                group=experiment.spec.quota_group,
+                priority=experiment.priority,
+                since=since,
+            )
+
+
+def _number(trial: Trial) -> int:
+    return trial.number
+
+
+def _launch(step: Step, placed: Placed) -> None:
+    xs = step.find(placed.claim.experiment_id)
+    number = placed.claim.number
+    trial, (holding,) = xs.trials[number], placed.holdings
     checkpoints = xs.checkpoints.get(number, [])
     attempt = Attempt(
         key=AttemptKey(experiment_id=xs.id, number=number, attempt=trial.attempts + 1),
         nonce=step.state.next_nonce(),
         lineage=step.state.lineage,
-        agent_id=agent.agent_id,
+        agent_id=holding.agent_id,
         status=AttemptStatus.STARTING,
         created_at=step.at,
         last_heard_at=step.at,
         restored_step=checkpoints[-1].step if checkpoints else None,
+        holdings=() if placed.claim.demand.is_nothing else (holding,),
     )
     xs.attempts[number] = attempt
     step.changes.attempts[attempt.key] = attempt
+    step.state.ledger.add(xs.held(attempt))
     step.move_trial(
         xs,
         number,
@@ -114,12 +135,17 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         max_duration_s=template.max_duration_s,
         processes_per_node=template.processes_per_node,
         data=template.data,
+        devices=_given(attempt.holdings),
     )
     step.do(
         LaunchAttempt(
             agent_id=attempt.agent_id, key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch
         )
     )
+
+
+def _given(holdings: tuple[Holding, ...]) -> tuple[GivenDevice, ...]:
+    return tuple(GivenDevice(uuid=uuid, share=share) for one in holdings for uuid, share in one.shares.items())
 
 
 def order_again(step: Step, xs: ExperimentState, attempt: Attempt) -> None:

@@ -23,5 +23,7 @@ MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
 DETAIL_LIMIT = 16_000  # characters of a traceback
 REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
+QUOTA_GROUPS_LIMIT = 1_000  # beyond it no more are made
+CLAIMS_AT_ONCE = 64  # waiting trials of one experiment that are looked at in one placement; then the next ones
 FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go
 WORKER_START_LIMIT_S = 600.0  # to build the algorithms and fold their history; then the worker is replaced

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tuner_service.dispatcher.ledger import UNITS, Ledger, units
 from tuner_service.domain.resources import (
     AUTO_MARGIN,
+    DEFAULT_GROUP,
     ROUNDING,
     WHOLE,
     Demand,
@@ -28,8 +30,6 @@ from tuner_service.domain.resources import (
     Node,
     QuotaGroup,
 )
-
-DEFAULT_GROUP = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +53,8 @@ class Placed:
     holdings: tuple[Holding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a running attempt holds, and for whom."""
-
-    experiment_id: str
-    group: str
-    holdings: tuple[Holding, ...]
-
-    @property
-    def gpus(self) -> float:
-        return sum(holding.gpus for holding in self.holdings)
-
-    @property
-    def cpus(self) -> float:
-        return sum(holding.cpus for holding in self.holdings)
-
-
 def place(
-    claims: Iterable[Claim], *, nodes: Mapping[str, Node], held: Sequence[Held], groups: Mapping[str, QuotaGroup]
+    claims: Iterable[Claim], *, nodes: Mapping[str, Node], held: Ledger, groups: Mapping[str, QuotaGroup]
 ) -> list[Placed]:
     """The trials that start now, in the order in which they were chosen. Repeating it with them held gives no more."""
     room = _Room(nodes, held)
@@ -80,10 +63,12 @@ def place(
     kept: frozenset[str] = frozenset()  # nodes and devices that the first claim without room waits for
     blocked: set[str] = set()  # groups whose first claim waits for its own quota to be free
     full: set[Demand] = set()  # what fits nowhere; room only becomes less
-    waiting = sorted(claims, key=books.rank, reverse=True)
-    while waiting:
-        claim = waiting.pop()
-        if claim.demand in full or claim.group in blocked:
+    lines = _lines(claims)
+    while lines:
+        line = min(lines, key=lambda waiting: books.rank(waiting[-1]))  # it changes with all that is given
+        claim = line[-1]
+        if claim.demand in full or (claim.group in blocked and claim.demand.wants_gpu):
+            lines.remove(line)
             continue
         if not books.allows(claim):
             blocked.add(claim.group)
@@ -96,31 +81,47 @@ def place(
         room.take(holdings)
         books.take(claim, holdings)
         placed.append(Placed(claim=claim, holdings=holdings))
-        waiting.sort(key=books.rank, reverse=True)  # whoever got something stands further back now
+        line.pop()
+        if not line:
+            lines.remove(line)
     return placed
 
 
+def _lines(claims: Iterable[Claim]) -> list[list[Claim]]:
+    """Claims that differ in their number and in how long they wait alone, the first of each line last."""
+    lines: dict[tuple[str, Demand, str, int, float], list[Claim]] = {}
+    for claim in claims:
+        key = (claim.experiment_id, claim.demand, claim.group, claim.priority, claim.weight)
+        lines.setdefault(key, []).append(claim)
+    for line in lines.values():
+        line.sort(key=lambda claim: (claim.since, claim.number), reverse=True)
+    return list(lines.values())
+
+
 def could_ever_fit(demand: Demand, nodes: Mapping[str, Node]) -> bool:
-    """Whether it fits when nothing else runs; devices that strangers use or that were lost do not count as there."""
-    return _Room(nodes, ()).fit(demand, without=frozenset()) is not None
+    """Whether it fits when nothing else runs and strangers have gone; a lost device does not count as there."""
+    idle = {name: replace(node, devices=tuple(map(_without_strangers, node.devices))) for name, node in nodes.items()}
+    return _Room(idle, Ledger()).fit(demand, without=frozenset()) is not None
+
+
+def _without_strangers(device: Device) -> Device:
+    return replace(device, occupied=False)
 
 
 class _Books:
     """Who holds how much: for the order of claims, and for quotas."""
 
-    def __init__(self, groups: Mapping[str, QuotaGroup], held: Sequence[Held], nodes: Mapping[str, Node]) -> None:
+    def __init__(self, groups: Mapping[str, QuotaGroup], held: Ledger, nodes: Mapping[str, Node]) -> None:
         self._groups = groups
-        self._by_group: dict[str, float] = {}
-        self._by_experiment: dict[str, float] = {}
-        cores = sum(node.cpus for node in nodes.values()) or 1.0
-        gpus = sum(len(node.devices) for node in nodes.values()) or 1.0
-        self._scale = (gpus, cores)
-        for one in held:
-            self._add(one.experiment_id, one.group, gpus=one.gpus, cpus=one.cpus)
+        self._group_gpus = dict(held.group_gpus)
+        self._gpus, self._cpus = dict(held.experiment_gpus), dict(held.experiment_cpus)
+        self._all_gpus = sum(len(node.devices) for node in nodes.values()) or 1
+        self._all_cpus = sum(node.cpus for node in nodes.values()) or 1.0
 
     def rank(self, claim: Claim) -> tuple[bool, int, float, float, str, int]:
         """The smallest goes first."""
-        share = self._by_experiment.get(claim.experiment_id, 0.0) / claim.weight
+        gpus, cpus = self._gpus.get(claim.experiment_id, 0), self._cpus.get(claim.experiment_id, 0)
+        share = max(gpus / self._all_gpus, cpus / self._all_cpus) / UNITS / claim.weight
         over = self._is_over(claim)
         return (over, -claim.priority, round(share, 9), claim.since, claim.experiment_id, claim.number)
 
@@ -129,8 +130,10 @@ class _Books:
         return group is None or group.borrows or not self._is_over(claim)
 
     def take(self, claim: Claim, holdings: Sequence[Holding]) -> None:
-        gpus, cpus = sum(h.gpus for h in holdings), sum(h.cpus for h in holdings)
-        self._add(claim.experiment_id, claim.group, gpus=gpus, cpus=cpus)
+        gpus, cpus = sum(units(h.gpus) for h in holdings), sum(units(h.cpus) for h in holdings)
+        self._group_gpus[claim.group] = self._group_gpus.get(claim.group, 0) + gpus
+        self._gpus[claim.experiment_id] = self._gpus.get(claim.experiment_id, 0) + gpus
+        self._cpus[claim.experiment_id] = self._cpus.get(claim.experiment_id, 0) + cpus
 
     def _is_over(self, claim: Claim) -> bool:
         """Whether its group would hold more than its quota with it. Only what needs devices counts."""
@@ -138,13 +141,7 @@ class _Books:
         if group is None or group.gpus is None or not claim.demand.wants_gpu:
             return False
         wanted = _least_gpus(claim.demand) * claim.demand.nodes
-        return self._by_group.get(claim.group, 0.0) + wanted > group.gpus + ROUNDING
-
-    def _add(self, experiment_id: str, group: str, *, gpus: float, cpus: float) -> None:
-        all_gpus, all_cores = self._scale
-        dominant = max(gpus / all_gpus, cpus / all_cores)
-        self._by_experiment[experiment_id] = self._by_experiment.get(experiment_id, 0.0) + dominant
-        self._by_group[group] = self._by_group.get(group, 0.0) + gpus
+        return self._group_gpus.get(claim.group, 0) / UNITS + wanted > group.gpus + ROUNDING
 
 
 def _least_gpus(demand: Demand) -> float:
@@ -168,10 +165,8 @@ class _Free:
 class _Room:
     """What all nodes have left, while claims are placed one after the other."""
 
-    def __init__(self, nodes: Mapping[str, Node], held: Sequence[Held]) -> None:
-        self._free = {node.agent_id: _empty(node) for node in nodes.values()}
-        for one in held:
-            self.take(one.holdings)
+    def __init__(self, nodes: Mapping[str, Node], held: Ledger) -> None:
+        self._free = {node.agent_id: _free_of(node, held) for node in nodes.values()}
 
     def fit(self, demand: Demand, *, without: frozenset[str]) -> tuple[Holding, ...] | None:
         """One holding for each node it asks for, on the nodes that keep the least room over; None if they lack it."""
@@ -188,20 +183,18 @@ class _Room:
         return tuple(entry[3] for entry in found[: demand.nodes])
 
     def take(self, holdings: Sequence[Holding]) -> None:
+        """Only what ``fit`` has found."""
         for holding in holdings:
-            free = self._free.get(holding.agent_id)
-            if free is None:
-                continue  # its node is away; what it holds there is nobody else's
+            free = self._free[holding.agent_id]
             free.cpus -= holding.cpus
             free.memory_bytes -= holding.memory_bytes
             for uuid, share in holding.shares.items():
-                if uuid in free.shares:
-                    free.shares[uuid] -= share
-                    free.gpu_memory[uuid] -= holding.gpu_memory_bytes
+                free.shares[uuid] -= share
+                free.gpu_memory[uuid] -= holding.gpu_memory_bytes
 
     def to_keep(self, demand: Demand) -> frozenset[str]:
         """What a claim waits for, where it would fit when nothing ran: devices, or nodes; nothing if it never fits."""
-        fitting = [free for free in self._free.values() if _fit_node(_empty(free.node), demand)]
+        fitting = [free for free in self._free.values() if _fit_node(_free_of(free.node, Ledger()), demand)]
         if len(fitting) < demand.nodes:
             return frozenset()
         fitting.sort(key=lambda free: (-sum(free.shares.values()), -free.cpus, free.node.agent_id))
@@ -213,13 +206,15 @@ class _Room:
         return frozenset(uuid for uuids in emptiest for uuid in uuids[:count])
 
 
-def _empty(node: Node) -> _Free:
+def _free_of(node: Node, held: Ledger) -> _Free:
+    name = node.agent_id
+    usable = [device for device in node.devices if device.is_usable]
     return _Free(
         node=node,
-        cpus=node.cpus,
-        memory_bytes=node.memory_bytes,
-        shares={device.uuid: WHOLE for device in node.devices if device.is_usable},
-        gpu_memory={device.uuid: device.memory_bytes for device in node.devices if device.is_usable},
+        cpus=node.cpus - held.cpus.get(name, 0) / UNITS,
+        memory_bytes=node.memory_bytes - held.memory_bytes.get(name, 0),
+        shares={device.uuid: WHOLE - held.shares.get((name, device.uuid), 0) / UNITS for device in usable},
+        gpu_memory={d.uuid: d.memory_bytes - held.gpu_memory_bytes.get((name, d.uuid), 0) for d in usable},
     )
 
 
@@ -244,7 +239,7 @@ def _shares(free: _Free, demand: Demand, without: frozenset[str]) -> dict[str, f
     devices = [d for d in free.node.devices if d.uuid not in without and _has_memory(free, d, demand)]
     if demand.request is GpuRequest.ALL:
         untouched = _untouched(free, devices)
-        complete = bool(untouched) and len(untouched) == len(free.node.devices)
+        complete = bool(untouched) and len(untouched) == sum(not device.lost for device in free.node.devices)
         return dict.fromkeys(untouched, WHOLE) if complete else None
     if demand.request is GpuRequest.AUTO:
         peak = demand.peak_gpu_bytes

@@ -28,7 +28,7 @@ def advance(step: Step, xs: ExperimentState) -> None:
         phases.request_all(step, xs)
         while _room_for_request(xs):
             _request(step, xs)
-    launching.launch_waiting(step, xs)
+    launching.launch_waiting(step)
     if not xs.experiment.spec.deterministic:
         phases.release(step, xs)
     _mind_end(step, xs)

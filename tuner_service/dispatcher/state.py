@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
+from tuner_service.dispatcher.ledger import Held, Ledger
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
+from tuner_service.domain.resources import Node, QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
 # Pauses after which a worker would only fail again: the next one is started by a resume.
@@ -66,6 +68,7 @@ class ExperimentState:
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
+    peaks: dict[int, int] = field(default_factory=dict)  # GPU memory of the live attempts, as their agents say
 
     @property
     def id(self) -> ExperimentId:
@@ -105,6 +108,10 @@ class ExperimentState:
         known = SuggestionRequested | MetricsReported  # reports change no suggestion before their trial rests or ends
         return any(not isinstance(item, known) for item in self.queues[Queue.TUNER].pending)
 
+    def held(self, attempt: Attempt) -> Held:
+        """What a live attempt holds, and for whom."""
+        return Held(experiment_id=self.id, group=self.experiment.spec.quota_group, holdings=attempt.holdings)
+
     def is_choosing_for(self, number: int) -> bool:
         """Whether further parameters of this trial are asked for."""
         return any(item.number == number and item.index > 0 for item in self.requests)
@@ -125,24 +132,19 @@ class ExperimentState:
                 return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentState:
-    agent_id: str
-    cpus: int
-    memory_bytes: int
-
-
 @dataclass(slots=True, kw_only=True)
 class DispatcherState:
-    """``agents`` are those connected now. ``incarnation`` is new for every life of the service: it makes nonces new."""
+    """``agents``: the nodes connected now. ``incarnation`` is new for each life of the service: it makes nonces new."""
 
     lineage: str
     incarnation: str
     first_generation: int = 0
     launches: int = 0
     experiments: dict[ExperimentId, ExperimentState] = field(default_factory=dict)
-    agents: dict[str, AgentState] = field(default_factory=dict)
-
+    agents: dict[str, Node] = field(default_factory=dict)
+    groups: dict[str, QuotaGroup] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)  # what the live attempts hold
+    placement_is_due: bool = True  # something has changed since trials were placed last
     fresh_blobs: dict[str, None] = field(default_factory=dict)  # stored, and not yet named by a row; oldest first
 
     def next_nonce(self) -> str:

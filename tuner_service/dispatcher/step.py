@@ -55,6 +55,8 @@ class Step:
         if experiment.running_since is not None:
             passed = max(0.0, self.at - experiment.running_since)
             fields = {"running_s": experiment.running_s + passed, "running_since": self.at} | fields
+        if "spec" in fields or "priority" in fields:
+            self.state.placement_is_due = True
         xs.experiment = replace(experiment, **fields)
         self.changes.experiments[xs.id] = xs.experiment
         return xs.experiment
@@ -73,6 +75,7 @@ class Step:
     def move_experiment(self, xs: ExperimentState, requested: ExperimentStatus, why: Why, **fields: Any) -> None:
         before = xs.experiment.status
         transitions.check(transitions.EXPERIMENT_TRANSITIONS, f"experiment {xs.id}", before, requested)
+        self.state.placement_is_due = True
         self.put_experiment(
             xs,
             status=requested,
@@ -95,6 +98,8 @@ class Step:
         trial = self.put_trial(
             xs, number, status=requested, reason=why.reason, message=why.message[:MESSAGE_LIMIT], **fields
         )
+        if requested is TrialStatus.WAITING:
+            self.state.placement_is_due = True
         counts = dict(xs.experiment.counts)
         counts[before.value] -= 1
         counts[requested.value] = counts.get(requested.value, 0) + 1
@@ -105,6 +110,7 @@ class Step:
         xs.trials[trial.number] = trial
         xs.seen_steps[trial.number] = set()
         self.changes.trials[xs.id, trial.number] = trial
+        self.state.placement_is_due = True
         counts = dict(xs.experiment.counts)
         counts[trial.status.value] = counts.get(trial.status.value, 0) + 1
         self.put_experiment(xs, counts=counts)
@@ -129,6 +135,8 @@ class Step:
         attempt = self.put_attempt(xs, number, status=requested, **fields)
         if requested.is_final:
             del xs.attempts[number]
+            self.state.ledger.remove(xs.held(before))
+            self.state.placement_is_due = True
             xs.ordered_at.pop(number, None)
             xs.rejected_records.pop(number, None)
         return attempt

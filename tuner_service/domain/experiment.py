@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
+
 ExperimentId = str
 
 
@@ -123,6 +125,13 @@ class TrialTemplate:
     processes_per_node: int = 1  # more: the command runs so often at once, as one world of ranks
     data: dict[str, Any] | None = None  # ``shared``, ``dataset``, ``arguments``, ``memory`` in bytes, ``workers``
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
+    gpus: float = 0.0  # whole devices, or a fraction of one
+    gpu_request: GpuRequest = GpuRequest.COUNT
+    gpu_memory_bytes: int = 0  # that must be free on each of its devices
+
+    @property
+    def wants_gpu(self) -> bool:
+        return self.gpu_request is not GpuRequest.COUNT or self.gpus > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +151,7 @@ class ExperimentSpec:
     algorithm_timeout_s: float = 60.0  # one answer of the tuner or the assessor
     workers: int = 1  # suggestions asked for at a time
     warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
+    quota_group: str = DEFAULT_GROUP
 
     @property
     def algorithm_code_digest(self) -> str | None:
@@ -189,4 +199,5 @@ class Experiment:
     free_numbers: tuple[int, ...] = ()  # below next_number: asked for, answered with nothing, given out again first
     note: str = ""
     tags: tuple[str, ...] = ()
-    priority: int = 0  # of experiments that wait for the same cores, the higher goes first
+    priority: int = 0  # of experiments that wait for the same devices or cores, the higher goes first
+    peak_gpu_bytes: int | None = None  # the most GPU memory that one of its trials was seen to use; None: unknown

@@ -9,6 +9,7 @@ from enum import StrEnum
 AUTO_MARGIN = 0.1  # of a measured peak, added before as many trials as fit share a device
 WHOLE = 1.0
 ROUNDING = 1e-9  # shares are sums of fractions
+DEFAULT_GROUP = "default"  # always there; without a quota unless it is given one
 
 
 class GpuRequest(StrEnum):
@@ -16,7 +17,7 @@ class GpuRequest(StrEnum):
 
     COUNT = "count"  # so many whole devices, or a fraction of one
     AUTO = "auto"  # one device for each trial until its memory is known, then as many trials as fit
-    ALL = "all"  # every device of one node
+    ALL = "all"  # every device of one node that is not lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,11 @@ class Demand:
     nodes: int = 1
 
     @property
+    def is_nothing(self) -> bool:
+        """Whether it fits wherever there is an agent."""
+        return not (self.wants_gpu or self.cpus or self.memory_bytes)
+
+    @property
     def wants_gpu(self) -> bool:
         return self.request is not GpuRequest.COUNT or self.gpus > 0
 
@@ -71,7 +77,7 @@ class Holding:
     agent_id: str
     cpus: float = 0.0
     memory_bytes: int = 0
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
     gpu_memory_bytes: int = 0  # on each of those devices
 
     @property
@@ -96,3 +102,15 @@ def describe(nodes: Mapping[str, Node]) -> str:
         gpus = ", ".join(f"{named.count(name)} × {name}" for name in dict.fromkeys(named)) or "no GPU"
         parts.append(f"{node.agent_id} ({node.cpus:g} cores, {node.memory_bytes / 2**30:.0f} GiB, {gpus})")
     return "; ".join(parts) or "no node"
+
+
+def describe_demand(demand: Demand) -> str:
+    """What one trial asks for, for a message to a person."""
+    gpus = {GpuRequest.ALL: "all GPUs", GpuRequest.AUTO: "a GPU"}.get(demand.request, f"{demand.gpus:g} GPUs")
+    named = {
+        gpus: demand.wants_gpu,
+        f"{demand.gpu_memory_bytes / 2**30:.3g} GiB on each": demand.wants_gpu and demand.gpu_memory_bytes,
+        f"{demand.cpus:g} cores": demand.cpus,
+        f"{demand.memory_bytes / 2**30:.3g} GiB of memory": demand.memory_bytes,
+    }
+    return ", ".join(name for name, is_asked in named.items() if is_asked) or "nothing"

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from trials.protocol import AttemptKey, ExitRecord, ProcessRecord
+from tuner_service.domain.resources import Holding
 
 Parameters = dict[str, Any]
 
@@ -64,6 +65,8 @@ class TrialReason(StrEnum):
     MAX_DURATION = "max_duration"  # an attempt ran longer than it may
     CRASH_LOOP = "crash_loop"  # died again and again without progress
     PREEMPTED = "preempted"  # a signal from outside, a stop without the service; goes on in a new attempt
+    DEVICE_LOST = "device_lost"  # a device it held cannot be used any more; goes on in a new attempt
+    DEVICE_UNAVAILABLE = "device_unavailable"  # a device was not free when it was to start; goes on in a new attempt
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt
 
 
@@ -171,6 +174,7 @@ class Attempt:
     ended_at: float | None = None
     last_heard_at: float = 0.0
     restored_step: int | None = None  # the step of the newest checkpoint it was given
+    holdings: tuple[Holding, ...] = ()  # of devices, cores and memory; empty where it asked for none of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from trials.protocol import AttemptKey, Hello, LogChunk, ReadLog, ToAgent
+from trials.protocol import DEVICES_LIMIT, AttemptKey, Hello, LogChunk, NodeDevice, ReadLog, ToAgent
 from tuner_service.domain.errors import UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
@@ -22,6 +22,10 @@ class Channel:
     send: Callable[[ToAgent], None]
     close: Callable[[], None]
     requests: dict[str, asyncio.Future[LogChunk]] = field(default_factory=dict)
+    devices: tuple[NodeDevice, ...] = ()  # as told last; by the hello at first
+
+    def __post_init__(self) -> None:
+        self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
 
 
 class AgentHub:
@@ -69,6 +73,11 @@ class AgentHub:
     def agents(self) -> Sequence[Hello]:
         with self._lock:
             return [channel.hello for channel in self._channels.values()]
+
+    def devices(self) -> dict[str, tuple[NodeDevice, ...]]:
+        """By agent, as each of those connected told last."""
+        with self._lock:
+            return {agent_id: channel.devices for agent_id, channel in self._channels.items()}
 
     async def read_log(  # noqa: PLR0913  # the fields of one ReadLog message
         self, agent_id: str, key: AttemptKey, *, nonce: str, stream: str, offset: int, limit: int

@@ -6,12 +6,12 @@ Commands go to the runner and return when they are on disk; reads go to the quer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, Hello, LogChunk
+from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, Hello, LogChunk, NodeDevice
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -41,6 +41,7 @@ from tuner_service.service.views import View, experiment_detail_view, experiment
 from tuner_service.service.warm_start import known_outcomes
 
 ID_DRAWS = 20  # of ids that are taken already, before giving up
+AGENT_TIMEOUT_S = 5.0  # for the first agent, before an experiment is taken whose trials need devices
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
 
 
@@ -66,6 +67,9 @@ class Agents(Protocol):
         """UnavailableError when the agent is away."""
 
     def agents(self) -> Sequence[Hello]: ...
+
+    def devices(self) -> Mapping[str, Sequence[NodeDevice]]:
+        """By agent, as each of them told last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,8 @@ class Experiments:
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
             await self._require_code(digest)
+        if creation.spec.trial.wants_gpu:
+            await self._wait_for_agent()
         known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
         experiment_id = await asyncio.to_thread(self._unused_id)
         await self.submit(
@@ -136,6 +142,13 @@ class Experiments:
             )
         )
         return experiment_id
+
+    async def _wait_for_agent(self) -> None:
+        """A service that has just started knows no devices yet, so that it could not say that there are too few."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + AGENT_TIMEOUT_S
+        while not self.hub.agents() and loop.time() < deadline:
+            await asyncio.sleep(WAIT_POLL_S)
 
     async def pause(self, experiment_id: ExperimentId) -> None:
         await self.submit(ExperimentPaused(at=self.clock.now(), experiment_id=experiment_id))
@@ -190,19 +203,21 @@ class Experiments:
     # ── experiments ─────────────────────────────────────────────────────────────────────────────
     def list_views(self, experiments: Sequence[Experiment]) -> list[View]:
         now = self.clock.now()
-        return [experiment_view(e, now=now, best=self._best(e)) for e in experiments]
+        with self.queries.snapshot():
+            return [experiment_view(e, now=now, best=self._best(e)) for e in experiments]
 
     def detail_view(self, experiment_id: ExperimentId) -> View:
-        experiment = self.find(experiment_id)
-        live = self.queries.live_attempts(experiment_id)
-        return experiment_detail_view(
-            experiment,
-            now=self.clock.now(),
-            best=self._best(experiment),
-            running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
-            search_space=self.queries.search_space(experiment_id),
-            queues=self.runner.queue_depths(experiment_id),
-        )
+        with self.queries.snapshot():
+            experiment = self.find(experiment_id)
+            live = self.queries.live_attempts(experiment_id)
+            return experiment_detail_view(
+                experiment,
+                now=self.clock.now(),
+                best=self._best(experiment),
+                running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
+                search_space=self.queries.search_space(experiment_id),
+                queues=self.runner.queue_depths(experiment_id),
+            )
 
     def find(self, experiment_id: ExperimentId) -> Experiment:
         experiment = self.queries.experiment(experiment_id)
@@ -231,8 +246,9 @@ class Experiments:
         return [trial_view(trial, now=now) for trial in trials]
 
     def trial_detail_view(self, experiment_id: ExperimentId, number: int) -> View:
-        experiment, trial = self.find(experiment_id), self.find_trial(experiment_id, number)
-        attempts = self.queries.attempts(experiment_id, number)
+        with self.queries.snapshot():
+            experiment, trial = self.find(experiment_id), self.find_trial(experiment_id, number)
+            attempts = self.queries.attempts(experiment_id, number)
         return trial_detail_view(trial, now=self.clock.now(), attempts=attempts, spec=experiment.spec)
 
     def find_trial(self, experiment_id: ExperimentId, number: int) -> Trial:

@@ -204,6 +204,7 @@ class Runner:
             first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
         )
         self._dispatchers += 1
+        dispatcher.restore_groups(self.store.quota_groups())
         for loaded in self.store.load():
             dispatcher.restore(loaded)
         effects = dispatcher.recover(self.clock.now())

@@ -14,6 +14,7 @@ from typing import Any
 from trials.protocol import Hello
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective
+from tuner_service.domain.resources import GpuRequest
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 
@@ -119,6 +120,7 @@ def _running_view(trial: Trial | None, attempt: Attempt) -> View:
         "status": attempt.status.value,
         "agent": attempt.agent_id,
         "pid": attempt.process.pid if attempt.process else None,
+        "devices": devices_view(attempt),
         "step": trial.last_step if trial else None,
         "value": plain(trial.last_value) if trial else None,
     }
@@ -140,6 +142,7 @@ def spec_view(spec: ExperimentSpec) -> View:
         "algorithm_timeout": spec.algorithm_timeout_s,
         "workers": spec.workers,
         "warm_start": list(spec.warm_start),
+        "quota_group": spec.quota_group,
     }
 
 
@@ -178,7 +181,12 @@ def _template_view(spec: ExperimentSpec) -> View:
         "metrics_pattern": template.metrics_pattern,
         "final": template.final.value,
         "keep": {"last": template.keep_last, "best": template.keep_best},
-        "resources": {"cpus": template.cpus, "memory": template.memory_bytes},
+        "resources": {
+            "cpus": template.cpus,
+            "gpus": template.gpus if template.gpu_request is GpuRequest.COUNT else template.gpu_request.value,
+            "gpu_memory": template.gpu_memory_bytes or None,
+            "memory": template.memory_bytes,
+        },
         "heartbeat": template.heartbeat_s,
         "max_duration": template.max_duration_s,
         "max_attempts": template.max_attempts,
@@ -258,6 +266,12 @@ def _argument_text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def devices_view(attempt: Attempt) -> list[View]:
+    """What the attempt holds, or held while it ran."""
+    shares = [(uuid, share) for holding in attempt.holdings for uuid, share in holding.shares.items()]
+    return [{"uuid": uuid, "share": share} for uuid, share in shares]
+
+
 def attempt_view(attempt: Attempt) -> View:
     ended = attempt.exit
     return {
@@ -267,6 +281,7 @@ def attempt_view(attempt: Attempt) -> View:
         "agent": attempt.agent_id,
         "pid": attempt.process.pid if attempt.process else None,
         "restored_step": attempt.restored_step,
+        "devices": devices_view(attempt),
         "created_at": moment(attempt.created_at),
         "started_at": moment(attempt.started_at),
         "ended_at": moment(attempt.ended_at),

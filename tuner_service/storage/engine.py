@@ -27,9 +27,12 @@ from tuner_service.storage.lock import FileLock
 from tuner_service.storage.row_updates import upsert
 from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import SqlStore, prune
+from tuner_service.storage.sqlite_watch import CommitWatch
 
 READERS = 16  # most reads at once; one more waits, and is refused after READER_WAIT_S
 READER_WAIT_S = 30.0
+READER_CACHE_KIB = 8_000
+WATCH_CACHE_KIB = 100  # reads no row
 BUSY_TIMEOUT_S = 10.0  # how long to wait for a program that is not ours, a backup say
 WAL_CHECKPOINT_BYTES = 8 << 20  # the writer moves the log into the database when it is larger
 KEEP_UNNAMED_S = 7 * 86_400.0  # idempotency keys, and blobs whose record never came, are forgotten after it
@@ -63,7 +66,7 @@ def open_queries(url_or_path: str | Path) -> SqlQueries:
             f"the database {path} has revision {revision} and this program reads {tables.HEAD_REVISION}; "
             "start a service of this version on it first, or use the version that wrote it"
         )
-    return SqlQueries(_reading_engine(path))
+    return _queries(path)
 
 
 def sqlite_path(url_or_path: str | Path) -> Path:
@@ -96,8 +99,7 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
     except BaseException:
         writer.dispose()
         raise
-    queries = SqlQueries(_reading_engine(path))
-    return SqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, release=lock.release)
+    return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, release=lock.release)
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────────────
@@ -125,13 +127,14 @@ def _writing_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
     return engine
 
 
-def _reading_engine(path: Path) -> Engine:
-    def connect() -> sqlite3.Connection:
-        connection = _connect(path, mode="ro", cache_kib=8_000)
+def _queries(path: Path) -> SqlQueries:
+    def connect(cache_kib: int) -> sqlite3.Connection:
+        connection = _connect(path, mode="ro", cache_kib=cache_kib)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
-    return _engine(connect, begin="BEGIN", size=READERS)
+    watch = CommitWatch(lambda: connect(WATCH_CACHE_KIB))
+    return SqlQueries(_engine(lambda: connect(READER_CACHE_KIB), begin="BEGIN", size=READERS), watch)
 
 
 def _connect(path: Path, *, mode: str, cache_kib: int) -> sqlite3.Connection:

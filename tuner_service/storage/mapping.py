@@ -26,6 +26,7 @@ from tuner_service.dispatcher.changes import (
 )
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import Experiment, ExperimentSpec
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import TrialMetric
 
@@ -148,6 +149,7 @@ SNAPSHOTS = FieldMap(StoredSnapshot)
 REVISIONS = FieldMap(SearchSpaceRevision)
 DECISIONS = FieldMap(StoredDecision)
 KEYS = FieldMap(StoredIdempotencyKey)
+QUOTA_GROUPS = FieldMap(QuotaGroup)
 
 METRIC_COLUMNS = (
     "experiment_id", "number", "attempt", "sequence", "line", "step", "values", "first", "objective", "at",

@@ -29,7 +29,7 @@ HISTORY_PAGE_LINES = 1_000  # most journal lines read at once
 HISTORY_PAGE_REPORTS = 50_000  # and most reports in them, but for a single line that holds more
 
 _UNFINISHED = [s.value for s in TrialStatus if s not in FINAL_STATUSES]
-_LIVE = [s.value for s in AttemptStatus if not s.is_final]
+LIVE = [s.value for s in AttemptStatus if not s.is_final]
 
 
 def experiments(connection: Connection, query: Select[tuple[object, ...]]) -> list[Experiment]:
@@ -80,7 +80,7 @@ def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
 
 def live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
     a = tables.attempts
-    query = select(a).where(a.c.status.in_(_LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
+    query = select(a).where(a.c.status.in_(LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
     grouped: dict[ExperimentId, list[Attempt]] = defaultdict(list)
     for row in connection.execute(query).mappings():
         grouped[row["experiment_id"]].append(mapping.attempt_out(row))

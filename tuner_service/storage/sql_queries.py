@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, select, tuple_
+from sqlalchemy import Connection, Engine, Select, bindparam, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import TrialEntry, TrialMetric
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
+from tuner_service.storage.prepared import Prepared, Row
+from tuner_service.storage.sqlite_watch import CommitWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,46 @@ class StoredToken:
 
 TOKENS = mapping.FieldMap(StoredToken)
 
+_e, _q, _t, _a, _m, _r = (
+    tables.experiments, tables.queue_cursors, tables.trials, tables.attempts, tables.metrics,
+    tables.search_space_revisions,
+)  # fmt: skip
+_ID, _NUMBER, _AFTER, _LIMIT = bindparam("id"), bindparam("number"), bindparam("after"), bindparam("limit")
+_EXPERIMENTS = Prepared(select(_e).order_by(_e.c.created_at.desc(), _e.c.id.desc()))
+_EXPERIMENT = Prepared(select(_e).where(_e.c.id == _ID))
+_ALL_CURSORS = Prepared(select(_q))
+_CURSORS = Prepared(select(_q).where(_q.c.experiment_id == _ID))
+_TRIAL = Prepared(select(_t).where(_t.c.experiment_id == _ID, _t.c.number == _NUMBER))
+_TRIALS = Prepared(
+    select(_t).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
+)
+_ATTEMPTS = Prepared(select(_a).where(_a.c.experiment_id == _ID).order_by(_a.c.number, _a.c.attempt))
+_ATTEMPTS_OF_TRIAL = Prepared(
+    select(_a).where(_a.c.experiment_id == _ID, _a.c.number == _NUMBER).order_by(_a.c.number, _a.c.attempt)
+)
+# In no order: for the sake of one, SQLite would look at every attempt of the experiment.
+_LIVE_ATTEMPTS = Prepared(
+    select(_a).where(_a.c.experiment_id == _ID, _a.c.status.in_([bindparam(s, s) for s in reading.LIVE]))
+)
+_METRICS = Prepared(
+    select(_m)
+    .where(
+        _m.c.experiment_id == _ID,
+        _m.c.number == _NUMBER,
+        tuple_(_m.c.attempt, _m.c.sequence) > tuple_(bindparam("attempt"), bindparam("sequence")),
+    )
+    .order_by(_m.c.attempt, _m.c.sequence)
+    .limit(_LIMIT)
+)
+_NEWEST_SPACE = Prepared(select(_r).where(_r.c.experiment_id == _ID).order_by(_r.c.line.desc()).limit(1))
+
+
+def _with_cursors(rows: list[Row], cursors: list[Row]) -> list[Experiment]:
+    lines: dict[str, dict[str, int]] = defaultdict(dict)
+    for cursor in cursors:
+        lines[cursor["experiment_id"]][cursor["queue"]] = cursor["line"]
+    return [mapping.experiment_out(row, lines[row["id"]]) for row in rows]
+
 
 def _page_of(query: Select[Any], experiment_id: ExperimentId, *, statuses: Sequence[str], after: int) -> Select[Any]:
     t = tables.trials
@@ -44,8 +89,9 @@ def _page_of(query: Select[Any], experiment_id: ExperimentId, *, statuses: Seque
 class SqlQueries:
     """Implements ``ports.Queries`` on an engine that only reads. Close it, or use it in a ``with``."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, watch: CommitWatch) -> None:
+        self._engine, self._watch = engine, watch
+        self._inside = threading.local()
 
     def __enter__(self) -> SqlQueries:
         return self
@@ -55,31 +101,48 @@ class SqlQueries:
 
     def close(self) -> None:
         """Give the connections back. Safe to repeat."""
+        self._watch.close()
         self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One read transaction."""
+        """One read transaction; inside another one of this thread, that one."""
+        around: Connection | None = getattr(self._inside, "connection", None)
+        if around is not None:
+            yield around
+            return
         with translated(), self._engine.begin() as connection:
-            yield connection
+            self._inside.connection = connection
+            try:
+                yield connection
+            finally:
+                self._inside.connection = None
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        return self.reading()
+
+    def version(self) -> int | None:
+        return self._watch.version()
 
     def experiments(self) -> Sequence[Experiment]:
-        e = tables.experiments
         with self.reading() as connection:
-            return reading.experiments(connection, select(e).order_by(e.c.created_at.desc(), e.c.id.desc()))
+            return _with_cursors(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
 
     def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
-        e = tables.experiments
         with self.reading() as connection:
-            found = reading.experiments(connection, select(e).where(e.c.id == experiment_id))
+            rows = _EXPERIMENT.rows(connection, id=experiment_id)
+            found = _with_cursors(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
         return found[0] if found else None
 
     def trials(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
     ) -> Sequence[Trial]:
-        query = _page_of(select(tables.trials), experiment_id, statuses=statuses, after=after).limit(limit)
         with self.reading() as connection:
-            rows = connection.execute(query).mappings().all()
+            if statuses:
+                query = _page_of(select(tables.trials), experiment_id, statuses=statuses, after=after).limit(limit)
+                rows = [dict(row) for row in connection.execute(query).mappings()]
+            else:
+                rows = _TRIALS.rows(connection, id=experiment_id, after=after, limit=limit)
         return [mapping.TRIALS.value(row) for row in rows]
 
     def trial_entries(
@@ -95,41 +158,30 @@ class SqlQueries:
         return [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
-        t = tables.trials
-        query = select(t).where(t.c.experiment_id == experiment_id, t.c.number == number)
         with self.reading() as connection:
-            row = connection.execute(query).mappings().first()
-        return None if row is None else mapping.TRIALS.value(row)
+            rows = _TRIAL.rows(connection, id=experiment_id, number=number)
+        return mapping.TRIALS.value(rows[0]) if rows else None
 
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
-        a = tables.attempts
-        query = select(a).where(a.c.experiment_id == experiment_id)
-        if number is not None:
-            query = query.where(a.c.number == number)
         with self.reading() as connection:
-            rows = connection.execute(query.order_by(a.c.number, a.c.attempt)).mappings().all()
+            if number is None:
+                rows = _ATTEMPTS.rows(connection, id=experiment_id)
+            else:
+                rows = _ATTEMPTS_OF_TRIAL.rows(connection, id=experiment_id, number=number)
         return [mapping.attempt_out(row) for row in rows]
 
     def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
         with self.reading() as connection:
-            return reading.live_attempts(connection).get(experiment_id, [])
+            rows = _LIVE_ATTEMPTS.rows(connection, id=experiment_id)
+        return sorted(map(mapping.attempt_out, rows), key=lambda a: (a.key.number, a.key.attempt))
 
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:
-        m = tables.metrics
-        query = (
-            select(m)
-            .where(
-                m.c.experiment_id == experiment_id,
-                m.c.number == number,
-                tuple_(m.c.attempt, m.c.sequence) > tuple_(*after),
-            )
-            .order_by(m.c.attempt, m.c.sequence)
-            .limit(limit)
-        )
+        attempt, sequence = after
+        place = {"id": experiment_id, "number": number, "attempt": attempt, "sequence": sequence}
         with self.reading() as connection:
-            rows = connection.execute(query).mappings().all()
+            rows = _METRICS.rows(connection, **place, limit=limit)
         return [mapping.metric_out(row) for row in rows]
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
@@ -149,6 +201,16 @@ class SqlQueries:
         with self.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [mapping.line_out(row) for row in rows]
+
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        g = tables.quota_groups
+        with self.reading() as connection:
+            rows = connection.execute(select(g).order_by(g.c.name)).mappings().all()
+        return [mapping.QUOTA_GROUPS.value(row) for row in rows]
+
+    def all_live_attempts(self) -> Sequence[Attempt]:
+        with self.reading() as connection:
+            return [attempt for found in reading.live_attempts(connection).values() for attempt in found]
 
     def idempotency_key(self, key: str) -> StoredIdempotencyKey | None:
         k = tables.idempotency_keys
@@ -170,12 +232,10 @@ class SqlQueries:
         return data
 
     def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
-        r = tables.search_space_revisions
-        query = select(r).where(r.c.experiment_id == experiment_id).order_by(r.c.line.desc()).limit(1)
         with self.reading() as connection:
-            row = connection.execute(query).mappings().first()
-        if row is not None:
-            return mapping.REVISIONS.value(row).search_space
+            rows = _NEWEST_SPACE.rows(connection, id=experiment_id)
+        if rows:
+            return mapping.REVISIONS.value(rows[0]).search_space
         experiment = self.experiment(experiment_id)
         return None if experiment is None else experiment.spec.search_space
 

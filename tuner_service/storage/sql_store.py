@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -26,6 +26,7 @@ from sqlalchemy.sql.dml import Update
 from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import blobs, mapping, reading, tables
@@ -64,6 +65,9 @@ class SqlStore:
     def load(self) -> tuple[LoadedExperiment, ...]:
         with self.queries.reading() as connection:
             return reading.load(connection)
+
+    def quota_groups(self) -> Sequence[QuotaGroup]:
+        return self.queries.quota_groups()
 
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         return self.queries.history(experiment_id, queue, after=after, upto=upto)
@@ -129,6 +133,7 @@ class _Writing:
         unsure = _drop_checkpoints(connection, changes.dropped_checkpoints)
         _put(connection, tables.algorithm_snapshots, [mapping.SNAPSHOTS.row(s) for s in changes.snapshots])
         _put(connection, tables.idempotency_keys, [mapping.KEYS.row(k) for k in changes.idempotency_keys])
+        _put_quota_groups(connection, changes.quota_groups)
         for experiment_id in changes.deleted_experiments:
             unsure |= _delete_experiment(connection, experiment_id)
             self.forget()
@@ -211,8 +216,16 @@ def _without_deleted(changes: Changes) -> Changes:
         fresh_blobs=changes.fresh_blobs,
         snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
         idempotency_keys=[k for k in changes.idempotency_keys if k.experiment_id not in gone],
+        quota_groups=changes.quota_groups,
         deleted_experiments=changes.deleted_experiments,
     )
+
+
+def _put_quota_groups(connection: Connection, groups: Mapping[str, QuotaGroup | None]) -> None:
+    _put(connection, tables.quota_groups, [mapping.QUOTA_GROUPS.row(g) for g in groups.values() if g is not None])
+    gone = [name for name, group in groups.items() if group is None]
+    if gone:
+        connection.execute(delete(tables.quota_groups).where(tables.quota_groups.c.name.in_(gone)))
 
 
 def _put(connection: Connection, table: Table, rows: list[Row]) -> None:

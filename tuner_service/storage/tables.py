@@ -112,6 +112,7 @@ experiments = Table(
     Column("note", Text, nullable=False),
     Column("tags", Text, nullable=False),
     Column("priority", BigInteger, nullable=False),
+    Column("peak_gpu_bytes", BigInteger),
     sqlite_with_rowid=False,
 )
 
@@ -257,6 +258,7 @@ attempts = Table(
     Column("ended_at", Number),
     Column("last_heard_at", Number, nullable=False),
     Column("restored_step", BigInteger),
+    Column("holdings", Text, nullable=False),
     _trial_key(),
     Index("ix_attempts_status", "status"),
     sqlite_with_rowid=False,
@@ -341,6 +343,15 @@ idempotency_keys = Table(
         index=True,
     ),
     Column("at", Number, nullable=False),
+)
+
+quota_groups = Table(
+    "quota_groups",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("gpus", Number),
+    Column("borrows", Boolean, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 tokens = Table(

@@ -59,19 +59,28 @@ class Population:
             directions=directions_of(objective), sampler=optuna.samplers.RandomSampler(seed=0)
         )
         self._scratch = create_trial(state=TrialState.RUNNING)
+        self._crossed: Sequence[TrialNote] = ()  # the parents that the last child had, and what was made of them
+        self._crossed_trials: list[FrozenTrial] = []
+        self._crossed_shared: dict[str, BaseDistribution] = {}
 
     def selected(self, candidates: Sequence[TrialNote], size: int, *, seed: int) -> list[TrialNote]:
         """The ``size`` best of them: by front, then the less crowded or the nearer to a reference direction."""
-        trials = [self._trial(number, note) for number, note in enumerate(candidates)]
+        trials = [self._judged(number, note) for number, note in enumerate(candidates)]
         sampler = self._made(size, seed, {})
         sampler.members, sampler.parents = trials, ()
         return [candidates[trial.number] for trial in sampler.select_parent(self._study, 1)]
 
     def child(self, parents: Sequence[TrialNote], options: dict[str, Any], *, size: int, seed: int) -> Parameters:
-        """A new point: crossed from two of the parents and mutated. What it takes from neither is drawn at random."""
+        """A new point: crossed from two of the parents and mutated. What it takes from neither is drawn at random.
+
+        A list of parents is not changed after it was given.
+        """
+        if parents is not self._crossed:
+            self._crossed_trials = [self._trial(number, note) for number, note in enumerate(parents)]
+            self._crossed_shared = self._shared(self._crossed_trials)
+            self._crossed = parents
         sampler = self._made(size, seed, options)
-        sampler.parents = [self._trial(number, note) for number, note in enumerate(parents)]
-        shared = self._shared(sampler.parents)
+        sampler.parents, shared = self._crossed_trials, self._crossed_shared
         relative = sampler.sample_relative(self._study, self._scratch, shared) if shared else {}
 
         def ask(name: str, distribution: BaseDistribution) -> Any:
@@ -85,6 +94,13 @@ class Population:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some samplers are called experimental
             return self._sampler(population_size=size, seed=seed, **options)
+
+    def _judged(self, number: int, note: TrialNote) -> FrozenTrial:
+        """Without its parameters: selection looks at values only."""
+        whole = TrialNote(number=number, parameters={}, state=FINISHED, values=note.values)
+        trial = frozen(whole, ({}, {}), self._worst)
+        trial.number = number
+        return trial
 
     def _trial(self, number: int, note: TrialNote) -> FrozenTrial:
         flat = self._space.flatten(note.parameters)

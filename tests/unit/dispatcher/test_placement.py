@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tuner_service.dispatcher.placement import Claim, Held, Placed, could_ever_fit, place
+from tuner_service.dispatcher.ledger import Held, Ledger
+from tuner_service.dispatcher.placement import Claim, Placed, could_ever_fit, place
 from tuner_service.domain.resources import Demand, Device, GpuRequest, Holding, Node, QuotaGroup, describe
 
 GIB = 1 << 30
@@ -28,7 +29,7 @@ def decide(
     *claims: Claim, nodes: list[Node] | None = None, held: tuple[Held, ...] = (), groups: tuple[QuotaGroup, ...] = ()
 ) -> list[Placed]:
     found = [a_node()] if nodes is None else nodes
-    return place(claims, nodes={n.agent_id: n for n in found}, held=held, groups={g.name: g for g in groups})
+    return place(claims, nodes={n.agent_id: n for n in found}, held=Ledger.of(held), groups={g.name: g for g in groups})
 
 
 def shares(placed: list[Placed]) -> list[dict[str, float]]:
@@ -304,7 +305,7 @@ def test_over_a_long_time_shares_are_honoured_and_nobody_starves() -> None:
             number += 1
             running.append((now + rng.uniform(0.5, 1.5), Held(
                 experiment_id=one.claim.experiment_id, group=one.claim.group, holdings=one.holdings)))  # fmt: skip
-        assert sum(h.gpus for _, h in running) == 4, "no device is idle while somebody wants it"
+        assert sum(one.gpus for _, h in running for one in h.holdings) == 4, "no device is idle while somebody wants it"
         ends, ended = min(running, key=lambda entry: entry[0])
         if round_ <= 3_000:
             for _, h in running:

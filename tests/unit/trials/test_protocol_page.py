@@ -14,7 +14,10 @@ from trials import protocol
 PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(encoding="utf-8")
 MESSAGES = {cls.kind: cls for cls in (*get_args(protocol.FromAgent), *get_args(protocol.ToAgent))}
 RECORDS = {cls.kind: cls for cls in get_args(protocol.SpoolRecord)}
-PARTS = ("AttemptKey", "ProcessRecord", "NodeResources", "ObservedAttempt", "ExitRecord", "CheckpointRef", "LaunchSpec")
+PARTS = (
+    "AttemptKey", "ProcessRecord", "NodeResources", "NodeDevice", "ObservedAttempt", "ExitRecord", "CheckpointRef",
+    "GivenDevice", "LaunchSpec",
+)  # fmt: skip
 DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: getattr(protocol, name) for name in PARTS}
 LIMITS = {name: getattr(protocol, name) for name in vars(protocol) if re.search(r"_(LINES|BYTES|LIMIT)$", name)}
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}

@@ -1,0 +1,187 @@
+"""A real service, agent and trials on a node of simulated GPUs: who gets which, and what happens when one goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.harness import Home, is_running
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+SEES = """
+import os, pathlib, time, trials
+
+gate = pathlib.Path(os.environ["GATE"])
+with trials.init() as trial:
+    pathlib.Path("seen").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "unset"))
+    trial.report(step=0, loss=1.0)
+    while not gate.exists():
+        time.sleep(0.01)
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+class Gpus:
+    """The simulated devices of a node: a test says what becomes of them."""
+
+    def __init__(self, file: Path, count: int) -> None:
+        self.file = file
+        self.devices: list[dict[str, Any]] = [
+            {"uuid": f"GPU-{n}", "name": "A100", "memory_mb": 80_000, "used_mb": 5} for n in range(count)
+        ]
+        self.write()
+
+    def write(self) -> None:
+        draft = self.file.with_suffix(".draft")
+        draft.write_text(json.dumps({"devices": self.devices}))
+        draft.replace(self.file)
+
+    def change(self, number: int, **fields: Any) -> None:
+        self.devices[number] |= fields
+        self.write()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Gpus:
+    return Gpus(tmp_path / "devices.json", 4)
+
+
+@pytest.fixture
+def node(make_home: Callable[..., Home], gpus: Gpus) -> Home:
+    return make_home(environment={"TUNER_SIMULATED_DEVICES": str(gpus.file)})
+
+
+def begin(node: Home, resources: dict[str, Any], script: str = SEES, **overrides: Any) -> str:
+    trial = {"resources": resources} | overrides.pop("trial", {})
+    return node.begin(script, trial=trial, budget={"trials": 40, "parallel": 40} | overrides.pop("budget", {}), **overrides)
+
+
+def held(node: Home, experiment: str | None = None) -> dict[int, list[str]]:
+    """What each running trial of the experiment holds."""
+    with node.service() as service:
+        running = service.experiment(experiment or node.id)["running"]
+    return {a["number"]: [d["uuid"] for d in a["devices"]] for a in running if a["step"] is not None}
+
+
+def holding(node: Home, count: int, experiment: str | None = None) -> dict[int, list[str]]:
+    def found() -> dict[int, list[str]] | None:
+        now = held(node, experiment)
+        return now if len(now) == count else None
+
+    return wait_until(found, timeout_s=30)
+
+
+def seen(node: Home, number: int) -> str:
+    """What the script of the trial has found in its variables."""
+    return (node.folder_of(number) / "work" / "seen").read_text()
+
+
+def states(node: Home) -> dict[str, str]:
+    return {device["uuid"]: device["state"] for device in node.read("ps", "--devices")}
+
+
+def test_each_trial_sees_its_own_device_and_one_that_asked_for_none_sees_none(node: Home) -> None:
+    begin(node, {"gpus": 1})
+    found = holding(node, 4)
+
+    assert sorted(uuid for uuids in found.values() for uuid in uuids) == [f"GPU-{n}" for n in range(4)]
+    for number, uuids in found.items():
+        assert seen(node, number) == ",".join(uuids)
+    assert Counter(states(node).values()) == {"held": 4}
+
+    first = node.id
+    begin(node, {}, budget={"trials": 1, "parallel": 1})
+    (other,) = holding(node, 1)
+    assert seen(node, other) == ""
+    assert holding(node, 4, first) == found
+
+
+def test_what_is_held_is_held_after_the_service_was_killed(node: Home, gpus: Gpus) -> None:
+    begin(node, {"gpus": 2}, budget={"trials": 3, "parallel": 3})
+    found = holding(node, 2)
+    node.kill_all("service", "agent")
+    node.serve()
+
+    assert holding(node, 2) == found
+    assert Counter(states(node).values()) == {"held": 4}
+    node.open_gate()
+    node.completed()
+    assert node.attempts() == [(1, 1), (2, 1), (3, 1)]
+    wait_until(lambda: set(states(node).values()) == {"free"}, timeout_s=20)
+
+
+def test_a_device_that_is_lost_is_given_to_nobody_and_its_trial_goes_on_elsewhere(node: Home, gpus: Gpus) -> None:
+    begin(node, {"gpus": 1}, budget={"trials": 3, "parallel": 3})
+    found = holding(node, 3)
+    (lost,) = found[2]
+    gpus.change(int(lost[-1]), fault="fell off the bus")
+
+    wait_until(lambda: node.trial(2)["attempts"] == 2, timeout_s=20)
+    moved = holding(node, 3)
+    assert moved[2] not in found.values()
+    assert states(node)[lost] == "lost"
+    node.open_gate()
+    node.completed()
+    assert node.trial(2)["status"] == "succeeded"
+
+
+def test_a_strangers_device_is_left_alone_and_used_once_the_stranger_has_gone(node: Home, gpus: Gpus) -> None:
+    gpus.change(1, pids=[os.getpid()], used_mb=9_000)
+    begin(node, {"gpus": 1})
+    assert "GPU-1" not in {uuid for uuids in holding(node, 3).values() for uuid in uuids}
+    assert states(node)["GPU-1"] == "occupied"
+
+    gpus.change(1, pids=[], used_mb=5)
+    assert ["GPU-1"] in holding(node, 4).values()
+
+
+def test_a_device_whose_memory_did_not_come_back_is_given_to_nobody_until_it_has(node: Home, gpus: Gpus) -> None:
+    begin(node, {"gpus": 1}, budget={"trials": 5, "parallel": 4})
+    holding(node, 4)
+    gpus.change(2, used_mb=20_000)
+    node.open_gate()
+    node.completed()
+
+    assert wait_until(lambda: Counter(states(node).values()) == {"free": 3, "occupied": 1}, timeout_s=20)
+    assert states(node)["GPU-2"] == "occupied"
+    gpus.change(2, used_mb=30)
+    wait_until(lambda: states(node)["GPU-2"] == "free", timeout_s=20)
+
+
+def test_a_request_for_all_devices_waits_for_all_and_one_for_more_is_refused_with_what_there_is(node: Home) -> None:
+    begin(node, {"gpus": 0.5}, budget={"trials": 1, "parallel": 1})
+    holding(node, 1)
+    small = node.id
+    begin(node, {"gpus": "all"}, budget={"trials": 1, "parallel": 1})
+    node.open_gate()
+    node.completed()
+
+    assert seen(node, 1) == "GPU-0,GPU-1,GPU-2,GPU-3"
+    node.id = small
+    node.completed()
+    file = node.folder / "search.json"
+    body = json.loads(file.read_text())
+    body["trial"]["resources"] = {"gpus": 5}
+    file.write_text(json.dumps(body))
+    refused = node.ended("start", str(file))
+    assert refused.returncode == 2
+    assert "a trial asks for 5 GPUs; no node has that; there is local (" in refused.stderr
+    assert "4 × A100)" in refused.stderr
+
+
+def test_trials_that_share_a_device_know_their_part_of_its_memory(node: Home) -> None:
+    script = SEES.replace('"unset"))', '"unset") + " " + os.environ["TUNER_GPU_MEMORY_FRACTION"])')
+    begin(node, {"gpus": 0.25}, script=script, budget={"trials": 4, "parallel": 4})
+
+    assert set(map(tuple, holding(node, 4).values())) == {("GPU-0",)}
+    assert seen(node, 1) == "GPU-0 0.25"

@@ -1,0 +1,163 @@
+"""Answers kept between two commits: of many equal reads one is built, and the others are given its bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner_service.api.answers import is_known
+from tuner_service.api.auth import role_of
+from tuner_service.ports import Queries
+from tuner_service.service.access import Role
+
+KEPT_S = 0.1  # for so long an answer stands: running_s counts by itself, and so do the lengths of the queues
+ANSWERS_LIMIT = 1_000  # kept at once, all of one state of the database
+ANSWER_BYTES = 4 << 20  # a longer one is not kept
+KEPT_BYTES = 16 << 20  # of all together; what is found beyond is not kept
+
+# Reads of rows and of nothing that takes long. Everything else passes as it came.
+PATHS = re.compile(
+    r"/api/v1/(experiments(/[^/]+(/(trials|table|best|pareto|slices|curves|journal))?)?"
+    r"|trials/[^/]+/[0-9]+(/metrics|/checkpoints)?)"
+)
+_WAITING = b"wait_for"
+_READERS = frozenset({Role.ADMIN, Role.READ_ONLY})
+_Key = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole one with the status 200; ``tag`` is its ETag, empty where it has none."""
+
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    tag: str
+    begun: float  # when its building began, on the monotonic clock
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    """An answer that is being built. ``answer`` stays None where it became another than 200."""
+
+    version: int
+    begun: float
+    landed: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: Answer | None = None
+
+
+class KeptAnswers:
+    """Gives a read the bytes of an equal one where nobody could tell them apart.
+
+    That is: nothing was committed between the beginning of the building of those bytes and the beginning of this
+    read, so a read sees every commit that came before it. Only what counts by itself is up to KEPT_S old. Tokens are
+    checked here as everywhere: an answer does not depend on which of the reading roles asks.
+    """
+
+    def __init__(self, app: ASGIApp, queries: Queries) -> None:
+        self._app, self._queries = app, queries
+        self._version: int | None = None
+        self._answers: dict[_Key, Answer] = {}  # of that version
+        self._bytes = 0
+        self._flights: dict[_Key, _Flight] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        version = self._queries.version() if _is_kept(scope) else None
+        if version is None or role_of(HTTPConnection(scope)) not in _READERS:
+            await self._app(scope, receive, send)
+            return
+        key = (scope["path"], scope["query_string"])
+        answer = self._find(key, version)
+        if answer is None:
+            flight = self._flights.get(key)
+            if flight is None or flight.version != version or time.monotonic() - flight.begun > KEPT_S:
+                await self._build(key, version, scope=scope, receive=receive, send=send)
+                return
+            await flight.landed.wait()
+            answer = flight.answer
+        if answer is None:
+            await self._app(scope, receive, send)
+        else:
+            await _send(answer, scope, send)
+
+    def _find(self, key: _Key, version: int) -> Answer | None:
+        if version != self._version:
+            self._version, self._bytes = version, 0
+            self._answers.clear()
+        answer = self._answers.get(key)
+        if answer is None or time.monotonic() - answer.begun <= KEPT_S:
+            return answer
+        self._bytes -= len(answer.body)
+        del self._answers[key]
+        return None
+
+    async def _build(self, key: _Key, version: int, *, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ask the application, send what it says, and keep it."""
+        flight = self._flights[key] = _Flight(version=version, begun=time.monotonic())
+        taken = _Taken(flight.begun)
+        # The application sends the whole answer; whether this client has it already is seen here.
+        whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
+        try:
+            await self._app(whole, receive, taken.collect)
+            flight.answer = taken.answer()
+            if flight.answer is not None:
+                self._keep(key, version, flight.answer)
+        finally:
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+            flight.landed.set()
+        if flight.answer is not None:
+            await _send(flight.answer, scope, send)
+            return
+        for message in taken.messages:
+            await send(message)
+
+    def _keep(self, key: _Key, version: int, answer: Answer) -> None:
+        fits = self._bytes + len(answer.body) <= KEPT_BYTES and len(self._answers) < ANSWERS_LIMIT
+        if version == self._version and fits and len(answer.body) <= ANSWER_BYTES and key not in self._answers:
+            self._answers[key] = answer
+            self._bytes += len(answer.body)
+
+
+class _Taken:
+    """The messages of one answer, which every kept path sends in two."""
+
+    def __init__(self, begun: float) -> None:
+        self._begun = begun
+        self.messages: list[Message] = []
+
+    async def collect(self, message: Message) -> None:
+        self.messages.append(message)
+
+    def answer(self) -> Answer | None:
+        if not self.messages or self.messages[0].get("status") != 200:
+            return None
+        headers = tuple((bytes(name), bytes(value)) for name, value in self.messages[0]["headers"])
+        body = b"".join(message.get("body", b"") for message in self.messages[1:])
+        tag = Headers(raw=list(headers)).get("etag", "")
+        return Answer(headers=headers, body=body, tag=tag, begun=self._begun)
+
+
+def _is_kept(scope: Scope) -> bool:
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "GET"
+        and PATHS.fullmatch(scope["path"]) is not None
+        and _WAITING not in scope["query_string"]
+    )
+
+
+async def _send(answer: Answer, scope: Scope, send: Send) -> None:
+    """The answer, or 304 where the client says that it has it."""
+    known = next((value for name, value in scope["headers"] if name == b"if-none-match"), None)
+    if known is not None and answer.tag and is_known(answer.tag, known.decode("latin-1")):
+        await send({"type": "http.response.start", "status": 304, "headers": [(b"etag", answer.tag.encode("latin-1"))]})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": list(answer.headers)})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,84 @@
+"""What trials ask for and hold: devices that come and go, the memory they were seen to use, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trials.protocol import ExitRecord
+from tuner_service.dispatcher import launching
+from tuner_service.dispatcher.commands import DevicesChanged
+from tuner_service.dispatcher.placement import could_ever_fit
+from tuner_service.dispatcher.state import ExperimentState
+from tuner_service.dispatcher.step import Step, Why
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.experiment import ExperimentSpec
+from tuner_service.domain.resources import DEFAULT_GROUP, describe, describe_demand
+from tuner_service.domain.trial import Attempt, TrialReason, TrialStatus
+
+
+def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
+    """Trials on a device that was lost are stopped, and go on elsewhere; the experiments that may now go on."""
+    node = step.state.agents.get(command.agent_id)
+    if node is None:
+        return []
+    step.state.agents[command.agent_id] = replace(node, devices=command.devices)
+    step.state.placement_is_due = True
+    for xs in step.all():
+        for attempt in list(xs.attempts.values()):
+            if attempt.agent_id == command.agent_id:
+                _note_peak(step, xs, attempt, command.peaks.get(attempt.nonce, 0))
+                _mind_loss(step, xs, attempt)
+    return list(step.all())
+
+
+def _note_peak(step: Step, xs: ExperimentState, attempt: Attempt, peak: int) -> None:
+    """Counts at once where trials share devices by it already; the first one counts when its trial has ended."""
+    number, known = attempt.key.number, xs.experiment.peak_gpu_bytes
+    if peak > xs.peaks.get(number, 0):
+        xs.peaks[number] = peak
+    if known is not None and peak > known:
+        step.put_experiment(xs, peak_gpu_bytes=peak)
+
+
+def note_end(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
+    """An attempt has ended. Only one that ran to its end shows what a trial needs."""
+    peak, known = xs.peaks.pop(number, 0), xs.experiment.peak_gpu_bytes
+    if record.cause == "exited" and record.code == 0 and peak > (known or 0):
+        step.put_experiment(xs, peak_gpu_bytes=peak)
+
+
+def _mind_loss(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+    number, lost = attempt.key.number, loss(step, attempt)
+    if lost and xs.trials[number].status is TrialStatus.RUNNING:
+        why = Why(reason=TrialReason.DEVICE_LOST, message=lost)
+        step.move_trial(xs, number, TrialStatus.STOPPING, why)
+        launching.order_stop(step, xs, attempt, why.reason.value)
+
+
+def loss(step: Step, attempt: Attempt) -> str:
+    """Which device of the attempt was lost, and why; empty where all are well, or their node is away."""
+    node = step.state.agents.get(attempt.agent_id)
+    held = {uuid for holding in attempt.holdings for uuid in holding.shares}
+    for device in node.devices if node is not None and held else ():
+        if device.lost and device.uuid in held:
+            return f"device {device.uuid} was lost: {device.lost}"
+    return ""
+
+
+def require(step: Step, spec: ExperimentSpec) -> None:
+    """InputError for a quota group that is not there, or where a trial asks for more than any node has.
+
+    Nothing can be said while no agent is connected: then the trials wait for one.
+    """
+    faults = []
+    group = spec.quota_group
+    if group != DEFAULT_GROUP and group not in step.state.groups:
+        known = ", ".join(sorted({DEFAULT_GROUP, *step.state.groups}))
+        message = f"there is no quota group {group!r}; known: {known}; make it with `tuner quota set {group}`"
+        faults.append(Fault(pointer="/quota_group", message=message))
+    demand, nodes = launching.demand_of(spec), step.state.agents
+    if nodes and not could_ever_fit(demand, nodes):
+        message = f"a trial asks for {describe_demand(demand)}; no node has that; there is {describe(nodes)}"
+        faults.append(Fault(pointer="/trial/resources", message=message))
+    if faults:
+        raise InputError(faults)

@@ -1,0 +1,76 @@
+"""What running attempts hold, added up: so that placing a trial costs the same however many run.
+
+Cores and shares of devices are counted in whole units: adding and giving back leaves nothing over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tuner_service.domain.resources import Holding
+
+UNITS = 10**9  # of one core, and of one device
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a running attempt holds, and for whom."""
+
+    experiment_id: str
+    group: str
+    holdings: Sequence[Holding]
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """By agent, by (agent, device), by quota group and by experiment; nothing stands where nothing is held."""
+
+    cpus: dict[str, int] = field(default_factory=dict)
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    shares: dict[tuple[str, str], int] = field(default_factory=dict)
+    gpu_memory_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    group_gpus: dict[str, int] = field(default_factory=dict)
+    experiment_gpus: dict[str, int] = field(default_factory=dict)
+    experiment_cpus: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, held: Iterable[Held]) -> Ledger:
+        ledger = cls()
+        for one in held:
+            ledger.add(one)
+        return ledger
+
+    def add(self, held: Held) -> None:
+        self._book(held, 1)
+
+    def remove(self, held: Held) -> None:
+        """What was added before."""
+        self._book(held, -1)
+
+    def _book(self, held: Held, sign: int) -> None:
+        for holding in held.holdings:
+            cpus, agent_id = sign * units(holding.cpus), holding.agent_id
+            _count(self.cpus, agent_id, cpus)
+            _count(self.experiment_cpus, held.experiment_id, cpus)
+            _count(self.memory_bytes, agent_id, sign * holding.memory_bytes)
+            for uuid, share in holding.shares.items():
+                gpus = sign * units(share)
+                _count(self.shares, (agent_id, uuid), gpus)
+                _count(self.gpu_memory_bytes, (agent_id, uuid), sign * holding.gpu_memory_bytes)
+                _count(self.group_gpus, held.group, gpus)
+                _count(self.experiment_gpus, held.experiment_id, gpus)
+
+
+def units(amount: float) -> int:
+    return round(amount * UNITS)
+
+
+def _count(table: dict[KeyT, int], key: KeyT, amount: int) -> None:
+    left = table.get(key, 0) + amount
+    if left:
+        table[key] = left
+    else:
+        table.pop(key, None)
