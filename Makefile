@@ -20,7 +20,9 @@ campaigns: setup shared-data-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.data_campaign --rounds 1000
-bench: setup ; $(RUN) benchmarks.startup
+BENCHMARKS ?= startup dispatch reports scale checkpoints suggest loading
+bench: setup
+	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
 clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
