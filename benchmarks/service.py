@@ -22,14 +22,17 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Service:
-    """``tuner`` commands against one home. ``environment`` is what trials get, too."""
+    """``tuner`` commands against one home. ``environment`` is what trials get, too.
+
+    Python may keep the modules it compiled, as an installer leaves them; otherwise every command compiles its own.
+    """
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "TUNER_HOME": str(self.home),
             "TUNER_AGENT_IDLE_EXIT_S": "0.2",
             **self.environment,

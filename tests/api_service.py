@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from tests.memory_store import MemoryQueries, MemoryStore
-from trials.protocol import AttemptKey, LogChunk, NodeDevice
+from trials.protocol import AttemptKey, Hello, LogChunk, NodeDevice
 from tuner_service.api.app import create_app
 from tuner_service.clock import new_experiment_id
 from tuner_service.config import Settings
@@ -65,10 +65,11 @@ class FakeHub:
 
     def __init__(self) -> None:
         self.logs: dict[tuple[str, str], str] | None = {}
+        self.hellos: list[Hello] = []
         self.node_devices: dict[str, tuple[NodeDevice, ...]] = {}
 
-    def agents(self) -> list[Any]:
-        return []
+    def agents(self) -> list[Hello]:
+        return self.hellos
 
     def devices(self) -> dict[str, tuple[NodeDevice, ...]]:
         return self.node_devices

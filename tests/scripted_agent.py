@@ -152,11 +152,16 @@ class ScriptedAgent:
         deadline = time.monotonic() + ANSWER_S
         while True:
             assert self._channel is not None
-            message = json.loads(self._channel.recv(timeout=max(0.0, deadline - time.monotonic())))
-            self._take(message)
-            if found(message):
-                return message
-            self._others.append(message)
+            frame = json.loads(self._channel.recv(timeout=max(0.0, deadline - time.monotonic())))
+            fitting = None
+            for message in frame if isinstance(frame, list) else [frame]:
+                self._take(message)
+                if fitting is None and found(message):
+                    fitting = message
+                else:
+                    self._others.append(message)
+            if fitting is not None:
+                return fitting
 
     def wait_for_kind(self, kind: str, **fields: Any) -> dict[str, Any]:
         return self.wait_for(lambda m: m["kind"] == kind and all(m[name] == v for name, v in fields.items()))

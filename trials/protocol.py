@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -48,6 +48,7 @@ from trials.versions import common_version as common_version  # noqa: PLC0414
 from trials.versions import plain_in, require_kind, since
 
 PROTOCOL_VERSION = 2
+FRAMES_OF_SEVERAL_SINCE = 2
 SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
 
 # ── limits (each names what happens at it) ──────────────────────────────────────────────────────
@@ -62,6 +63,7 @@ OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
 LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
+FRAME_MESSAGES_LIMIT = 64  # in one frame at most; more go into further frames
 NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
 
 # ── environment of a trial ──────────────────────────────────────────────────────────────────────
@@ -173,7 +175,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited:
-    """Sent only after every report up to ``last_sequence`` was acknowledged."""
+    """Sent after every report up to ``last_sequence``; believed once the service has all of these."""
 
     kind: ClassVar[str] = "exited"
     key: AttemptKey
@@ -308,7 +310,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """The exit is on the service's disk: drop the spool, keep the logs."""
+    """The exit is on the service's disk, and every report before it: drop the spool, keep the logs."""
 
     kind: ClassVar[str] = "forget"
     nonce: str
@@ -432,17 +434,37 @@ def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
     return json.dumps({"kind": message.kind, **plain}, separators=(",", ":"))
 
 
+def frames(messages: Sequence[str], *, version: int) -> list[str]:
+    """Encoded messages in as few frames as ``version`` can: several in one are a list, from version 2 on."""
+    if version < FRAMES_OF_SEVERAL_SINCE or len(messages) == 1:
+        return list(messages)
+    parts = [messages[start : start + FRAME_MESSAGES_LIMIT] for start in range(0, len(messages), FRAME_MESSAGES_LIMIT)]
+    return [f"[{','.join(part)}]" for part in parts]
+
+
 def decode(text: str) -> Message:
     """The message ``text`` holds; ProtocolError names the kind or field that is wrong."""
-    return _decode(text, _MESSAGE_KINDS)  # type: ignore[no-any-return]  # the table's values are Message
+    return decode_plain(_read(text))
 
 
-def kind_of(text: str) -> str:
+def messages_in(text: str) -> list[Any]:
+    """The messages of one frame, each for ``decode_plain``; ProtocolError where it holds none."""
+    found = _read(text)
+    if not isinstance(found, list):
+        return [found]
+    if not 0 < len(found) <= FRAME_MESSAGES_LIMIT:
+        raise ProtocolError(f"a frame of {len(found)} messages; it may have 1 to {FRAME_MESSAGES_LIMIT}")
+    return found
+
+
+def decode_plain(value: Any) -> Message:
+    """The message that a plain JSON value stands for; ProtocolError names the kind or field that is wrong."""
+    return _decode(value, _MESSAGE_KINDS)  # type: ignore[no-any-return]  # the table's values are Message
+
+
+def kind_of(value: Any) -> str:
     """What a message that could not be decoded says its kind is; "" where it says nothing of the sort."""
-    try:
-        kind = json.loads(text)["kind"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
+    kind = value.get("kind") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else ""
 
 
@@ -452,17 +474,20 @@ def encode_record(record: SpoolRecord) -> str:
 
 
 def decode_record(line: str) -> SpoolRecord:
-    return _decode(line, _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
+    return _decode(_read(line), _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
 
 
-def _decode(text: str, kinds: Mapping[str, type[Any]]) -> Any:
+def _read(text: str) -> Any:
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise ProtocolError(f"not JSON: {exc}") from exc
+
+
+def _decode(data: Any, kinds: Mapping[str, type[Any]]) -> Any:
     if not isinstance(data, dict):
         raise ProtocolError(f"a message is an object, not {type(data).__name__}")
-    kind = data.pop("kind", None)
+    kind = data.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise UnknownKindError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
     return from_plain(kinds[kind], data, where=kind)

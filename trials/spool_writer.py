@@ -63,12 +63,16 @@ class SpoolWriter:
         self._torn = self._ends_torn()
         self._full = False
 
-    def append(self, line: bytes) -> None:
-        """The whole line is in the file when this returns; a process that dies after it loses nothing."""
-        if len(line) > REPORT_LINE_BYTES:
-            raise ReportTooLargeError(len(line))
-        # A line that an earlier writer did not finish is closed off; the agent drops what is no record.
-        data = b"\n" + line + b"\n" if self._torn else line + b"\n"
+    def append(self, *lines: bytes) -> None:
+        """The whole lines are in the file when this returns; a process that dies after it loses nothing."""
+        for line in lines:
+            if len(line) > REPORT_LINE_BYTES:
+                raise ReportTooLargeError(len(line))
+        if not lines:
+            return
+        data = b"\n".join(lines) + b"\n"
+        if self._torn:  # a line that an earlier writer did not finish is closed off; the agent drops what is no record
+            data = b"\n" + data
         written = self._write(data)
         self._unchecked += written
         if written == len(data):

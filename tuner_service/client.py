@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -12,10 +11,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import quote, urlencode, urlsplit
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from tuner_service.config import Settings
+from tuner_service.plain_http import PlainConnection, connection_to, failures
+
+if TYPE_CHECKING:
+    from http.client import HTTPSConnection
 
 START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
 START_POLL_S = 0.01
@@ -64,7 +67,7 @@ class Client:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: PlainConnection | HTTPSConnection | None = None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -144,15 +147,18 @@ class Client:
         """By number."""
         return list(self._pages(_experiment_path(experiment_id) + "/trials", query or {}))
 
-    def table(self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None) -> list[Any]:
-        """One tuple for each trial, with what ``columns`` name, by number: the quick way to read many trials."""
-        rows: list[Any] = []
+    def table(
+        self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None
+    ) -> list[list[Any]]:
+        """What each of ``columns`` holds of every trial, by number: the quick way to read many trials."""
+        found: list[list[Any]] = [[] for _ in columns]
         wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns)}
         while True:
             answer = self.call("GET", f"{_experiment_path(experiment_id)}/table", query=wanted).json()
-            rows += zip(*(answer["columns"][column] for column in columns), strict=True)
+            for column, cells in zip(columns, found, strict=True):
+                cells.extend(answer["columns"][column])
             if answer["next"] is None:
-                return rows
+                return found
             wanted["cursor"] = answer["next"]
 
     def analysis(self, experiment_id: str, name: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -267,7 +273,7 @@ class Client:
                 raise ProblemError(answer.status, _problem(answer))
             while data := response.read(STREAM_BYTES):
                 yield data
-        except (OSError, http.client.HTTPException) as exc:
+        except failures() as exc:
             raise UnreachableError(f"{self.url} broke off its answer: {exc!r}") from exc
         finally:
             self.close()
@@ -288,18 +294,15 @@ class Client:
             except TimeoutError as exc:
                 self.close()
                 raise UnreachableError(f"{self.url} did not answer within {timeout_s:g} s") from exc
-            except (OSError, http.client.HTTPException) as exc:
+            except failures() as exc:
                 self.close()
                 if is_last or is_fresh or not is_repeatable:
                     raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
         raise UnreachableError(f"no service answers at {self.url}")
 
-    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connect(self, timeout_s: float) -> PlainConnection | HTTPSConnection:
         if self._connection is None:
-            parts = urlsplit(self.url)
-            secure = parts.scheme == "https"
-            cls = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            self._connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
+            self._connection = connection_to(self.url, timeout_s)
         self._connection.timeout = timeout_s
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)

@@ -127,6 +127,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     import uvicorn
 
     from tuner_service.api.app import create_app
+    from tuner_service.api.server import Server
     from tuner_service.service.experiments import Experiments, Services
 
     experiments = Experiments(
@@ -154,16 +155,12 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         ws_per_message_deflate=False,
     )
 
-    class Server(uvicorn.Server):
-        """Says where it listens, once it does."""
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            _spare_the_collector()
-            announce(settings, listening, core)
+    def listens() -> None:
+        _spare_the_collector()
+        announce(settings, listening, core)
 
     try:
-        Server(config).run(sockets=[listening])
+        Server(config, listens).run(sockets=[listening])
     finally:
         withdraw(settings)
 

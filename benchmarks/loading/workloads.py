@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ def workload(name: str) -> Workload:
     if spec is None or spec.loader is None or not Path(name).exists():
         raise SystemExit(f"--workload is one of {', '.join(WORKLOADS)}, or a Python file; {name} is neither")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a pickle of its dataset finds the class
     spec.loader.exec_module(module)
     return Workload(
         name=Path(name).stem,

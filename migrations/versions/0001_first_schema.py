@@ -336,6 +336,7 @@ def _create_attempts() -> None:
         sa.Column("last_heard_at", Number(), nullable=False),
         sa.Column("restored_step", sa.BigInteger(), nullable=True),
         sa.Column("holdings", sa.Text(), nullable=False),
+        sa.Column("peak_gpu_bytes", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["experiment_id", "number"],
             ["trials.experiment_id", "trials.number"],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.harness import Home, is_running
+from tests.acceptance.harness import Home
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -63,7 +61,9 @@ def node(make_home: Callable[..., Home], gpus: Gpus) -> Home:
 
 def begin(node: Home, resources: dict[str, Any], script: str = SEES, **overrides: Any) -> str:
     trial = {"resources": resources} | overrides.pop("trial", {})
-    return node.begin(script, trial=trial, budget={"trials": 40, "parallel": 40} | overrides.pop("budget", {}), **overrides)
+    return node.begin(
+        script, trial=trial, budget={"trials": 40, "parallel": 40} | overrides.pop("budget", {}), **overrides
+    )
 
 
 def held(node: Home, experiment: str | None = None) -> dict[int, list[str]]:
@@ -87,7 +87,8 @@ def seen(node: Home, number: int) -> str:
 
 
 def states(node: Home) -> dict[str, str]:
-    return {device["uuid"]: device["state"] for device in node.read("ps", "--devices")}
+    with node.service() as service:
+        return {device["uuid"]: device["state"] for device in service.devices()}
 
 
 def test_each_trial_sees_its_own_device_and_one_that_asked_for_none_sees_none(node: Home) -> None:
@@ -185,3 +186,85 @@ def test_trials_that_share_a_device_know_their_part_of_its_memory(node: Home) ->
 
     assert set(map(tuple, holding(node, 4).values())) == {("GPU-0",)}
     assert seen(node, 1) == "GPU-0 0.25"
+
+
+SHORT = """
+import os, pathlib, time, trials
+
+with trials.init() as trial:
+    trial.report(step=0, loss=1.0)
+    time.sleep(0.05 + 0.1 * trial.parameters["x"])
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+def test_two_quota_groups_share_as_they_should_and_lend_what_is_idle(node: Home) -> None:
+    """Groups of 3 and 1 devices: alone, the small one borrows all four; it gives them back within one trial."""
+    begin(node, {}, budget={"trials": 1, "parallel": 1})
+    node.tuner("quota", "set", "three", "--gpus", "3")
+    node.tuner("quota", "set", "one", "--gpus", "1")
+    first = begin(node, {"gpus": 1}, script=SHORT, quota_group="one", budget={"trials": 500, "parallel": 4})
+
+    def used() -> dict[str, float]:
+        with node.service() as service:
+            return {group["name"]: group["used"] for group in service.quota_groups()}
+
+    wait_until(lambda: used()["one"] == 4, timeout_s=30)
+    second = begin(node, {"gpus": 1}, script=SHORT, quota_group="three", budget={"trials": 500, "parallel": 4})
+    wait_until(lambda: used() == {"default": 0, "one": 1, "three": 3}, timeout_s=30)
+    assert node.tuner("quota", "rm", "one", check=False) == ""
+
+    done = {experiment: ended(node, experiment) for experiment in (first, second)}
+    wait_until(lambda: ended(node, second) - done[second] >= 60, timeout_s=60)
+    large, small = ended(node, second) - done[second], ended(node, first) - done[first]
+    assert large / (large + small) == pytest.approx(0.75, abs=0.1), "by their number; by time it is shown by simulation"
+    node.tuner("stop", second)
+    wait_until(lambda: used()["one"] == 4, timeout_s=30)
+    node.tuner("stop", first, "--wait")
+    node.tuner("quota", "rm", "one")
+
+
+def ended(node: Home, experiment: str) -> int:
+    with node.service() as service:
+        return int(service.experiment(experiment)["counts"].get("succeeded", 0))
+
+
+TAKES = """
+import json, os, pathlib, time, trials
+
+gate = pathlib.Path(os.environ["GATE"])
+with trials.init() as trial:
+    uses = pathlib.Path(os.environ["DEVICES"] + ".uses")
+    uses.mkdir(exist_ok=True)
+    use = {"uuid": os.environ["CUDA_VISIBLE_DEVICES"], "used_mb": 18_000}
+    draft = uses / f"{os.getpid()}.draft"
+    draft.write_text(json.dumps(use))
+    draft.replace(uses / f"{os.getpid()}.json")
+    trial.report(step=0, loss=1.0)
+    while trial.number == 1 and not (gate.parent / "measured").exists() or trial.number > 1 and not gate.exists():
+        time.sleep(0.01)
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+def test_auto_measures_the_first_trial_and_packs_as_many_as_fit(node: Home, gpus: Gpus) -> None:
+    """18,000 of 80,000 MiB, with a tenth more: four on each device, and an exact solver has no more."""
+    begin(
+        node,
+        {"gpus": "auto"},
+        script=TAKES,
+        budget={"trials": 40, "parallel": 20},
+        trial={"environment": {"GATE": str(node.gate), "DEVICES": str(gpus.file)}},
+    )
+    assert len({uuid for uuids in holding(node, 4).values() for uuid in uuids}) == 4
+
+    wait_until(lambda: node.trial(1)["attempt_details"][0]["peak_gpu_bytes"], timeout_s=20)
+    (node.folder / "measured").touch()
+    # The three that were first alone on a device keep all of it until they end.
+    packed = holding(node, 3 + 4)
+    assert Counter(uuid for uuids in packed.values() for uuid in uuids) == {
+        "GPU-0": 4,
+        "GPU-1": 1,
+        "GPU-2": 1,
+        "GPU-3": 1,
+    }

@@ -185,7 +185,7 @@ def test_what_is_not_understood_is_refused_by_name_and_the_channel_goes_on(home:
     for message, about, reason in (
         ({"kind": "dance"}, "dance", "unknown kind 'dance'; known: acknowledge, "),
         ({"kind": "launch", "key": attempt.key}, "launch", "launch: "),
-        ({"kind": "forget", "nonce": "n"}, "forget", "'forget' is not for a service at this point; it takes hello, st"),
+        ({"kind": "forget", "nonce": "n"}, "forget", "'forget' is not for a service at this point; it takes hello, de"),
         (
             {"kind": "started", "key": attempt.key, "nonce": 3, "process": None},
             "started",

@@ -20,6 +20,7 @@ from tuner_service.dispatcher.changes import (
 )
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import AlgorithmSpec
+from tuner_service.domain.resources import Holding, QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Trial, TrialOutcome, TrialStatus
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.tables import HEAD_REVISION
@@ -41,7 +42,8 @@ EXPERIMENT = an_experiment(
 TOLD = a_trial(number=1, status=TrialStatus.SUCCEEDED, decided_line=1, told_line=4, value=-math.inf, attempts=1)
 RUNNING = a_trial(number=2, decided_line=2, last_value=math.nan, last_step=2, reports_line=5, attempts=1)
 FAILED = a_trial(number=3, status=TrialStatus.FAILED, decided_line=6, message="exit code 1", attempts=1)
-LIVE = an_attempt(number=2, acknowledged=2)
+LIVE = an_attempt(number=2, acknowledged=2, holdings=(Holding(agent_id="agent-1", shares={"GPU-1": 0.5}),))
+GROUP = QuotaGroup(name="small", gpus=1.5, borrows=False)
 CHECKPOINT = a_checkpoint(number=2, sequence=2, step=2, size=len(WEIGHTS))
 
 
@@ -86,6 +88,7 @@ def changes() -> Changes:
         ],
         checkpoints=[CHECKPOINT],
         snapshots=[StoredSnapshot(experiment_id=EXPERIMENT.id, queue=Queue.TUNER, line=4, state='{"n":1}', at=START)],
+        quota_groups={GROUP.name: GROUP},
         idempotency_keys=[StoredIdempotencyKey(key="first", body_digest="d", experiment_id=EXPERIMENT.id, at=START)],
     )
 

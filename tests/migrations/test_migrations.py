@@ -69,6 +69,7 @@ def test_a_stored_database_of_every_revision_opens_and_goes_on(database: Path, t
         history = list(store.history(stored.EXPERIMENT.id, Queue.TUNER, after=0, upto=4))
         weights = store.queries.blob(stored.CHECKPOINT.digest)
         tokens = store.queries.tokens()
+        groups = list(store.quota_groups())
 
     assert same(loaded.experiment, stored.EXPERIMENT)
     assert same(loaded.trials, (stored.RUNNING, stored.FAILED))
@@ -80,6 +81,7 @@ def test_a_stored_database_of_every_revision_opens_and_goes_on(database: Path, t
     assert [item.line for item in history] == [1, 2, 4]
     assert weights == stored.WEIGHTS
     assert [token.name for token in tokens] == ["local"]
+    assert groups == [stored.GROUP]
     assert sqlite_file.inspect(path) == tables.HEAD_REVISION
 
 

@@ -36,9 +36,14 @@ def spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
         advisor=advisor,
         tuner=AlgorithmSpec(name=REMEMBERING),
         budget={"trials": rng.randint(3, 14), "parallel": rng.randint(1, 5), "failures": 50},
-        trial={"max_attempts": rng.randint(1, 2), "keep_last": rng.randint(1, 3)},
+        trial={"max_attempts": rng.randint(1, 2), "keep_last": rng.randint(1, 3), "gpus": gpus_of(seed)},
         workers=1 if deterministic else rng.choice((1, 1, 2, 4)),
     )
+
+
+def gpus_of(seed: int) -> float:
+    """What each trial of the seed asks for, on a node of four devices."""
+    return random.Random(f"gpus{seed}").choice((0.0, 0.5, 1.0, 1.0, 2.0))
 
 
 def an_advisor(seed: int) -> AlgorithmSpec | None:
@@ -74,6 +79,7 @@ def faults_for(seed: int) -> Faults:
         double=pick(0.3),
         person=pick(0.05),
         algorithm=pick(0.05),
+        device=random.Random(f"device{seed}").choice((0.0, 0.02, 0.1)),
         live=rng.choice((0.0, 0.0, 0.03, 0.15)),
         most_kills=rng.choice((3, 12, 40)),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trials.protocol import (
@@ -18,11 +19,13 @@ from trials.protocol import (
 )
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.domain.resources import Device
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 AGENT = "agent-1"
+DEVICES = 4
 STEP_S = 1.0  # between two reports of a trial
 CHECKPOINT_EVERY = 3  # steps
 RESEND_S = 3.0
@@ -76,6 +79,7 @@ class Agent:
         self.spent: set[str] = set()
         self.saved: dict[str, tuple[int, str]] = {}  # checkpoint digest → its trial, and the ancestry of its weights
         self.boots = 1
+        self.devices = [Device(uuid=f"g{n}", name="simulated", memory_bytes=2**36) for n in range(DEVICES)]
 
     def connect(self) -> None:
         world = self.world
@@ -94,7 +98,16 @@ class Agent:
         )
         for attempt in self.held.values():
             attempt.in_flight_since = attempt.exit_sent_at = None
-        world.tell(c.AgentConnected(at=world.now, agent_id=AGENT, cpus=8, memory_bytes=2**33, attempts=observed))
+        world.tell(
+            c.AgentConnected(
+                at=world.now,
+                agent_id=AGENT,
+                cpus=8,
+                memory_bytes=2**33,
+                attempts=observed,
+                devices=tuple(self.devices),
+            )
+        )
         if not self.connected:
             world.later(1.0, self.connect)
 
@@ -120,6 +133,32 @@ class Agent:
             self.connect()
 
         self.world.later(self.world.rng.random() * 3, back)
+
+    # ── devices ─────────────────────────────────────────────────────────────────────────────────
+    def devices_fail(self) -> None:
+        """One is lost, while others are left; or a stranger takes one for a while."""
+        world, number = self.world, self.world.rng.randrange(DEVICES)
+        if self.devices[number].lost:
+            return
+        if world.rng.random() < 0.3 and sum(bool(device.lost) for device in self.devices) < DEVICES - 2:
+            self._change(number, lost="fell off the bus")
+        else:
+            self._change(number, occupied=True)
+            world.later(world.rng.random() * 5, lambda: self._change(number, occupied=False))
+
+    def _change(self, number: int, **fields: Any) -> None:
+        self.devices[number] = replace(self.devices[number], **fields)
+        if self.connected and self.alive:
+            told = tuple(self.devices)
+            self.world.tell(c.DevicesChanged(at=self.world.now, agent_id=AGENT, devices=told))
+
+    def _check_devices(self) -> None:
+        """Whatever was killed: no device is shared by those that did not ask for a share."""
+        used: Counter[str] = Counter()
+        for attempt in self.held.values():
+            if attempt.exit is None:
+                used.update({device.uuid: round(device.share * 100) for device in attempt.spec.devices})
+        assert all(share <= 100 for share in used.values()), f"devices are shared by mistake: {used}"
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
     def take(self, effect: e.Effect) -> None:
@@ -162,6 +201,11 @@ class Agent:
         self.world.launched[str(effect.key)] = self.world.launched.get(str(effect.key), 0) + 1
         attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
         self.held[effect.nonce] = attempt
+        known = {device.uuid: device for device in self.devices}
+        if any(known[given.uuid].lost or known[given.uuid].occupied for given in effect.spec.devices):
+            self._exit(attempt, ExitRecord(cause="device_unavailable", tail="device is in use by another program"))
+            return
+        self._check_devices()
         first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
         attempt.cooperates = unit(effect.spec.seed, "cooperates") < 0.7
         if effect.spec.checkpoints:

@@ -52,6 +52,7 @@ class Faults:
     double: float = 0.0
     person: float = 0.0  # pauses or stops the experiment, and resumes it a while later
     live: float = 0.0  # a person changes limits, adds trials, imports results, changes the search space
+    device: float = 0.0  # is lost, or taken by a stranger for a while
     algorithm: float = 0.0  # raises, or says that it is temporarily unable
     most_kills: int = 40  # then the world is left in peace, so that every history ends
 
@@ -134,6 +135,8 @@ class World:
         if self.service is service:
             self.tell(c.TimePassed(at=self.now))
             self._person_looks()
+            if self.may_kill(self.faults.device):
+                self.agent.devices_fail()
             self.later(0.5, lambda: self.tick(service))
 
     def _person_looks(self) -> None:

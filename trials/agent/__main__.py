@@ -66,7 +66,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     agent = Agent(home)
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", IDLE_EXIT_S))
     channel = Channel(agent, agent_id=agent_id, idle_exit_s=idle_exit_s)
-    wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.look, on_connect=channel.connect_now)
+    wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.woken, on_connect=channel.connect_now)
     data = DataServers(home, agent.folder_of_running)
     data.open()
     gc.freeze()  # what was imported stays: reading reports need not look through it

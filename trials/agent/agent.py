@@ -31,7 +31,7 @@ from trials.agent.launching import (
     spawn_supervisor,
 )
 from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
-from trials.agent.processes import kill_tree
+from trials.agent.processes import boot_id, kill_tree
 from trials.agent.supervision import EXIT_NO_ROOM
 from trials.protocol import (
     FILE_SPOOL,
@@ -83,15 +83,27 @@ class Agent:
         held = self.held.get(nonce)
         return None if held is None or held.exit is not None else held.folder
 
+    def woken(self, by: set[bytes]) -> None:
+        """Take note of what changed in the files of the attempts that are named; of all where something else is."""
+        named = {nonce.decode(errors="replace") for nonce in by}
+        if named <= self.held.keys():
+            for nonce in named:
+                self._look_at(self.held[nonce])
+        else:
+            self.look()
+
     def look(self) -> None:
         """Take note of everything that changed in the files."""
         for folder in list(self._unclaimed.values()):
             self._hold_if_claimed(folder)
         self._forks.look()
         for held in list(self.held.values()):
-            held.look()
-            if held.exit is not None and held.nonce not in self._seen_end:
-                self._note_end(held)
+            self._look_at(held)
+
+    def _look_at(self, held: HeldAttempt) -> None:
+        held.look()
+        if held.exit is not None and held.nonce not in self._seen_end:
+            self._note_end(held)
 
     def look_thoroughly(self) -> None:
         """As look(), and notice supervisors whose end nothing announced."""
@@ -144,9 +156,12 @@ class Agent:
 
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
         try:
-            folder = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
+            folder, attempt = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
+            if attempt["local"].get("boot_id", boot_id()) != boot_id():
+                self._spend(launch, "host_rebooted", tail="the machine was started anew since it was prepared")
+                return
             await self.devices.wait_until_free([device.uuid for device in launch.spec.devices])
-            why = await self._forks.place(folder, experiment_id=launch.key.experiment_id)
+            why = await self._forks.place(folder, attempt)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
@@ -170,7 +185,6 @@ class Agent:
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
-        held.look()
         if why is None:
             logger.info("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
         else:
@@ -307,13 +321,16 @@ class Agent:
             return
         del self.held[nonce]
         self._seen_end.discard(nonce)
-        held.spool.save()
+        self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
         (held.folder / FILE_SPOOL).unlink(missing_ok=True)
-        for folder in (held.folder / FOLDER_RESTORE, *held.folder.glob(FOLDER_WANTED.format(id="*"))):
-            shutil.rmtree(folder, ignore_errors=True)
-        for draft in (held.folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
-            draft.unlink(missing_ok=True)
+        names = os.listdir(held.folder)  # noqa: PTH208  few, and looked at for every trial
+        for name in names:
+            if name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id="")):
+                shutil.rmtree(held.folder / name, ignore_errors=True)
+        if FOLDER_CHECKPOINTS in names:
+            for draft in (held.folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
+                draft.unlink(missing_ok=True)
 
     def give_parameters(self, order: FurtherParameters) -> None:
         """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
@@ -349,6 +366,7 @@ class Agent:
         for held in of_it:
             self.held.pop(held.nonce, None)
             self._seen_end.discard(held.nonce)
+            self._forks.note_forgotten(held.nonce)
         self._forks.forget(experiment_id)
         await asyncio.to_thread(self.home.remove_experiment, experiment_id)
         await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))

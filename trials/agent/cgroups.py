@@ -63,6 +63,11 @@ class ControlGroup:
 
     def remove(self) -> None:
         """Its folder, once it is empty; a process that the kernel has not let go yet keeps it."""
+        try:
+            os.rmdir(self.path)
+            return
+        except OSError:
+            pass  # it has groups of its own
         for folder, _, _ in os.walk(self.path, topdown=False):
             try:
                 os.rmdir(folder)
@@ -70,9 +75,8 @@ class ControlGroup:
                 continue
 
 
-def make_group(nonce: str) -> ControlGroup | None:
-    """A group for the attempt, below the one this process is in; None where that is not granted."""
-    parent = own_group()
+def make_group(nonce: str, *, parent: str | None) -> ControlGroup | None:
+    """A group for the attempt, below ``parent``, the one this process is in; None where that is not granted."""
     if parent is None:
         return None
     path = f"{parent}/{GROUP_PREFIX}{nonce}"

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -61,13 +62,17 @@ from trials.protocol import (
     ToAgent,
     Welcome,
     decode,
+    decode_plain,
     encode,
+    frames,
     kind_of,
+    messages_in,
 )
 
 WELCOME_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
 BUSY_PAUSE_MAX_S = 60.0
+STARTED_ALONE_S = 0.02  # a trial that ends within it is told from beginning to end in one frame
 GATHER_S = 0.02  # after reports were taken, before what came meanwhile is sent
 SAVE_ACKNOWLEDGED_S = 0.5
 READ_ERROR_PAUSE_S = 1.0
@@ -189,31 +194,38 @@ class Conversation:
     async def _gather(self, held: HeldAttempt) -> None:
         """Let reports that follow others closely come together: a message costs as much as fifty reports."""
         rest = self._delivered_at.get(held.nonce, 0.0) + GATHER_S - asyncio.get_running_loop().time()
-        if rest <= 0:
-            return
-        try:
-            async with asyncio.timeout(rest):
-                await held.ended.wait()
-        except TimeoutError:
-            return
+        if rest > 0:
+            await _within(rest, held.ended)
 
     async def _tell(self, held: HeldAttempt) -> None:
+        first: list[Message] = []
         if held.process is not None and self._is_news("started", held):
-            await self._send(Started(key=held.key, nonce=held.nonce, process=held.process))
+            first.append(Started(key=held.key, nonce=held.nonce, process=held.process))
+            if held.exit is None:
+                await _within(STARTED_ALONE_S, held.ended)
         await self._fetches.look(held)
         exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
         while (batch := held.spool.next_batch()).lines:
-            await self._deliver(held, batch)
+            is_last = exit_record is not None and not held.devices and held.spool.ends_with(batch)
+            if exit_record is not None and is_last and self._is_news("exited", held):
+                # Not waited for the answer to the reports: the service takes an exit only with all of them.
+                last = Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=batch.last_sequence)
+                await self._deliver(held, batch, first=first, last=[last])
+                if held.spool.sequence < batch.last_sequence:
+                    self._told.discard(("exited", held.nonce))
+            else:
+                await self._deliver(held, batch, first=first)
+            first = []
             if exit_record is None and self._is_all_for_now(held, batch):
                 held.changed.set()
                 return
-        if exit_record is not None:
-            held.spool.save()  # fails on a full disk: then all of this is tried again
         if exit_record is not None and self._is_news("exited", held):
             if held.devices:  # said before its end, which gives them on
                 await self._agent.devices.settle(held)
-            last = held.spool.sequence
-            await self._send(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=last))
+            end = held.spool.sequence
+            first.append(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=end))
+        if first:
+            await self._send(*first)
 
     async def _tell_devices(self) -> None:
         devices = self._agent.devices
@@ -229,18 +241,19 @@ class Conversation:
         self._told.add((what, held.nonce))
         return True
 
-    async def _deliver(self, held: HeldAttempt, batch: Batch) -> None:
+    async def _deliver(
+        self, held: HeldAttempt, batch: Batch, *, first: Sequence[Message] = (), last: Sequence[Message] = ()
+    ) -> None:
         locations = await self._offers.offer(held, batch)
         answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
-        first = batch.first_sequence
-        await self._send(
-            Reports(key=held.key, nonce=held.nonce, first_sequence=first, lines=batch.lines, locations=locations)
-        )
+        begin = batch.first_sequence
+        reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
+        await self._send(*first, reports, *last)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 answered = await answer
         except TimeoutError:
-            logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, first)
+            logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, begin)
             return
         finally:
             self._answers.pop(held.nonce, None)
@@ -268,15 +281,17 @@ class Conversation:
                 except OSError as error:
                     logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, *messages: Message) -> None:
         """In the version of the conversation; a service of an older one does without what that one cannot say."""
-        try:
-            text = encode(message, version=self._version)
-        except NotInVersionError as error:
-            logger.debug("event=not_said error=%s", error)
-            return
+        said = []
+        for message in messages:
+            try:
+                said.append(encode(message, version=self._version))
+            except NotInVersionError as error:
+                logger.debug("event=not_said error=%s", error)
         async with self._sending:
-            await self._connection.send(text)
+            for frame in frames(said, version=self._version):
+                await self._connection.send(frame)
 
     async def _send_blob(self, announcement: Message, path: Path, *, chunk: int) -> None:
         """The announcement and its bytes, with nothing in between."""
@@ -292,14 +307,23 @@ class Conversation:
         try:
             if isinstance(frame, bytes):
                 self._blobs.feed(frame)
-            else:
-                await self._follow(decode(frame))
-        except ConnectionClosed:
-            raise
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            logger.error("event=message_not_followed error=%r frame=%.200r", error, frame)
-            if isinstance(error, ProtocolError):
-                await self._say_not_understood(kind_of(frame) if isinstance(frame, str) else "", str(error))
+                return
+            messages = messages_in(frame)
+        except (OSError, ValueError) as error:
+            await self._not_followed(error, frame)
+            return
+        for message in messages:
+            try:
+                await self._follow(decode_plain(message))
+            except ConnectionClosed:
+                raise
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                await self._not_followed(error, message)
+
+    async def _not_followed(self, error: Exception, what: Any) -> None:
+        logger.error("event=message_not_followed error=%r message=%.200r", error, what)
+        if isinstance(error, ProtocolError):
+            await self._say_not_understood(kind_of(what), str(error))
 
     async def _say_not_understood(self, about: str, reason: str) -> None:
         self._not_understood += 1
@@ -361,6 +385,13 @@ class Conversation:
         limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
         data, end, size = read_log(str(folder / names[order.stream]), offset=order.offset, limit=limit)
         return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Until ``event`` is set, and no longer than that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _tell_nobody() -> None:

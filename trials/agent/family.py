@@ -17,17 +17,22 @@ class Family:
 
     def __init__(self) -> None:
         self.trials: dict[str, int] = {}
+        self._ended: dict[str, int] = {}  # trials that are not reaped yet, and have nothing left
         self._limits: dict[int, int | None] = {}  # of strays: looked at once, as there may be many
         self._unmarked: dict[int, set[str]] = {}  # strays that shed their marks: whose they may be
 
     def add(self, nonce: str, pid: int) -> None:
         self.trials[nonce] = pid
 
-    def remove(self, nonce: str) -> None:
-        """The attempt is over, and its trial reaped."""
-        del self.trials[nonce]
+    def end(self, nonce: str) -> None:
+        """Nothing of the attempt is left but its trial, which has ended and is to be reaped."""
+        self._ended[nonce] = self.trials.pop(nonce)
         for owners in self._unmarked.values():
             owners.discard(nonce)
+
+    def remove(self, nonce: str) -> None:
+        """The trial was reaped."""
+        del self._ended[nonce]
 
     def everyone(self, nonce: str) -> list[int]:
         """The trial, whatever is below it, and its strays."""
@@ -36,7 +41,7 @@ class Family:
 
     def strays(self, nonce: str) -> list[int]:
         """What the trial left behind: it has lost its parent and lives. Reaps the dead ones, whosever they were."""
-        known = set(self.trials.values())
+        known = {*self.trials.values(), *self._ended.values()}
         strays = [pid for pid in children_of(os.getpid()) if pid not in known and not _reap(pid)]
         self._limits = {pid: self._limits[pid] if pid in self._limits else limit_on(pid) for pid in strays}
         self._unmarked = {pid: owners for pid, owners in self._unmarked.items() if pid in self._limits}

@@ -6,6 +6,7 @@ the interpreter's own in the order of ``Py_FinalizeEx``, except that modules of 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # as in trials.agent.starting
 import atexit
 import ctypes
 import gc
@@ -27,6 +28,7 @@ from trials.agent.starting import Start
 FILE_IMPORTS = "imports.json"  # in the attempt's folder: what the first trial of an experiment imported
 EXIT_FLUSH_FAILED = 120  # of the interpreter, where standard output cannot be written
 EXIT_NO_SCRIPT = 2
+_LIBC = ctypes.CDLL(None)
 
 
 def become(start: Start) -> NoReturn:
@@ -34,13 +36,13 @@ def become(start: Start) -> NoReturn:
     script = script_of(start.command)
     _renew_process(start)
     main = _new_main()
-    status = _run(script, main)
+    status = _run(script, main, start.code)
     _finish(status, start)
 
 
 # ── the state of a new process ──────────────────────────────────────────────────────────────────
 def _renew_process(start: Start) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     _replace_environment(start.variables)
     sys.orig_argv[:] = start.command
     processes = sys.modules.get("multiprocessing.process")
@@ -56,10 +58,11 @@ def _renew_process(start: Start) -> None:
 
 
 def _replace_environment(variables: dict[str, str]) -> None:
-    for name in set(os.environ) - set(variables):
+    own = dict(os.environ)
+    for name in own.keys() - variables.keys():
         del os.environ[name]
     for name, text in variables.items():
-        if os.environ.get(name) != text:
+        if own.get(name) != text:
             os.environ[name] = text
 
 
@@ -80,10 +83,10 @@ def _imported() -> list[str]:
 
 
 # ── running ─────────────────────────────────────────────────────────────────────────────────────
-def _run(script: Script, main: ModuleType) -> int:
-    """The exit code; minus a signal where that should end the process."""
+def _run(script: Script, main: ModuleType, code: CodeType | None) -> int:
+    """The exit code; minus a signal where that should end the process. ``code`` of the script, if it is known."""
     try:
-        _execute(script, main)
+        _execute(script, main, code)
     except SystemExit as error:
         return _code_of(error)
     except KeyboardInterrupt as error:
@@ -95,7 +98,7 @@ def _run(script: Script, main: ModuleType) -> int:
     return 0
 
 
-def _execute(script: Script, main: ModuleType) -> None:
+def _execute(script: Script, main: ModuleType, known: CodeType | None) -> None:
     sys.argv = list(script.arguments)
     if script.kind == "module":
         _put_first(os.getcwd())  # noqa: PTH109  as the interpreter does
@@ -110,7 +113,7 @@ def _execute(script: Script, main: ModuleType) -> None:
         exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         return
     path = os.path.join(os.getcwd(), script.name)  # noqa: PTH109, PTH118  with all its dots, as the interpreter does
-    code = _code_of_file(path)
+    code = known if known is not None and known.co_filename == path else _code_of_file(path)
     _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     exec(code, main.__dict__)  # noqa: S102
@@ -171,7 +174,7 @@ def _finish(status: int, start: Start) -> NoReturn:
     status = _flush(status)
     _drop_own_modules(f"{start.work}{os.sep}")
     status = _flush(status)
-    ctypes.CDLL(None).fflush(None)
+    _LIBC.fflush(None)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent import memory, seeding, threads
+from trials.agent.codes import Codes
 from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.processes import become_subreaper, identity
@@ -27,6 +28,7 @@ from trials.agent.supervision import FILE_ATTEMPT, WRITE_RETRY_S, Parent, Superv
 
 ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
+DEVICE_FILES = "/dev/nvidia"  # what these names begin with is NVIDIA's driver
 FIRST_DESCRIPTOR = 3  # after the standard streams
 # Whatever a module does when it is imported, the trial does it again by itself and shows what it raises.
 _IMPORT_ERRORS = (Exception, SystemExit)
@@ -71,6 +73,7 @@ class ForkServer:
         self._at_start = at_start
         self._base = {name: text for name, text in os.environ.items() if name != NONCE_VARIABLE}
         self._first = FirstMemory()
+        self._codes = Codes()
         self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
         self._ending = False
         self._alone_since: float | None = None
@@ -134,6 +137,10 @@ class ForkServer:
                 for supervised in [*self._parent.attempts.values(), *self._waiting]:
                     if supervised.nonce == nonce:
                         supervised.order_stop(grace_s=float(grace_s), reason=str(reason))
+            case {"forget": str(nonce)}:
+                ended = self._parent.attempts.get(nonce)
+                if ended is not None:
+                    ended.forget()
             case {"end": True}:
                 self._ending = True
 
@@ -164,6 +171,9 @@ class ForkServer:
     def _fork(self, start: Start) -> int:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or the child would write it again
+        self._first.prepare(nonce=start.nonce, command=start.command)
+        start.code = self._codes.find(start)
+        gc.freeze()  # a child's collector looks at nothing that was here before it
         pid = fork()
         if pid == 0:
             self._leave(start)
@@ -173,7 +183,7 @@ class ForkServer:
         self._parent.let_go()
         self._orders.detach()
         try:
-            self._first.show(nonce=start.nonce, command=start.command)
+            self._first.show()
             start.enter()
         except OSError as error:
             os.write(2, f"the trial could not be started: {error}\n".encode())
@@ -192,7 +202,9 @@ class ForkServer:
             return False
         if not self._collected:
             self._collected = True
+            gc.unfreeze()
             gc.collect()  # here nobody waits for it
+            gc.freeze()
         if self._ending:
             return True
         if _listens(self._config["wake"]):
@@ -212,8 +224,19 @@ def _preload(names: Sequence[str]) -> str | None:
             sys.stderr.write(f"{name} could not be imported: {error!r}\n")
         if threads.count() > 1:
             return f"importing {name} starts threads"
+    if has_open(DEVICE_FILES):
+        return "the imports open a GPU, which a forked process could not use"
     seeding.prepare()
     return None if threads.count() == 1 else "seeding starts threads"
+
+
+def has_open(prefix: str) -> bool:
+    """Whether this process has a file open whose path begins so. Of a driver: its state does not survive a fork."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, not paths
+        with suppress(OSError):  # the one that this listing was read with
+            if os.readlink(f"/proc/self/fd/{name}").startswith(prefix):  # noqa: PTH115  a name, not a path
+                return True
+    return False
 
 
 def _listen(path: str) -> socket.socket:

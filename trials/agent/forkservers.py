@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import trials
 from trials.agent import forkserver
 from trials.agent.cgroups import ENV_CGROUPS
 from trials.agent.files import read_json, to_json, write_atomically
@@ -34,7 +35,12 @@ LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; a
 LEARNED_MODULES_MAX = 5_000
 FILE_IMPORTS = "imports.json"
 ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
-_LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", f"/python{sys.version_info[0]}.{sys.version_info[1]}/")
+_LIBRARY_FOLDERS = (
+    f"{Path(trials.__file__).parent}/",
+    "/site-packages/",
+    "/dist-packages/",
+    f"/python{sys.version_info[0]}.{sys.version_info[1]}/",
+)
 logger = logging.getLogger(__name__)
 
 
@@ -110,11 +116,12 @@ class ForkServers:
         self._learning: dict[str, str] = {}  # experiment by nonce
         self._pidfds: dict[str, int] = {}
         self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
+        self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
 
     # ── placing ───────────────────────────────────────────────────────────────────────────────
-    async def place(self, folder: Path, *, experiment_id: str) -> str | None:
-        """Let a fork server start the attempt in ``folder``. Where none can, the reason to start it anew."""
-        attempt = read_json(str(folder / FILE_ATTEMPT)) or {}
+    async def place(self, folder: Path, attempt: Mapping[str, Any]) -> str | None:
+        """Let a fork server start the ``attempt`` in ``folder``. Where none can, the reason to start it anew."""
+        experiment_id = attempt["key"]["experiment_id"]
         asked = tuple(attempt["spec"].get("preload", ()))
         learned = () if asked else self._learned_by(experiment_id)
         choice = choose(attempt, base=os.environ, preload=(*SDK, *(asked or learned or ())))
@@ -208,7 +215,8 @@ class ForkServers:
     def note_end(self, nonce: str, folder: Path) -> None:
         """The attempt is over: learn from it, if it was the first, and have a server that knows as much as it did."""
         for server in [*self._servers.values(), *self._leaving]:
-            server.given.pop(nonce, None)
+            if server.given.pop(nonce, None) is not None:
+                self._unreaped[nonce] = server
         experiment_id = self._learning.pop(nonce, None)
         if experiment_id is None:
             return
@@ -225,6 +233,12 @@ class ForkServers:
             return
         if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
             self._start(choice)
+
+    def note_forgotten(self, nonce: str) -> None:
+        """The service has the exit on its disk: the fork server need not bring it onto this one, if it has not yet."""
+        server = self._unreaped.pop(nonce, None)
+        if server is not None:
+            send_order(server.orders, {"forget": nonce})
 
     def forget(self, experiment_id: str) -> None:
         """The experiment was removed."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from trials.agent.files import write_atomically
-from trials.protocol import FOLDER_CHECKPOINTS, AttemptKey, ProtocolError
+from trials.protocol import FOLDER_CHECKPOINTS, AttemptKey, ProtocolError, wake_socket_path
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -33,6 +35,7 @@ class Home:
         self.code = self.agent / "code"
         self.incoming = self.agent / "incoming"
         self.forks = self.agent / "fork"
+        self.wake = wake_socket_path(self.path)
         self._live = self.agent / "live"
         self._ended = self.agent / "ended"
 
@@ -57,7 +60,7 @@ class Home:
 
         Not after a power loss, which ends the attempt, too: then the service starts another one.
         """
-        write_atomically(str(self._live / nonce), str(folder.relative_to(self.path)).encode())
+        write_atomically(f"{self._live}/{nonce}", str(folder.relative_to(self.path)).encode())
 
     def live(self) -> dict[str, Path]:
         """Folders of the attempts that are not forgotten, by nonce."""
@@ -73,9 +76,8 @@ class Home:
         return self._indexed(self._live / name) or self._indexed(self._ended / name)
 
     def put_ended(self, nonce: str) -> None:
-        path = self._live / plain_name(nonce, what="nonce")
-        if path.exists():
-            path.replace(self._ended / nonce)
+        with suppress(FileNotFoundError):
+            os.replace(f"{self._live}/{plain_name(nonce, what='nonce')}", f"{self._ended}/{nonce}")  # noqa: PTH105
 
     def remove_experiment(self, experiment_id: str) -> None:
         """Its folders, and the names by which they were found."""

@@ -9,6 +9,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ from typing import Any
 import trials
 from trials.agent import supervisor
 from trials.agent.blobs import BlobMissingError, BlobReceiver, unpack_code
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.agent.home import Home
+from trials.agent.processes import boot_id
 from trials.agent.restoring import lay_out
 from trials.protocol import (
     FILE_ATTEMPT,
@@ -27,11 +31,11 @@ from trials.protocol import (
     FOLDER_WORK,
     Launch,
     to_plain,
-    wake_socket_path,
 )
 
 COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
 COPIED_AT_ONCE_BYTES = 64 << 10
+SMALL_CODES_KEPT = 8  # such codes, in memory
 SUPERVISOR_LOG = "supervisor.log"
 _NNI_FOLDER = Path(trials.__file__).parent / "compat" / "nni"
 logger = logging.getLogger(__name__)
@@ -45,20 +49,25 @@ class CannotLaunchError(Exception):
     """The attempt cannot be prepared, now or later; the text says why."""
 
 
-async def prepare(home: Home, launch: Launch, blobs: BlobReceiver, *, has_devices: bool = False) -> Path:
-    """The attempt's folder, complete. Repeating it is harmless; a folder that is complete is left as it is.
+async def prepare(
+    home: Home, launch: Launch, blobs: BlobReceiver, *, has_devices: bool = False
+) -> tuple[Path, dict[str, Any]]:
+    """The attempt's folder, complete, and what is in its FILE_ATTEMPT.
+
+    Repeating it is harmless; a folder that is complete is left as it is.
 
     ``has_devices``: the node has some, which a trial that was given none must not see.
 
     CannotLaunchError when it never can be; ConnectionLostError and NoRoomError when the service is to ask again.
     """
     folder = home.attempt_folder(launch.key, launch.nonce)
-    if read_json(str(folder / FILE_ATTEMPT)) is None:  # also where a power loss has left it empty
-        folder.mkdir(parents=True, exist_ok=True)
+    attempt = None if _is_new(folder) else read_json(str(folder / FILE_ATTEMPT))
+    if attempt is None:  # also where a power loss has left it empty
         try:
             await _prepare_work(home, launch, blobs, folder)
-            await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
-            _write_attempt(home, launch, folder, has_devices=has_devices)
+            if launch.spec.checkpoints:
+                await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
+            attempt = _write_attempt(home, launch, folder, has_devices=has_devices)
         except (BlobMissingError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
         except ConnectionError:
@@ -68,21 +77,34 @@ async def prepare(home: Home, launch: Launch, blobs: BlobReceiver, *, has_device
                 raise NoRoomError(str(error)) from error
             raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     home.put_live(launch.nonce, folder)
-    return folder
+    return folder, attempt
+
+
+def _is_new(folder: Path) -> bool:
+    """Whether it has just been made. OSError, as any later step would raise it, is left to that step."""
+    try:
+        os.mkdir(folder)  # noqa: PTH102  nearly always the folder of the experiment is there, and that of the trial not
+    except OSError:
+        with suppress(OSError):
+            folder.mkdir(parents=True)
+            return True
+        return False
+    return True
 
 
 # Not in a thread: launches at the same time would make the same link.
-def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: bool) -> None:
-    write_atomically(str(folder / FILE_PARAMETERS), to_json(launch.spec.parameters))
+def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: bool) -> dict[str, Any]:
+    write_plainly(f"{folder}/{FILE_PARAMETERS}", to_json(launch.spec.parameters))
     for index, parameters in enumerate(launch.spec.further_parameters, start=1):
         give_parameters(folder, index, parameters)
     paths = [str(sdk_folder(home))]
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
-    wake = str(wake_socket_path(home.path))
-    local = {"python": sys.executable, "wake": wake, "paths": paths, "has_devices": has_devices}
+    local: dict[str, Any] = {"python": sys.executable, "wake": str(home.wake), "paths": paths}
+    local |= {"has_devices": has_devices, "boot_id": boot_id()}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
-    write_atomically(str(folder / FILE_ATTEMPT), to_json(attempt))
+    write_atomically(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))
+    return attempt
 
 
 def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None) -> None:
@@ -106,31 +128,61 @@ def sdk_folder(home: Home) -> Path:
 
 # ── the working directory ───────────────────────────────────────────────────────────────────────
 async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder: Path) -> None:
-    work, partial = folder / FOLDER_WORK, folder / f"{FOLDER_WORK}.part"
-    if work.exists():
-        return
-    shutil.rmtree(partial, ignore_errors=True)
+    work = folder / FOLDER_WORK
+    try:
+        os.mkdir(work)  # noqa: PTH102
+    except FileExistsError:  # of a preparation that was cut off
+        shutil.rmtree(work)
+        work.mkdir()
     digest = launch.spec.code_digest
     if digest is None:
-        partial.mkdir()
-    else:
-        source = home.code / digest
+        return
+    source = home.code / digest
+    files = _small_files(source)
+    if files is None:
         if not source.is_dir():
             source = await asyncio.to_thread(unpack_code, home, await blobs.get(digest), digest)
-        if _is_small(source):
-            shutil.copytree(source, partial, symlinks=True)
-        else:
-            await asyncio.to_thread(shutil.copytree, source, partial, symlinks=True)
-    partial.replace(work)
+        await asyncio.to_thread(shutil.copytree, source, work, symlinks=True, dirs_exist_ok=True)
+        return
+    for file in files:
+        path = f"{work}/{file.name}"
+        write_plainly(path, file.data)
+        os.chmod(path, file.mode)  # noqa: PTH101
+        os.utime(path, ns=file.times_ns)
 
 
-def _is_small(source: Path) -> bool:
-    """Whether copying it takes no longer than handing it to a thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SmallFile:
+    name: str
+    data: bytes
+    mode: int
+    times_ns: tuple[int, int]
+
+
+@lru_cache(maxsize=SMALL_CODES_KEPT)
+def _files_in(source: Path, changed_at_ns: int) -> tuple[_SmallFile, ...] | None:  # noqa: ARG001  a part of the key
+    """What is in it, if that is a few small files: copying them takes no longer than handing it to a thread."""
     with os.scandir(source) as listing:
         entries = list(islice(listing, COPIED_AT_ONCE_FILES + 1))
-    return len(entries) <= COPIED_AT_ONCE_FILES and all(
-        entry.is_file(follow_symlinks=False) and entry.stat().st_size <= COPIED_AT_ONCE_BYTES for entry in entries
-    )
+    if len(entries) > COPIED_AT_ONCE_FILES:
+        return None
+    found = []
+    for entry in entries:
+        stat = entry.stat(follow_symlinks=False)
+        if not entry.is_file(follow_symlinks=False) or stat.st_size > COPIED_AT_ONCE_BYTES:
+            return None
+        data = Path(entry).read_bytes()
+        times_ns = (stat.st_atime_ns, stat.st_mtime_ns)
+        found.append(_SmallFile(name=entry.name, data=data, mode=stat.st_mode & 0o7777, times_ns=times_ns))
+    return tuple(found)
+
+
+def _small_files(source: Path) -> tuple[_SmallFile, ...] | None:
+    """Those of unpacked code; None where there are many, or large ones, or it is not unpacked yet."""
+    try:
+        return _files_in(source, source.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
 
 
 # ── the supervisor ──────────────────────────────────────────────────────────────────────────────

@@ -28,11 +28,11 @@ def limit_of(nonce: str) -> int:
     return _LIMIT_FLAG | (high & 0x0FFF_FFFF) << 32 | low
 
 
-def put_limit(nonce: str) -> None:
+def put_limit(limit: int) -> None:
     """Mark this process and everything it will start. Without effect where the machine has a lower limit already."""
     _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
-    if hard == resource.RLIM_INFINITY or hard >= limit_of(nonce):
-        resource.setrlimit(resource.RLIMIT_RTTIME, (limit_of(nonce), hard))
+    if hard == resource.RLIM_INFINITY or hard >= limit:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (limit, hard))
 
 
 def has_mark(pid: int, nonce: str) -> bool:
@@ -77,14 +77,19 @@ class FirstMemory:
         begin, end = int(fields[_ENVIRONMENT]), int(fields[_ENVIRONMENT + 1])
         place = ctypes.string_at(begin, end - begin).find(f"{NONCE_VARIABLE}=".encode()) if begin else -1
         self._nonce = begin + place + len(NONCE_VARIABLE) + 1 if place >= 0 else 0
+        self._shown: list[tuple[int, bytes]] = []
 
-    def show(self, *, nonce: str, command: list[str]) -> None:
-        """From now on the process is seen as the attempt's."""
-        data = nonce.encode()[:NONCE_PLACE_BYTES]
+    def prepare(self, *, nonce: str, command: list[str]) -> None:
+        """Before the fork: what ``show`` will write. The less a child does itself, the less of memory is copied."""
+        self._shown = []
         if self._nonce:
-            ctypes.memmove(self._nonce, data.ljust(NONCE_PLACE_BYTES, b"\0"), NONCE_PLACE_BYTES)
+            self._shown.append((self._nonce, nonce.encode()[:NONCE_PLACE_BYTES].ljust(NONCE_PLACE_BYTES, b"\0")))
         begin, end = self._arguments
         room = end - begin
         if room > 1:
-            shown = "\0".join(command).encode()[: room - 1]
-            ctypes.memmove(begin, shown.ljust(room, b"\0"), room)
+            self._shown.append((begin, "\0".join(command).encode()[: room - 1].ljust(room, b"\0")))
+
+    def show(self) -> None:
+        """In the child: from now on the process is seen as the attempt's."""
+        for place, data in self._shown:
+            ctypes.memmove(place, data, len(data))

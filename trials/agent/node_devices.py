@@ -15,7 +15,7 @@ from trials.agent.devices import Devices, DeviceSource, NvmlDevices, may_have_de
 from trials.agent.processes import descendants_of
 from trials.protocol import NodeDevice, ProcessRecord
 
-READ_S = 5.0  # between two readings while no trial holds a device
+READ_S = 2.0  # between two readings while no trial holds a device
 READ_HELD_S = 1.0  # while some trial does: its memory is measured, too
 READ_OCCUPIED_S = 0.5  # while a device is occupied, which may come free
 SETTLE_S = 2.0  # for the memory of an ended trial to come back; then its device counts as occupied
@@ -57,6 +57,7 @@ class NodeDevices:
         self.on_change: Callable[[], Awaitable[None]] = _nobody
         self._holders = holders
         self._devices: Devices | None = None
+        self._had_some = False
         self._told: tuple[tuple[NodeDevice, ...], dict[str, int]] = ((), {})
         self._reading = asyncio.Lock()
 
@@ -70,6 +71,7 @@ class NodeDevices:
         allow = os.environ.get(ENV_ALLOW_ACTIVE) == "1"
         self._devices = Devices(source, allow_active=allow, is_there=knows)
         await self._read()
+        self._had_some = bool(self.states)
         logger.info("event=devices count=%d source=%s", len(self.states), type(source).__name__)
 
     def close(self) -> None:
@@ -77,8 +79,8 @@ class NodeDevices:
             self._devices.close()
 
     async def watch(self) -> None:
-        """Read on, for as long as there is something to read. Devices do not come to a node that has none."""
-        while self.states:
+        """Read on, if there was something to read at first: devices do not come to a node that has none."""
+        while self._had_some:
             await asyncio.sleep(self._pause_s())
             await self.refresh()
 

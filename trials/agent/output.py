@@ -66,13 +66,14 @@ class MetricsPattern:
         """Take output as it comes; a line ends at a newline or, as progress bars write it, at a carriage return."""
         *lines, rest = (self._line + data).replace(b"\r", b"\n").split(b"\n")
         self._line = rest[:PATTERN_LINE_BYTES]
-        for line in lines:
-            self._match(line[:PATTERN_LINE_BYTES].decode(errors="replace"))
+        found = [self._match(line[:PATTERN_LINE_BYTES].decode(errors="replace")) for line in lines]
+        self._writer.append(*[record for record in found if record is not None])
 
-    def _match(self, line: str) -> None:
+    def _match(self, line: str) -> bytes | None:
+        """The record that the line means."""
         match = self._pattern.search(line)
         if match is None:
-            return
+            return None
         values = {}
         for name, text in match.groupdict().items():
             try:
@@ -82,16 +83,15 @@ class MetricsPattern:
         step = values.pop("step", None)
         if step is None or not 0 <= step <= STEP_MAX:
             step = self._next_step
-        if values:
-            self._next_step = int(step) + 1
-            self._append(int(step), values)
+        if not values:
+            return None
+        self._next_step = int(step) + 1
+        return metric_line(step=int(step), values=values, at=time.time(), final=False)
 
     def is_blocked(self) -> bool:
         return self._writer.is_full()
 
     def close(self) -> None:
-        self.feed(b"\n")
+        if self._line:
+            self.feed(b"\n")
         self._writer.close()
-
-    def _append(self, step: int, values: dict[str, float]) -> None:
-        self._writer.append(metric_line(step=step, values=values, at=time.time(), final=False))

@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from trials.agent.cgroups import ControlGroup
 from trials.agent.marks import has_mark
@@ -21,6 +22,7 @@ KILL_TREE_TIMEOUT_S = 10.0  # a process that survives SIGKILL this long is stuck
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _DEAD_STATES = "ZX"
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStat:
@@ -37,7 +39,9 @@ class ProcessStat:
         self.start_time = int(rest[19])
 
 
+@cache
 def boot_id() -> str:
+    """Of the machine, since it was started."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
@@ -80,8 +84,7 @@ def become_subreaper() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 

@@ -105,6 +105,10 @@ class SpoolReader:
         """The oldest records that are not acknowledged; empty when there are none."""
         return self._read_from(self.sequence, self.offset)
 
+    def ends_with(self, batch: Batch) -> bool:
+        """Whether nothing at all follows the batch in the file."""
+        return batch.ends[-1] == self.size()
+
     def acknowledge(self, batch: Batch, sequence: int) -> None:
         """The service has everything up to ``sequence``, which may be a part of ``batch``."""
         count = min(sequence - batch.first_sequence + 1, len(batch.lines))

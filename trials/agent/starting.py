@@ -5,16 +5,22 @@ Imported by the supervisor, so it stays as small as its start is quick.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what signal is made of, without its enumerations: they cost a child more
 import os
 import signal
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from trials.agent.cgroups import ControlGroup
-from trials.agent.marks import put_limit
+from trials.agent.marks import limit_of, put_limit
 from trials.agent.processes import set_death_signal
 
 # Those a parent of trials has handlers for.
-HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)
+HANDLED = tuple(map(int, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)))
+_DEFAULT, _BLOCK, _SET_MASK, _DEATH = map(int, (signal.SIG_DFL, signal.SIG_BLOCK, signal.SIG_SETMASK, signal.SIGKILL))
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 
 class LaunchFailedError(Exception):
@@ -25,11 +31,13 @@ class Start:
     """What a new process needs to become the trial. ``out`` and ``err`` are the writing ends of its streams."""
 
     __slots__ = (
+        "code",
         "command",
         "err",
         "folder",
         "group",
         "learn",
+        "mark",
         "nonce",
         "out",
         "parent",
@@ -52,36 +60,38 @@ class Start:
         self.out = -1
         self.err = -1
         self.parent = os.getpid()
+        self.mark = limit_of(nonce)
+        self.code: CodeType | None = None  # of the script, where it is known before the fork
 
     def enter(self) -> None:
         """In the new process: a session of its own that dies with its parent, in its folder, with its streams.
 
         From here on a signal does to it what it does to any process.
         """
-        signal.set_wakeup_fd(-1)
+        _signal.set_wakeup_fd(-1)
         for handled in HANDLED:
-            signal.signal(handled, signal.SIG_DFL)
+            _signal.signal(handled, _DEFAULT)
         os.setsid()
-        set_death_signal(signal.SIGKILL)
+        set_death_signal(_DEATH)
         if os.getppid() != self.parent:
             os._exit(1)  # the parent ended before its death could be noticed
         if self.group is not None:
             self.group.enter()
-        put_limit(self.nonce)
+        put_limit(self.mark)
         null = os.open(os.devnull, os.O_RDONLY)
         for descriptor, number in ((null, 0), (self.out, 1), (self.err, 2)):
             os.dup2(descriptor, number)
         os.close(null)
         os.chdir(self.work)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _signal.pthread_sigmask(_SET_MASK, ())
 
 
 def fork() -> int:
     """As os.fork(); the child gets no signal before it has entered, when none is lost on its parent's handlers."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    before = _signal.pthread_sigmask(_BLOCK, HANDLED)
     pid = os.fork()
     if pid:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _signal.pthread_sigmask(_SET_MASK, before)
     return pid
 
 

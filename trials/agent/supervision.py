@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group
+from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group, own_group
 from trials.agent.command import command_line, environment
 from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
 from trials.agent.family import Family
-from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import create_once, is_full_disk, read_json, sync_file, to_json, write_atomically
 from trials.agent.output import MetricsPattern, Stream
 from trials.agent.processes import KILL_TREE_TIMEOUT_S, become_subreaper, identity, send
 from trials.agent.starting import LaunchFailedError, Start, execute
@@ -43,6 +43,8 @@ DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone 
 SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
+READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in many pieces is taken in a few
+SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written through to the disk
 WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
 HOST_SHUTDOWN = "host_shutdown"
 EXIT_NO_ROOM = 75  # of a supervisor that could not claim the nonce: nothing was started, and it may be tried again
@@ -80,9 +82,13 @@ class Parent:
         self.attempts: dict[str, Supervised] = {}
         self.base: Mapping[str, str] = os.environ  # what the variables of trials are made from
         self.makes_groups = os.environ.get(ENV_CGROUPS) != "off"
+        self.group = own_group()
         self.family = Family()
         self.start = start
         self.isolation = isolation
+        # One that lives on can wait for the word that the service has an exit on its disk. One that would live for
+        # that alone is better gone.
+        self.syncs_later = orders is not None
         self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
         self._memory_kills = count_memory_kills()
@@ -90,6 +96,7 @@ class Parent:
         self._memory_looked_at = time.monotonic()
         self._waker = _catch_signals()
         self._wakes: Any = None  # the socket by which agents are woken
+        self._was_woken = False
 
     def take(self, supervised: Supervised) -> None:
         """Follow an attempt that was claimed, from its start to its end."""
@@ -103,20 +110,29 @@ class Parent:
 
     def turn(self, *, most_s: float = POLL_S) -> None:
         """Do what is due, then wait for something to happen, for ``most_s`` at most."""
-        waits = [most_s, *(supervised.step() for supervised in self.attempts.values())]
-        if time.monotonic() - self._memory_looked_at > SAMPLE_S:
-            self._memory_looked_at = time.monotonic()
-            self.saw_memory_kill(self._memory_looked_at)
-        self.attempts = {nonce: kept for nonce, kept in self.attempts.items() if not kept.is_over}
+        now = time.monotonic()
+        for supervised in list(self.attempts.values()):
+            if self._was_woken or supervised.due <= now:
+                supervised.due = now + supervised.step()
+                if supervised.is_over:
+                    del self.attempts[supervised.nonce]
+        self._was_woken = False
+        if now - self._memory_looked_at > SAMPLE_S:
+            self._memory_looked_at = now
+            self.saw_memory_kill(now)
+        soonest = min((supervised.due for supervised in self.attempts.values()), default=now + most_s)
         poller = select.poll()
         readers: dict[int, Callable[[], object]] = {self._waker: self._woken, **self.extra}
         for descriptor in readers:
             poller.register(descriptor, select.POLLIN)
         for supervised in self.attempts.values():
+            if supervised.reads_from > now:
+                soonest = min(soonest, supervised.reads_from)
+                continue
             for descriptor, wanted in supervised.descriptors():
                 poller.register(descriptor, select.POLLIN if wanted else 0)
                 readers[descriptor] = lambda d=descriptor, s=supervised: s.read(d)  # type: ignore[misc]  # mypy cannot infer defaults
-        for descriptor, _ in poller.poll(max(0.0, min(waits)) * 1000):
+        for descriptor, _ in poller.poll(max(0.0, min(most_s, soonest - time.monotonic())) * 1000):
             readers[descriptor]()
 
     def wake_agent(self, nonce: str, path: str) -> None:
@@ -142,6 +158,7 @@ class Parent:
             self._wakes.detach()
 
     def _woken(self) -> None:
+        self._was_woken = True
         try:
             while os.read(self._waker, 4096):
                 pass
@@ -166,6 +183,8 @@ class Supervised:
         self.spec: dict[str, Any] = attempt["spec"]
         self.is_over = False
         self.learns = False  # what the script imports is written down
+        self.due = 0.0  # when to step it, on the monotonic clock; at every signal besides
+        self.reads_from = 0.0  # likewise, when its output is looked at again
         self._folder = folder
         self._attempt = attempt
         self._parent = parent
@@ -180,6 +199,8 @@ class Supervised:
         self._started_at = 0.0
         self._started = 0.0
         self._sampled = 0.0
+        self._forgotten = False
+        self._told_at: float | None = None
         self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
         self._next: Callable[[Supervised], float] = Supervised._run  # no bound method, which would hold itself alive
         self._deadline = 0.0
@@ -187,7 +208,8 @@ class Supervised:
     # ── starting ──────────────────────────────────────────────────────────────────────────────
     def claim(self) -> bool:
         """Spend the nonce; False where it is spent already. OSError where the disk has no room: nothing was done."""
-        return create_durably(f"{self._folder}/{FILE_CLAIM}", to_json(dict(self._parent.claim)))
+        data = to_json(dict(self._parent.claim))
+        return create_once(f"{self._folder}/{FILE_CLAIM}", data, durable=not self._parent.syncs_later)
 
     def begin(self) -> None:
         """Start the trial, or record why there is none."""
@@ -212,8 +234,7 @@ class Supervised:
 
     def _start(self) -> None:
         metrics = self._metrics_pattern()
-        local = self._attempt["local"]
-        folder = os.path.abspath(self._folder)
+        local, folder = self._attempt["local"], os.path.abspath(self._folder)
         start = Start(
             nonce=self.nonce,
             command=command_line(self.spec, python=local["python"]),
@@ -223,7 +244,9 @@ class Supervised:
         start.work = f"{folder}/{FOLDER_WORK}"
         start.seed = int(self.spec.get("seed", 0))
         start.learn = self.learns
-        start.group = self._group = make_group(self.nonce) if self._parent.makes_groups else None
+        start.group = self._group = (
+            make_group(self.nonce, parent=self._parent.group) if self._parent.makes_groups else None
+        )
         limit = self.spec.get("memory_bytes")
         self._kernel_keeps_limit = bool(limit and self._group is not None and self._group.limit_memory(int(limit)))
         out, start.out = os.pipe2(os.O_CLOEXEC)
@@ -253,6 +276,12 @@ class Supervised:
     def order_stop(self, *, grace_s: float, reason: str) -> None:
         """Tell the trial to end; repeating it can only make the end earlier."""
         self._stopping.order(grace_s=grace_s, reason=reason)
+        self.due = 0.0
+
+    def forget(self) -> None:
+        """The service has its exit on disk."""
+        self._forgotten = True
+        self.due = 0.0
 
     def descriptors(self) -> list[tuple[int, bool]]:
         """What to look at, and whether to read it."""
@@ -263,6 +292,7 @@ class Supervised:
     def read(self, descriptor: int) -> None:
         if descriptor in self._open and not self._streams[descriptor].read():
             self._open.discard(descriptor)
+        self.reads_from = time.monotonic() + READ_PAUSE_S
 
     def step(self) -> float:
         """Do what is due; the seconds until more may be. ``is_over`` says that nothing ever will be."""
@@ -379,16 +409,30 @@ class Supervised:
         self._next = Supervised._finish
 
     def _finish(self) -> float:
-        """Reap, once the record of the end is on the disk."""
+        """Reap, once the record of the end is on a disk: this one, or the service's."""
         wait = self._write_again()
         if FILE_EXIT in self._unwritten:
             return wait
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+            if self._trial:
+                self._parent.family.end(self.nonce)
+            self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
+        left = self._told_at + SYNC_AFTER_S - time.monotonic()
+        if self._parent.syncs_later and not self._forgotten:
+            if left > 0:
+                return left
+            try:
+                sync_file(f"{self._folder}/{FILE_EXIT}")
+            except FileNotFoundError:
+                pass  # the attempt's folder was removed: nobody wants to know any more
+            except OSError:
+                return WRITE_RETRY_S
         if self._trial:
             os.waitpid(self._trial, 0)
             self._parent.family.remove(self.nonce)
         if self._group is not None:
             self._group.remove()
-        self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
         self.is_over = True
         return 0.0
 
@@ -402,7 +446,8 @@ class Supervised:
         for name, record in list(self._unwritten.items()):
             try:
                 # Who runs is of no interest after a power loss, which ends it; how it ended is.
-                write_atomically(f"{self._folder}/{name}", to_json(record), durable=name == FILE_EXIT)
+                durable = name == FILE_EXIT and not self._parent.syncs_later
+                write_atomically(f"{self._folder}/{name}", to_json(record), durable=durable)
             except FileNotFoundError:
                 pass  # the attempt's folder was removed: nobody wants to know any more
             except OSError:

@@ -11,14 +11,15 @@ from pathlib import Path
 
 from trials.protocol import WAKE_CONNECT
 
+DRAINED_AT_ONCE = 1024
 DEBOUNCE_S = 0.002  # a flood of datagrams wakes the agent so often; senders find the queue full and go on
 logger = logging.getLogger(__name__)
 
 
 class WakeSocket:
-    """Calls ``on_wake`` soon after any datagram, and ``on_connect`` when the service asks to be connected to."""
+    """Calls ``on_wake`` with the datagrams soon after they came; ``on_connect`` when the service asks for that."""
 
-    def __init__(self, path: Path, *, on_wake: Callable[[], None], on_connect: Callable[[], None]) -> None:
+    def __init__(self, path: Path, *, on_wake: Callable[[set[bytes]], None], on_connect: Callable[[], None]) -> None:
         self._path = path
         self._on_wake = on_wake
         self._on_connect = on_connect
@@ -32,10 +33,11 @@ class WakeSocket:
 
     def _woken(self) -> None:
         loop = asyncio.get_running_loop()
-        if WAKE_CONNECT in self._drain():
+        found = self._drain()
+        if WAKE_CONNECT in found:
             self._on_connect()
         # Looking comes after the draining: a sender that found the queue full wrote its line before.
-        self._on_wake()
+        self._on_wake(found)
         loop.remove_reader(self._socket)
         loop.call_later(DEBOUNCE_S, self._listen_again)
 
@@ -47,8 +49,9 @@ class WakeSocket:
         found = set()
         try:
             # Bounded: senders that are quicker than this loop must not keep it here.
-            for _ in range(1024):
+            for _ in range(DRAINED_AT_ONCE):
                 found.add(self._socket.recv(64))
+            found.add(b"")  # and perhaps others
         except BlockingIOError:
             pass
         return found

@@ -1,9 +1,11 @@
 """``auto``: the advisor for trials that report as they go. Written for this project.
 
-Asynchronous successive halving in its stopping form (Li et al., 2020) that compares where trials are believed to end,
-and stops none that is ahead where it stands: a Gaussian process over (parameters, how far a trial has come) learns from
-the reports, so a trial that learns slowly and ends well is not stopped for its slow start, and each new trial is where
-the expected improvement at the end of a trial is largest. No trial needs a checkpoint.
+Asynchronous successive halving in its stopping form (Li et al., 2020), and a Gaussian process over (parameters, how far
+a trial has come) that learns from the reports. Where the process predicts well, each new trial is where the expected
+improvement at the end of a trial is largest, and trials are compared where they are believed to end, so that one that
+learns slowly and ends well is not stopped for its slow start. Where it predicts badly, most new trials are drawn at
+random, and trials are compared where they stand. Either way a trial goes on only while its course so far may yet lead
+to a new best: of that, the courses of the trials that have ended tell. No trial needs a checkpoint.
 
 Rungs are counted in reports, not in steps: 1, 3, 9, … of about fifty. Longer trials have them in proportion.
 """
@@ -13,14 +15,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tuner_service.advisors.base import Advisor, Choice, Judgement, Start
+from tuner_service.advisors.beliefs import TRUSTED, Beliefs
+from tuner_service.advisors.courses import Course, Field, Point, course_from_plain
 from tuner_service.advisors.draws import Draws
-from tuner_service.advisors.rungs import loss_in, loss_out
+from tuner_service.advisors.prospects import Prospects
+from tuner_service.advisors.rungs import levels, loss_in, loss_out
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
@@ -29,36 +34,17 @@ from tuner_service.tuners.base import NotYet
 from tuner_service.tuners.model_columns import Columns, Rows, stacked
 from tuner_service.tuners.model_gp import log_expected_improvement, normal_cdf
 from tuner_service.tuners.model_search import CENTRES, candidates
-from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite
 
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
-CHECKED_EVERY = 8  # a trusted model lets one of so many trials go on anyway, or it would never learn that it errs
+CHECKED_EVERY = 8  # one of so many trials goes on whatever a model says, or it would never learn that it errs
 NEWEST_PEERS = 30  # a trial is compared with: among all, the more the model has learned the fewer would go on
-TRUSTED = 0.6  # rank correlation of predicted and true losses, below which some trials are drawn at random
-RANDOM_PORTION = 0.75  # of the trials then
-TRUST_POINTS = 128  # the newest trials by which that is judged
+FIRST_PEERS = 9  # the first trials at a rung, which had few to be compared with, are compared again with each report
+STALE_TRIALS = 30  # after so many without a new best, every other one is drawn at random
+GAIN = 0.01  # expected gain over the best end, in deviations of the ends, below which a trial is not worth its time
+LATE = 6  # a trusted model knows more than a course of less than one of so many parts of the longest
 HOPE = 0.15  # probability of becoming the best, above which a trial goes on whatever its rank
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Curve:
-    """Of one trial; ``losses`` after each of its reports, ``row`` None outside the space."""
-
-    number: int
-    parameters: Parameters
-    row: Rows | None
-    losses: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    """What the model is told: the loss of a trial after ``count`` reports, or at its end."""
-
-    curve: _Curve
-    count: int
-    loss: float
-    is_end: bool
+SNAPSHOT_VERSION = 2
 
 
 class AutoAdvisor(Advisor):
@@ -69,12 +55,13 @@ class AutoAdvisor(Advisor):
     ) -> None:
         super().__init__(space, objective)
         self._factor, self._startup = reduction_factor, n_startup_trials
-        self._live: dict[int, _Curve] = {}
-        self._past: list[_Curve] = []
-        self._points: list[_Point] = []  # in the order in which they became known, and never changed
+        self._live: dict[int, Course] = {}
+        self._past: list[Course] = []
+        self._points: list[Point] = []  # in the order in which they became known, and never changed
         self._draws = Draws(space)
         self._longest = 0  # reports of the longest trial that ran to its end; 0: none has
-        self._forget()
+        self._columns = Columns(space)
+        self._derive()
 
     @property
     def choice(self) -> str:
@@ -82,24 +69,30 @@ class AutoAdvisor(Advisor):
         known = len(self._past) + sum(bool(curve.losses) for curve in self._live.values())
         if known < self._startup:
             return f"random: the first {self._startup} trials are drawn at random ({known} have reported)"
-        return (
-            f"gp: a Gaussian process over {self._columns.width} parameters and the course of {known} trials proposes; "
-            f"of {self._factor} at a rung the one believed to end best goes on"
-        )
+        trust = self._beliefs.trust(self._inside, longest=self._furthest)
+        told = f"a Gaussian process over {self._columns.width} parameters and the course of {known} trials"
+        if trust is not None and trust < TRUSTED:
+            portion = round(100 * _random_portion(trust, self._stale))
+            return (
+                f"random and gp: {told} predicts first losses from the others with a rank correlation of {trust:.2f} "
+                f"only, so {portion} % of the trials are drawn at random and successive halving stops them"
+            )
+        return f"gp: {told} proposes; of {self._factor} at a rung the one believed to end best goes on"
 
     # ── the port ────────────────────────────────────────────────────────────────────────────────
     def suggest(self, number: int, rng: random.Random) -> Choice:
         if not number:
             return NotYet()  # nothing rests here
-        curves = self._reported()
-        if len(curves) < self._startup or not self._columns.width:
+        courses = self._reported()
+        if len(courses) < self._startup or not self._columns.width:
             return Start(parameters=self._draws.draw(rng))
-        belief = self._believe()
-        if self._trust(belief) < TRUSTED and rng.random() < RANDOM_PORTION:
+        trust = self._beliefs.trust(self._inside, longest=self._furthest)
+        if trust is not None and rng.random() < _random_portion(trust, self._stale):
             return Start(parameters=self._draws.draw(rng))
+        belief = self._beliefs.belief(self._inside, longest=self._furthest)
         running = [c.row for c in self._live.values() if c.row is not None]
         belief = belief.with_running(stacked(running, self._columns.width))
-        rows = stacked([c.row for c in curves if c.row is not None], self._columns.width)
+        rows = stacked([c.row for c in courses if c.row is not None], self._columns.width)
         means, _ = belief.at_end(rows)
         best = float(means.min())
         centres = rows[np.argsort(means, kind="stable")[:CENTRES]]
@@ -122,30 +115,40 @@ class AutoAdvisor(Advisor):
 
     def added(self, number: int, parameters: Parameters) -> None:
         self._draws.add(parameters)
-        self._live[number] = _Curve(number=number, parameters=parameters, row=self._columns.encode(parameters))
+        self._live[number] = Course(number=number, parameters=parameters, row=self._columns.encode(parameters))
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Judgement:
-        curve = self._live.get(trial)
-        if curve is None:
+        course = self._live.get(trial)
+        if course is None:
             return Keep()
-        self._take(curve, reports)
-        count = len(curve.losses)
-        if curve.row is None or not self._is_rung(count):
+        self._take(course, reports)
+        count = len(course.losses)
+        field = self._field_of(course)
+        if field is None or (self._longest and count >= self._longest):
             return Keep()
-        peers = sorted((c for c in self._reported() if len(c.losses) >= count), key=lambda c: c.number)
-        ahead = sum(peer.losses[count - 1] < curve.losses[-1] for peer in peers)
-        if len(peers) < self._factor or ahead <= len(peers) / self._factor:
+        if count > field.count and not field.is_among_first(course, FIRST_PEERS):
+            return Keep()
+        ahead = field.ahead_of(course)
+        if len(field) < self._factor:
+            return Keep()
+        trusted = self._beliefs.is_trusted(self._inside, longest=self._furthest)
+        gain = self._gain(course, field) if not trusted or count * LATE >= self._longest else None
+        if gain is not None and gain < GAIN and course.number % CHECKED_EVERY:
+            return Stop(f"after {count} reports it is expected to gain {gain:.4f} deviations of the ends over the best")
+        if ahead <= len(field) / self._factor:
             return Keep()  # as successive halving has it, whatever the model believes
-        newest = peers[-NEWEST_PEERS:]
-        if curve not in newest:
-            newest.append(curve)
-        ends, hope = self._expected(newest, curve, count)
-        better = sum(end < ends[newest.index(curve)] for end in ends)
+        newest = field.newest(NEWEST_PEERS, course)
+        if trusted:
+            ends, hope = self._believed_ends(newest, course)
+        else:
+            ends, hope = [peer.losses[field.count - 1] for peer in newest], 0.0
+        better = sum(end < ends[newest.index(course)] for end in ends)
         if better <= len(ends) / self._factor or hope > HOPE:
             return Keep()
         return Stop(
-            f"after {count} reports it is behind {ahead} of {len(peers)} trials, believed to end behind {better} of "
-            f"the newest {len(ends)}, and to become the best with a probability of {hope:.2f}"
+            f"after {field.count} reports it is behind {ahead} of {len(field)} trials, "
+            f"{'believed to end ' if trusted else ''}behind {better} of the newest {len(ends)}, "
+            f"and to become the best with a probability of {hope:.2f}"
         )
 
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
@@ -154,125 +157,171 @@ class AutoAdvisor(Advisor):
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
         self._draws.add(outcome.parameters)
-        curve = self._live.pop(outcome.number, None)
-        if curve is None or curve.parameters != outcome.parameters:
+        course = self._live.pop(outcome.number, None)
+        if course is None or course.parameters != outcome.parameters:
+            if course is not None and course.losses:
+                self._past.append(course)  # what it reported with other parameters stays known
             row = self._columns.encode(outcome.parameters)
-            curve = _Curve(number=outcome.number, parameters=outcome.parameters, row=row)
+            course = Course(number=outcome.number, parameters=outcome.parameters, row=row)
         if reports:
-            self._take(curve, reports)
+            self._take(course, reports)
         if outcome.status is TrialStatus.SUCCEEDED:
-            self._longest = max(self._longest, len(curve.losses))
-            curve.losses = curve.losses or [self.loss_of(outcome.value)]
-            self._note(curve, loss=self.loss_of(outcome.value), is_end=True)
-        if curve.losses:
-            self._past.append(curve)
+            loss = self.loss_of(outcome.value)
+            if course.losses:
+                self._reach(len(course.losses))
+            else:
+                course.losses, course.is_whole = [loss], False
+            self._note(Point(course=course, count=len(course.losses), loss=loss, is_end=True))
+        if course.losses:
+            self._past.append(course)
 
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
         self._draws.move_to(space)
-        self._forget()
-        for curve in (*self._live.values(), *self._past):
-            curve.row = self._columns.encode(curve.parameters)
+        self._columns = Columns(space)
+        for course in (*self._past, *self._live.values()):
+            course.row = self._columns.encode(course.parameters)
+        self._derive()
 
     def fork(self) -> Self:
         forked = type(self)(self.space, self.objective, reduction_factor=self._factor, n_startup_trials=self._startup)
-        # Of its own class; the points and the curves of trials that have ended are never changed.
-        forked._past, forked._points = list(self._past), list(self._points)  # noqa: SLF001
-        forked._longest, forked._columns = self._longest, self._columns  # noqa: SLF001
-        for number, curve in self._live.items():
-            copied = _Curve(number=number, parameters=curve.parameters, row=curve.row, losses=list(curve.losses))
-            forked._live[number] = copied  # noqa: SLF001
+        # Of its own class; the courses of trials that have ended are never changed.
+        forked._longest, forked._columns, forked._past = self._longest, self._columns, list(self._past)  # noqa: SLF001
+        forked._live = {number: course.copied() for number, course in self._live.items()}  # noqa: SLF001
+        copies = {id(course): forked._live[number] for number, course in self._live.items()}  # noqa: SLF001
+        points = [replace(p, course=copies[id(p.course)]) if id(p.course) in copies else p for p in self._points]
+        forked._points = points  # noqa: SLF001
+        forked._derive()  # noqa: SLF001
         return forked
 
     def state_dict(self) -> dict[str, Any]:
-        curves = [*self._past, *self._live.values()]
-        places = {id(curve): place for place, curve in enumerate(curves)}
+        courses = [*self._past, *self._live.values()]
+        places = {id(course): place for place, course in enumerate(courses)}
         return {
-            "version": 1,
-            "curves": [[c.number, c.parameters, list(map(loss_out, c.losses))] for c in curves],
+            "version": SNAPSHOT_VERSION,
+            "courses": [course.to_plain() for course in courses],
             "past": len(self._past),
-            "points": [[places[id(p.curve)], p.count, loss_out(p.loss), p.is_end] for p in self._points],
+            "points": [[places[id(p.course)], p.count, loss_out(p.loss), p.is_end] for p in self._points],
             "longest": self._longest,
             "draws": self._draws.state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["version"] != SNAPSHOT_VERSION:
+            raise ValueError(f"a snapshot of version {state['version']}; this is version {SNAPSHOT_VERSION}")
         self._draws.restore(state["draws"])
         self._longest = state["longest"]
-        curves = [self._read(*written) for written in state["curves"]]
-        self._past = curves[: state["past"]]
-        self._live = {curve.number: curve for curve in curves[state["past"] :]}
+        courses = [course_from_plain(plain, self._columns.encode(plain[1])) for plain in state["courses"]]
+        self._past = courses[: state["past"]]
+        self._live = {course.number: course for course in courses[state["past"] :]}
         self._points = [
-            _Point(curve=curves[place], count=count, loss=loss_in(loss), is_end=is_end)
+            Point(course=courses[place], count=count, loss=loss_in(loss), is_end=is_end)
             for place, count, loss, is_end in state["points"]
         ]
-        self._surrogate = Surrogate(self._columns.unordered)
+        self._derive()
 
     # ── what is known ───────────────────────────────────────────────────────────────────────────
-    def _forget(self) -> None:
-        self._columns = Columns(self.space)
-        self._surrogate = Surrogate(self._columns.unordered)
+    def _derive(self) -> None:
+        """Everything that follows from the courses, the points and the space."""
+        self._beliefs, self._prospects = Beliefs(self._columns), Prospects()
+        self._inside: list[Point] = []
+        self._best, self._stale, self._seen = math.inf, 0, set[int]()
+        self._furthest = self._longest
+        self._ends: list[Point] = []
+        for point in self._points:
+            self._learn(point)
+        self._place_fields()
 
-    def _take(self, curve: _Curve, reports: Sequence[Report]) -> None:
+    def _place_fields(self) -> None:
+        self._fields: dict[int, Field] = {}
+        for course in (*self._past, *self._live.values()):
+            for count in self._rungs_until(len(course.losses)):
+                self._enter(course, count)
+
+    def _enter(self, course: Course, count: int) -> None:
+        if course.row is not None and course.is_whole:
+            self._fields.setdefault(count, Field(count)).enter(course)
+
+    def _take(self, course: Course, reports: Sequence[Report]) -> None:
         """Note what is new among ``reports``."""
-        for index in range(len(curve.losses), len(reports)):
-            curve.losses.append(self.loss_of(reports[index].value))
-            if self._is_rung(len(curve.losses)):
-                self._note(curve, loss=curve.losses[-1], is_end=False)
+        for index in range(len(course.losses), len(reports)):
+            course.losses.append(self.loss_of(reports[index].value))
+            count = len(course.losses)
+            if count in self._rungs_until(count):
+                self._enter(course, count)
+                self._note(Point(course=course, count=count, loss=course.losses[-1], is_end=False))
 
-    def _note(self, curve: _Curve, *, loss: float, is_end: bool) -> None:
-        self._points.append(_Point(curve=curve, count=len(curve.losses), loss=loss, is_end=is_end))
+    def _note(self, point: Point) -> None:
+        self._points.append(point)
+        self._learn(point)
 
-    def _reported(self) -> list[_Curve]:
-        """Those inside the space with a report at least, the ended ones first, in the order in which they ended."""
-        curves = [c for c in self._past if c.row is not None]
-        return curves + [c for c in self._live.values() if c.row is not None and c.losses]
+    def _learn(self, point: Point) -> None:
+        if point.course.row is None:
+            return
+        self._inside.append(point)
+        self._furthest = max(self._furthest, point.count)
+        if point.is_end and point.course.is_whole:
+            self._ends.append(point)
+        if id(point.course) not in self._seen:
+            self._seen.add(id(point.course))
+            self._stale += 1
+        if point.loss < self._best:
+            self._best, self._stale = point.loss, 0
 
-    def _is_rung(self, count: int) -> bool:
-        rung: int = max(1, self._longest // REPORTS_AT_FIRST_RUNG)
-        while rung < count:
-            rung *= self._factor
-        return rung == count and (not self._longest or count < self._longest)
+    def _reach(self, count: int) -> None:
+        """A trial has run to its end with so many reports: where the rungs are may depend on it."""
+        first = self._first_rung
+        self._longest = max(self._longest, count)
+        self._furthest = max(self._furthest, count)
+        if self._first_rung != first:
+            self._place_fields()
 
-    def _expected(self, peers: list[_Curve], curve: _Curve, count: int) -> tuple[list[float], float]:
-        """Where each of ``peers`` is believed to end, and the probability that ``curve`` ends as the best.
+    def _reported(self) -> list[Course]:
+        """Those inside the space with a loss at least, the ended ones first, in the order in which they ended."""
+        courses = [c for c in self._past if c.row is not None]
+        return courses + [c for c in self._live.values() if c.row is not None and c.losses]
 
-        Early in a search the losses at this rung stand for the ends; then, and while the model predicts badly, there is
-        no such probability: 0. It is 1 for the trials by which a trusted model is checked.
+    @property
+    def _first_rung(self) -> int:
+        return max(1, self._longest // REPORTS_AT_FIRST_RUNG)
+
+    def _rungs_until(self, count: int) -> tuple[int, ...]:
+        """The rungs that a trial of ``count`` reports has passed."""
+        return levels(self._first_rung, count + 1, self._factor)
+
+    def _field_of(self, course: Course) -> Field | None:
+        """That of the newest rung that it has passed; None before the first, and outside the space."""
+        rungs = self._rungs_until(len(course.losses))
+        return self._fields.get(rungs[-1]) if rungs and course.row is not None else None
+
+    def _gain(self, course: Course, field: Field) -> float | None:
+        """What its course so far promises; None: not known yet."""
+        rungs = self._rungs_until(field.count)
+        ended = [
+            ([point.course.losses[rung - 1] for rung in rungs], point.loss)
+            for point in self._ends
+            if len(point.course.losses) >= field.count
+        ]
+        return self._prospects.expected_gain([course.losses[rung - 1] for rung in rungs], ended, rungs=rungs)
+
+    def _believed_ends(self, peers: list[Course], course: Course) -> tuple[list[float], float]:
+        """Where each of ``peers`` is believed to end, and the probability that ``course`` ends as the best: 1 for the
+        trials by which the model is checked.
         """
-        if len(self._reported()) < self._startup:
-            return [peer.losses[count - 1] for peer in peers], 0.0
-        belief = self._believe()
-        if self._trust(belief) < TRUSTED:
-            return [peer.losses[count - 1] for peer in peers], 0.0
+        belief = self._beliefs.belief(self._inside, longest=self._furthest)
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
         means, deviations = belief.at_end(rows)
-        if curve.number % CHECKED_EVERY == 0:
+        if course.number % CHECKED_EVERY == 0:
             return means.tolist(), 1.0
         best = float(belief.targets.min())
-        place = peers.index(curve)
+        place = peers.index(course)
         hope = normal_cdf(np.array([(best - means[place]) / deviations[place]]))[0]
         return means.tolist(), float(hope)
 
-    # ── the model ───────────────────────────────────────────────────────────────────────────────
-    def _believe(self) -> Belief:
-        points = [p for p in self._points if p.curve.row is not None]
-        most = max(self._longest, max((p.count for p in points), default=0), 2)
-        reach = [1.0 if p.is_end else math.log(p.count) / math.log(most) for p in points]
-        rows = stacked([p.curve.row for p in points if p.curve.row is not None], self._columns.width)
-        given = Points(rows=rows, reach=np.array(reach), losses=finite([p.loss for p in points]))
-        return self._surrogate.believe(given, key=most)
 
-    def _trust(self, belief: Belief) -> float:
-        """How well the model predicts the first loss of each trial from those of all others: a rank correlation."""
-        first: dict[int, _Point] = {}
-        for point in self._points:
-            if point.curve.row is not None:
-                first.setdefault(id(point.curve), point)
-        shown = list(first.values())[-TRUST_POINTS:]
-        rows = stacked([p.curve.row for p in shown if p.curve.row is not None], self._columns.width)
-        return belief.trust_in(rows, finite([p.loss for p in shown]))
-
-    def _read(self, number: int, parameters: Parameters, losses: list[float | None]) -> _Curve:
-        row = self._columns.encode(parameters)
-        return _Curve(number=number, parameters=parameters, row=row, losses=[loss_in(loss) for loss in losses])
+def _random_portion(trust: float, stale: int) -> float:
+    """Of the trials: while the model is not trusted, what of the losses' ranks it does not explain; and the more the
+    longer no trial has become the best, for then the model turns around what it knows.
+    """
+    unexplained = 0.0 if trust >= TRUSTED else 1.0 - max(trust, 0.0) ** 2
+    return max(unexplained, stale / (stale + STALE_TRIALS))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -19,6 +20,7 @@ from trials.protocol import (
     NOT_UNDERSTOOD_LIMIT,
     PROTOCOL_VERSION,
     SUPPORTED_VERSIONS,
+    Acknowledge,
     BlobOffered,
     BlobSent,
     BlobStored,
@@ -28,6 +30,7 @@ from trials.protocol import (
     DevicesChanged,
     Exited,
     ExitRecord,
+    Forget,
     FromAgent,
     Hello,
     Launch,
@@ -45,8 +48,11 @@ from trials.protocol import (
     Welcome,
     common_version,
     decode,
+    decode_plain,
     encode,
+    frames,
     kind_of,
+    messages_in,
 )
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher import commands as c
@@ -170,15 +176,36 @@ class _Connection:
 
     async def _write(self) -> None:
         try:
-            while (item := await self._outbox.get()) is not None:
-                if isinstance(item, bytes):
-                    await self._socket.send_bytes(item)
-                elif (text := self._said(item)) is not None:
-                    await self._socket.send_text(text)
-            await self._socket.close(GOING_AWAY)
+            while True:
+                items = [await self._outbox.get()]
+                while not self._outbox.empty():
+                    items.append(self._outbox.get_nowait())
+                for is_text, group in groupby(items, key=lambda item: not isinstance(item, bytes | None)):
+                    if is_text:
+                        await self._send_messages([item for item in group if not isinstance(item, bytes | None)])
+                        continue
+                    for item in group:
+                        if item is None:
+                            await self._socket.close(GOING_AWAY)
+                            return
+                        if isinstance(item, bytes):
+                            await self._socket.send_bytes(item)
         except (WebSocketDisconnect, RuntimeError):
             # The other side is gone, or the closing handshake is over: the reader ends the connection.
             pass
+
+    async def _send_messages(self, messages: list[ToAgent]) -> None:
+        # Who is told to forget an attempt need not be told besides that its reports were taken.
+        forgotten = {message.nonce for message in messages if isinstance(message, Forget)}
+        said = [
+            self._said(message)
+            for message in messages
+            if not isinstance(message, Acknowledge) or message.nonce not in forgotten
+        ]
+        texts = [text for text in said if text is not None]
+        alone = 1 if messages and isinstance(messages[0], Welcome) else 0  # it says in which version the rest is
+        for frame in (*texts[:alone], *frames(texts[alone:], version=self._version)):
+            await self._socket.send_text(frame)
 
     def _said(self, message: ToAgent) -> str | None:
         """In the agent's version. A launch that it cannot be told has failed; anything else it does without."""
@@ -201,14 +228,24 @@ class _Connection:
             frame = await self._socket.receive()
             if frame["type"] == "websocket.disconnect":
                 return
+            text = frame.get("text")
             try:
-                if frame.get("text") is not None:
-                    self._take(decode(frame["text"]))
-                else:
+                if text is None:
                     self._take_bytes(frame["bytes"])
+                    continue
+                messages = messages_in(text)
             except ProtocolError as exc:
-                logger.warning("a frame was ignored", extra={"agent_id": self._hello.agent_id, "error": str(exc)})
-                self._say_not_understood(kind_of(frame.get("text") or ""), str(exc))
+                self._ignore("", exc)
+                continue
+            for message in messages:
+                try:
+                    self._take(decode_plain(message))
+                except ProtocolError as exc:
+                    self._ignore(kind_of(message), exc)
+
+    def _ignore(self, about: str, error: ProtocolError) -> None:
+        logger.warning("a message was ignored", extra={"agent_id": self._hello.agent_id, "error": str(error)})
+        self._say_not_understood(about, str(error))
 
     def _say_not_understood(self, about: str, reason: str) -> None:
         self._not_understood += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
@@ -38,7 +39,7 @@ class Answer:
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
     tag: str
-    begun: float  # when its building began, on the monotonic clock
+    begun: float  # when its building began, by a clock of the process
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,8 +60,8 @@ class KeptAnswers:
     checked here as everywhere: an answer does not depend on which of the reading roles asks.
     """
 
-    def __init__(self, app: ASGIApp, queries: Queries) -> None:
-        self._app, self._queries = app, queries
+    def __init__(self, app: ASGIApp, queries: Queries, elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._queries, self._elapsed = app, queries, elapsed
         self._version: int | None = None
         self._answers: dict[_Key, Answer] = {}  # of that version
         self._bytes = 0
@@ -75,7 +76,7 @@ class KeptAnswers:
         answer = self._find(key, version)
         if answer is None:
             flight = self._flights.get(key)
-            if flight is None or flight.version != version or time.monotonic() - flight.begun > KEPT_S:
+            if flight is None or flight.version != version or self._elapsed() - flight.begun > KEPT_S:
                 await self._build(key, version, scope=scope, receive=receive, send=send)
                 return
             await flight.landed.wait()
@@ -90,7 +91,7 @@ class KeptAnswers:
             self._version, self._bytes = version, 0
             self._answers.clear()
         answer = self._answers.get(key)
-        if answer is None or time.monotonic() - answer.begun <= KEPT_S:
+        if answer is None or self._elapsed() - answer.begun <= KEPT_S:
             return answer
         self._bytes -= len(answer.body)
         del self._answers[key]
@@ -98,7 +99,7 @@ class KeptAnswers:
 
     async def _build(self, key: _Key, version: int, *, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask the application, send what it says, and keep it."""
-        flight = self._flights[key] = _Flight(version=version, begun=time.monotonic())
+        flight = self._flights[key] = _Flight(version=version, begun=self._elapsed())
         taken = _Taken(flight.begun)
         # The application sends the whole answer; whether this client has it already is seen here.
         whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}

@@ -251,7 +251,7 @@ def _trial(given: Fields) -> Fields:
         raise _refused("trialCommand is missing")
     # NNI hands it to a shell; what needs none runs without one, so that its process is the trial's own.
     words = ["sh", "-c", command] if _SHELL.search(command) else shlex.split(command)
-    gpus = given.get("trialGpuNumber")
+    gpus = _gpus(given)
     return {
         "code": str(given.get("trialCodeDirectory", ".")),
         "command": words,
@@ -259,6 +259,14 @@ def _trial(given: Fields) -> Fields:
         **({"resources": {"gpus": gpus}} if gpus else {}),
         **({"max_duration": given["maxTrialDuration"]} if "maxTrialDuration" in given else {}),
     }
+
+
+def _gpus(given: Fields) -> Any:
+    """Several trials on one GPU are parts of it."""
+    gpus, service = given.get("trialGpuNumber"), given.get("trainingService")
+    first = service[0] if isinstance(service, list) and service else service
+    most = first.get("maxTrialNumberPerGpu", 1) if isinstance(first, dict) else 1
+    return round(1 / most, 6) if gpus == 1 and isinstance(most, int) and most > 1 else gpus
 
 
 def _require_local(service: Any) -> None:

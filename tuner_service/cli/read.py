@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tuner_service.cli.analyses import further_text
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import (
     Column,
     Row,
-    aligned,
+    aligned_columns,
     clip,
     curve,
     duration_text,
@@ -28,7 +26,6 @@ from tuner_service.cli.output import (
     print_object,
     print_rows,
 )
-from tuner_service.cli.progress import follow
 from tuner_service.client import Client
 
 WATCH_INTERVAL_S = 2.0
@@ -53,6 +50,9 @@ EXPERIMENT_COLUMNS = (
 )
 TRIAL_COLUMNS = ("number", "status", "reason", "value", "step", "attempts", "running_s", "parameters")
 TRIAL_TITLES = ("NUMBER", "STATUS", "REASON", "VALUE", "STEP", "ATTEMPTS", "RUNNING", "PARAMETERS")
+TRIAL_TEXTS: tuple[Callable[[Any], str], ...] = (
+    str, str, str, number_text, number_text, str, duration_text, parameters_begin,
+)  # fmt: skip
 TRIAL_RIGHT = (True, False, False, True, True, True, True, False)
 
 
@@ -108,14 +108,13 @@ def trials(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def trials_text(rows: Sequence[Sequence[Any]]) -> str:
-    """``rows`` hold what TRIAL_COLUMNS name."""
-    cells = [
-        (str(number), status, reason, number_text(value), number_text(step), str(attempts), duration_text(running_s),
-         parameters_begin(parameters))
-        for number, status, reason, value, step, attempts, running_s, parameters in rows
-    ]  # fmt: skip
-    return aligned(TRIAL_TITLES, cells, right=TRIAL_RIGHT)
+def trials_text(columns: Sequence[Sequence[Any]]) -> str:
+    """``columns`` are those that TRIAL_COLUMNS names."""
+    texts = [
+        [title, *map(to_text, column)]
+        for title, to_text, column in zip(TRIAL_TITLES, TRIAL_TEXTS, columns, strict=True)
+    ]
+    return aligned_columns(texts, right=TRIAL_RIGHT)
 
 
 def best(arguments: argparse.Namespace) -> int:
@@ -126,6 +125,8 @@ def best(arguments: argparse.Namespace) -> int:
 
 
 def watch(arguments: argparse.Namespace) -> int:
+    from tuner_service.cli.progress import follow
+
     with connected(settings_of(arguments)) as client:
         return follow(client, resolve_experiment(client, arguments.reference), timeout_s=arguments.timeout)
 
@@ -155,6 +156,8 @@ def _print_best(client: Client, experiment_id: str, *, output: str) -> None:
         print_object(row, output=output, text=str)
         return
     history = best_so_far(client.trials(experiment_id), first_objective(experiment))
+    from tuner_service.cli.analyses import further_text
+
     text = best_text(experiment, trial, history) + further_text(client, experiment)
     print_object(row, output=output, text=lambda _: text)
 
@@ -178,7 +181,7 @@ def best_text(experiment: Row, trial: Row, history: list[float]) -> str:
     value = f"{objective['metric']} {number_text(experiment['best']['value'])} ({objective['goal']})"
     lines = [f"{value} by trial {trial['id']}\n"]
     lines += _pairs(trial["parameters"])
-    lines.append(f"\n{shlex.join(trial['command'])}\n")
+    lines.append(f"\n{_command_text(trial['command'])}\n")
     if len(history) > 1:
         lines.append(f"\nbest {objective['metric']} so far, over {len(history)} trials\n{curve(history)}")
     return "".join(lines)
@@ -238,7 +241,7 @@ def trial_text(view: Row) -> str:
             "started": moment_text(view["started_at"]),
             "ended": moment_text(view["ended_at"]),
             "running": duration_text(view["running_s"]),
-            "command": shlex.join(view["command"]),
+            "command": _command_text(view["command"]),
         }
     )
     lines += ["\nparameters\n", *("  " + line for line in _pairs(view["parameters"])), "\nattempts\n"]
@@ -250,6 +253,12 @@ def trial_text(view: Row) -> str:
     if view["checkpoints"]:
         lines += ["\ncheckpoints\n", *map(_checkpoint_text, view["checkpoints"])]
     return "".join(lines)
+
+
+def _command_text(words: Sequence[str]) -> str:
+    import shlex
+
+    return shlex.join(words)
 
 
 def _checkpoint_text(checkpoint: Row) -> str:

@@ -170,7 +170,7 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
 def _attempt_over(step: Step, xs: ExperimentState, attempt: Attempt, status: AttemptStatus, record: ExitRecord) -> None:
     number = attempt.key.number
     lost = devices.loss(step, attempt)
-    devices.note_end(step, xs, number, record)
+    devices.note_end(step, xs, attempt, record)
     step.move_attempt(xs, number, status, exit=record, ended_at=step.at)
     trial = xs.trials[number]
     begun = attempt.started_at if attempt.started_at is not None else step.at

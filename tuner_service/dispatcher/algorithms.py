@@ -105,6 +105,7 @@ def ready(step: Step, event: WorkerReady) -> ExperimentState | None:
     xs = heard(step, event)
     if xs is not None and xs.worker.phase is WorkerPhase.STARTING:
         xs.worker.phase = WorkerPhase.READY
+        xs.worker.asks_ahead = event.asks_ahead
         xs.worker.unready_deaths = 0
         xs.worker.ready_at = step.at
         for waiting in xs.queues.values():

@@ -12,7 +12,16 @@ from trials.protocol import AttemptKey
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
-from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKind, Parameters, Trial
+from tuner_service.domain.trial import (
+    Attempt,
+    Checkpoint,
+    Decision,
+    DecisionKind,
+    Parameters,
+    Trial,
+    TrialReason,
+    TrialStatus,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,5 +140,13 @@ class Changes:
 
     @property
     def only_counts(self) -> bool:
-        """Whether nothing happened that has a line or a row of its own: cursors and clocks of experiments moved on."""
-        return not any(getattr(self, name) for name in self.__slots__ if name != "experiments")
+        """Whether nothing happened that would not happen again: cursors and clocks moved on, trials were suggested.
+
+        A suggestion that nobody has seen yet is asked for once more.
+        """
+        if any(getattr(self, name) for name in self.__slots__ if name not in {"experiments", "trials"}):
+            return False
+        return all(
+            trial.status is TrialStatus.WAITING and trial.reason is TrialReason.SUGGESTED and not trial.attempts
+            for trial in self.trials.values()
+        )

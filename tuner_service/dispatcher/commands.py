@@ -229,9 +229,12 @@ class BlobReceived:
 # ── from algorithm workers (dropped unless ``generation`` is the current one) ───────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReady:
+    """``asks_ahead``: no suggestion depends on an outcome; some may be asked for before there is room to run them."""
+
     at: float
     experiment_id: ExperimentId
     generation: int
+    asks_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

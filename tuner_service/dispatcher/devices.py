@@ -33,16 +33,16 @@ def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
 
 def _note_peak(step: Step, xs: ExperimentState, attempt: Attempt, peak: int) -> None:
     """Counts at once where trials share devices by it already; the first one counts when its trial has ended."""
-    number, known = attempt.key.number, xs.experiment.peak_gpu_bytes
-    if peak > xs.peaks.get(number, 0):
-        xs.peaks[number] = peak
+    known = xs.experiment.peak_gpu_bytes
+    if peak > (attempt.peak_gpu_bytes or 0):
+        step.put_attempt(xs, attempt.key.number, peak_gpu_bytes=peak)
     if known is not None and peak > known:
         step.put_experiment(xs, peak_gpu_bytes=peak)
 
 
-def note_end(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
+def note_end(step: Step, xs: ExperimentState, attempt: Attempt, record: ExitRecord) -> None:
     """An attempt has ended. Only one that ran to its end shows what a trial needs."""
-    peak, known = xs.peaks.pop(number, 0), xs.experiment.peak_gpu_bytes
+    peak, known = attempt.peak_gpu_bytes or 0, xs.experiment.peak_gpu_bytes
     if record.cause == "exited" and record.code == 0 and peak > (known or 0):
         step.put_experiment(xs, peak_gpu_bytes=peak)
 

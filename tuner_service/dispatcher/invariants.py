@@ -7,9 +7,11 @@ from itertools import pairwise
 
 from tuner_service.dispatcher.experiments import used_trials
 from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.ledger import UNITS, Ledger, units
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.resources import ROUNDING, WHOLE
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
@@ -25,7 +27,20 @@ def violations(state: DispatcherState) -> list[str]:
             if attempt.nonce in nonces:
                 found.append(f"nonce {attempt.nonce} names {attempt.key} and {nonces[attempt.nonce]}")
             nonces[attempt.nonce] = str(attempt.key)
-    return found
+    return [*found, *_of_holdings(state)]
+
+
+def _of_holdings(state: DispatcherState) -> Iterator[str]:
+    held = [xs.held(attempt) for xs in state.experiments.values() for attempt in xs.attempts.values()]
+    if Ledger.of(held) != state.ledger:
+        yield f"the ledger {state.ledger} is not what the attempts hold"
+    for (agent_id, uuid), shares in state.ledger.shares.items():
+        if shares > units(WHOLE + ROUNDING):
+            yield f"device {uuid} of {agent_id} is held {shares / UNITS:g} times"
+    for xs in state.experiments.values():
+        for attempt in xs.attempts.values():
+            if any(holding.agent_id != attempt.agent_id for holding in attempt.holdings):
+                yield f"attempt {attempt.key} runs on {attempt.agent_id} and holds something elsewhere"
 
 
 def _of_experiment(xs: ExperimentState) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import nsmallest
 
 from trials.protocol import AttemptKey, CheckpointRef, GivenDevice, LaunchSpec
@@ -28,9 +27,28 @@ def launch_waiting(step: Step) -> None:
     if not state.placement_is_due or not state.agents:
         return
     state.placement_is_due = False
-    while placed := place(_claims(step), nodes=state.agents, held=state.ledger, groups=state.groups):
+    more = True
+    while more:
+        claims, more = _claims(step)
+        placed = _place(step, claims) if claims else []
         for one in placed:
             _launch(step, one)
+        more = more and bool(placed)
+
+
+def _place(step: Step, claims: list[Claim]) -> list[Placed]:
+    """What asks for nothing starts anywhere, at little cost: it leaves nodes with devices alone where there are others.
+
+    The rest is placed once those have started, which take nothing from it.
+    """
+    state = step.state
+    free = [claim for claim in claims if claim.demand.is_nothing]
+    asking = [claim for claim in claims if not claim.demand.is_nothing]
+    placed = place(asking, nodes=state.agents, held=state.ledger, groups=state.groups) if asking else []
+    if free:
+        node = min(state.agents.values(), key=lambda n: (len(n.devices), -state.ledger.free_cpus(n), n.agent_id))
+        placed += [Placed(claim=claim, holdings=(Holding(agent_id=node.agent_id),)) for claim in free]
+    return placed
 
 
 def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Demand:
@@ -46,26 +64,33 @@ def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Dem
     )
 
 
-def _claims(step: Step) -> Iterator[Claim]:
-    """Of each experiment the lowest waiting numbers for which its parallelism has room."""
-    for xs in step.all():
+def _claims(step: Step) -> tuple[list[Claim], bool]:
+    """Of each experiment the lowest waiting numbers for which its parallelism has room; whether there are more."""
+    claims: list[Claim] = []
+    more = False
+    for xs in step.state.experiments.values():
         experiment = xs.experiment
+        if experiment.status is not ExperimentStatus.RUNNING or not experiment.counts.get(TrialStatus.WAITING.value):
+            continue
         room = experiment.spec.budget.parallel - len(xs.attempts)
-        waits = experiment.counts.get(TrialStatus.WAITING.value, 0)
-        if experiment.status is not ExperimentStatus.RUNNING or not waits or room <= 0:
+        if room <= 0:
             continue
         waiting = [trial for trial in xs.trials.values() if trial.status is TrialStatus.WAITING]
         since = min(trial.created_at for trial in waiting)
         demand = demand_of(experiment.spec, peak_gpu_bytes=experiment.peak_gpu_bytes)
+        more = more or min(room, len(waiting)) > CLAIMS_AT_ONCE
         for trial in nsmallest(min(room, CLAIMS_AT_ONCE), waiting, key=_number):
-            yield Claim(
-                experiment_id=xs.id,
-                number=trial.number,
-                demand=demand,
-                group=experiment.spec.quota_group,
-                priority=experiment.priority,
-                since=since,
+            claims.append(  # noqa: PERF401  # a comprehension over both would be hard to read
+                Claim(
+                    experiment_id=xs.id,
+                    number=trial.number,
+                    demand=demand,
+                    group=experiment.spec.quota_group,
+                    priority=experiment.priority,
+                    since=since,
+                )
             )
+    return claims, more
 
 
 def _number(trial: Trial) -> int:

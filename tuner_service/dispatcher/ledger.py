@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tuner_service.domain.resources import Holding
+from tuner_service.domain.resources import Holding, Node
 
 UNITS = 10**9  # of one core, and of one device
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -49,6 +49,9 @@ class Ledger:
     def remove(self, held: Held) -> None:
         """What was added before."""
         self._book(held, -1)
+
+    def free_cpus(self, node: Node) -> float:
+        return node.cpus - self.cpus.get(node.agent_id, 0) / UNITS
 
     def _book(self, held: Held, sign: int) -> None:
         for holding in held.holdings:

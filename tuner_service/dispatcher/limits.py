@@ -1,5 +1,6 @@
 """The dispatcher's bounds, and what happens at each."""
 
+SUGGESTED_AHEAD_MAX = 4  # trials suggested before there is room for them; as many as run at a time if these are fewer
 QUEUE_WARNING_LENGTH = 20  # a longer queue is reported with its depth, once until it is below half of this
 TUNER_QUEUE_LIMIT = 1_000  # lines; beyond it people's trials, results and spaces are refused
 ADDED_TRIALS_LIMIT = 1_000  # waiting trials of an experiment; beyond it no more are added
@@ -24,6 +25,6 @@ DETAIL_LIMIT = 16_000  # characters of a traceback
 REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
 QUOTA_GROUPS_LIMIT = 1_000  # beyond it no more are made
-CLAIMS_AT_ONCE = 64  # waiting trials of one experiment that are looked at in one placement; then the next ones
+CLAIMS_AT_ONCE = 16  # waiting trials of one experiment that are looked at in one placement; then the next ones
 FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go
 WORKER_START_LIMIT_S = 600.0  # to build the algorithms and fold their history; then the worker is replaced

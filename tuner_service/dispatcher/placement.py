@@ -211,7 +211,7 @@ def _free_of(node: Node, held: Ledger) -> _Free:
     usable = [device for device in node.devices if device.is_usable]
     return _Free(
         node=node,
-        cpus=node.cpus - held.cpus.get(name, 0) / UNITS,
+        cpus=held.free_cpus(node),
         memory_bytes=node.memory_bytes - held.memory_bytes.get(name, 0),
         shares={device.uuid: WHOLE - held.shares.get((name, device.uuid), 0) / UNITS for device in usable},
         gpu_memory={d.uuid: d.memory_bytes - held.gpu_memory_bytes.get((name, d.uuid), 0) for d in usable},

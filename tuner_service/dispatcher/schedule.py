@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tuner_service.dispatcher import endings, experiments, launching, phases, rungs
 from tuner_service.dispatcher.items import SuggestionRequested
-from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S
+from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S, SUGGESTED_AHEAD_MAX
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
@@ -82,7 +82,12 @@ def _room_for_request(xs: ExperimentState) -> bool:
     if outstanding >= experiment.spec.workers or not _has_something_to_run(xs):
         return False
     live = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
-    return len(live) + outstanding < experiment.spec.budget.parallel
+    return len(live) + outstanding < experiment.spec.budget.parallel + _ahead(xs)
+
+
+def _ahead(xs: ExperimentState) -> int:
+    """How many trials may be suggested before there is room for them; none where a later suggestion could be better."""
+    return min(xs.experiment.spec.budget.parallel, SUGGESTED_AHEAD_MAX) if xs.worker.asks_ahead else 0
 
 
 def _request(step: Step, xs: ExperimentState) -> None:

@@ -38,6 +38,7 @@ class WorkerState:
     ready_at: float = 0.0
     heard_at: float = 0.0
     pinged_at: float | None = None
+    asks_ahead: bool = False  # as it said when it was ready
 
     @property
     def takes_items(self) -> bool:
@@ -68,7 +69,6 @@ class ExperimentState:
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
-    peaks: dict[int, int] = field(default_factory=dict)  # GPU memory of the live attempts, as their agents say
 
     @property
     def id(self) -> ExperimentId:

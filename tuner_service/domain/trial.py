@@ -175,6 +175,7 @@ class Attempt:
     last_heard_at: float = 0.0
     restored_step: int | None = None  # the step of the newest checkpoint it was given
     holdings: tuple[Holding, ...] = ()  # of devices, cores and memory; empty where it asked for none of them
+    peak_gpu_bytes: int | None = None  # the most memory of one of its devices that it was seen to use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

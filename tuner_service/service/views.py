@@ -282,6 +282,7 @@ def attempt_view(attempt: Attempt) -> View:
         "pid": attempt.process.pid if attempt.process else None,
         "restored_step": attempt.restored_step,
         "devices": devices_view(attempt),
+        "peak_gpu_bytes": attempt.peak_gpu_bytes,
         "created_at": moment(attempt.created_at),
         "started_at": moment(attempt.started_at),
         "ended_at": moment(attempt.ended_at),

@@ -26,12 +26,16 @@ class Prepared:
 
     def rows(self, connection: Connection, **values: Any) -> list[Row]:
         """Every row found, its values by the names of their columns."""
+        return [dict(zip(self._columns, row, strict=True)) for row in self.tuples(connection, **values)]
+
+    def tuples(self, connection: Connection, **values: Any) -> list[tuple[Any, ...]]:
+        """Every row found, its values in the order of the query's columns."""
         text, places, fixed = self._compiled(connection.dialect)
         values = fixed | values
         cursor = connection.connection.cursor()
         try:
             cursor.execute(text, values if places is None else [values[name] for name in places])
-            return [dict(zip(self._columns, row, strict=True)) for row in cursor.fetchall()]
+            return list(cursor.fetchall())
         finally:
             cursor.close()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, bindparam, select, tuple_
+from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.items import Queue, QueueItem
@@ -41,7 +41,10 @@ _e, _q, _t, _a, _m, _r = (
     tables.experiments, tables.queue_cursors, tables.trials, tables.attempts, tables.metrics,
     tables.search_space_revisions,
 )  # fmt: skip
-_ID, _NUMBER, _AFTER, _LIMIT = bindparam("id"), bindparam("number"), bindparam("after"), bindparam("limit")
+_ID: BindParameter[Any] = bindparam("id")
+_NUMBER: BindParameter[Any] = bindparam("number")
+_AFTER: BindParameter[Any] = bindparam("after")
+_LIMIT: BindParameter[Any] = bindparam("limit")
 _EXPERIMENTS = Prepared(select(_e).order_by(_e.c.created_at.desc(), _e.c.id.desc()))
 _EXPERIMENT = Prepared(select(_e).where(_e.c.id == _ID))
 _ALL_CURSORS = Prepared(select(_q))
@@ -49,6 +52,10 @@ _CURSORS = Prepared(select(_q).where(_q.c.experiment_id == _ID))
 _TRIAL = Prepared(select(_t).where(_t.c.experiment_id == _ID, _t.c.number == _NUMBER))
 _TRIALS = Prepared(
     select(_t).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
+)
+_ENTRY = tuple(_t.c["last_step" if name == "step" else name] for name in TrialEntry._fields)
+_ENTRIES = Prepared(
+    select(*_ENTRY).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
 )
 _ATTEMPTS = Prepared(select(_a).where(_a.c.experiment_id == _ID).order_by(_a.c.number, _a.c.attempt))
 _ATTEMPTS_OF_TRIAL = Prepared(
@@ -148,12 +155,13 @@ class SqlQueries:
     def trial_entries(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
     ) -> Sequence[TrialEntry]:
-        c = tables.trials.c
-        columns = (c.number, c.status, c.reason, c.value, c.last_step, c.attempts)
-        query = select(*columns, c.started_at, c.ended_at, c.running_s, c.parameters)
         with self.reading() as connection:
-            rows = connection.execute(_page_of(query, experiment_id, statuses=statuses, after=after).limit(limit))
-            found = [TrialEntry(*row) for row in rows]
+            if statuses:
+                query = _page_of(select(*_ENTRY), experiment_id, statuses=statuses, after=after).limit(limit)
+                found = [TrialEntry(*row) for row in connection.execute(query)]
+            else:
+                rows = _ENTRIES.tuples(connection, id=experiment_id, after=after, limit=limit)
+                found = list(map(TrialEntry._make, rows))
         # A NaN is stored as text; every other number is one.
         return [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
 

@@ -259,6 +259,7 @@ attempts = Table(
     Column("last_heard_at", Number, nullable=False),
     Column("restored_step", BigInteger),
     Column("holdings", Text, nullable=False),
+    Column("peak_gpu_bytes", BigInteger),
     _trial_key(),
     Index("ix_attempts_status", "status"),
     sqlite_with_rowid=False,

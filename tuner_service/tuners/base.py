@@ -40,6 +40,8 @@ class Tuner(ABC):
 
     # True: with ``workers: N`` several calls of ``suggest`` may run at a time, none of them told what the others give.
     suggests_in_parallel: ClassVar[bool] = False
+    # False: no suggestion depends on an outcome, so that some may be asked for before there is room to run them.
+    needs_outcomes: ClassVar[bool] = True
     # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives is refused.
     several_objectives: ClassVar[bool] = False
     experiment_seed: int = 0  # set before the first call, for what must be the same in all suggestions of a search

@@ -21,6 +21,7 @@ SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking thro
 
 
 class GridTuner(Tuner):
+    needs_outcomes = False
     several_objectives = True
 
     def __init__(self, space: SearchSpace, objective: Objective, *, points: int = 10) -> None:

@@ -20,7 +20,6 @@ from tuner_service.tuners.model_search import Scale
 MODEL_POINTS = 256
 FIT_POINTS = 128
 FIT_GROWTH = 1.15
-LEAST_TRUST_POINTS = 15
 FIRST_FIT = 4  # fewer points are not fitted: the prior's mode stands for them
 
 
@@ -58,17 +57,6 @@ class Belief:
         """Mean and deviation of the (scaled) losses that trials of ``rows`` end with."""
         return self.process.predict(np.column_stack([rows, np.ones(len(rows))]))
 
-    def trust_in(self, rows: Rows, losses: Vector) -> float:
-        """Rank correlation between losses, all seen equally far, and what the others' say with the same lengths.
-
-        Of fewer than ``LEAST_TRUST_POINTS`` nothing can be said: 1.
-        """
-        if len(losses) < LEAST_TRUST_POINTS:
-            return 1.0
-        inputs, targets = np.column_stack([rows, np.ones(len(rows))]), Scale.of(losses)(losses)
-        predicted, _ = Process(inputs, targets, self.unordered, self.given).left_out(targets)
-        return rank_correlation(predicted, targets)
-
     def with_running(self, rows: Rows) -> Belief:
         """As if trials of ``rows``, which run, had ended as expected: what is near them is known better."""
         if not len(rows):
@@ -95,7 +83,7 @@ class Surrogate:
 
     def believe(self, points: Points, *, key: object = None) -> Belief:
         """``key``: whatever, beside their number, tells the first of ``points`` from other ones asked about before."""
-        given = self._fit(points, key)
+        given = self.fitted(points, key=key)
         shown = points.at(_chosen(points, MODEL_POINTS))
         scale = Scale.of(shown.losses)
         targets, inputs = scale(shown.losses), shown.inputs
@@ -108,7 +96,14 @@ class Surrogate:
             unordered=self._unordered,
         )
 
-    def _fit(self, points: Points, key: object) -> Hyperparameters:
+    def trust_in(self, rows: Rows, losses: Vector, *, by: Points, key: object = None) -> float:
+        """Rank correlation between losses, all seen equally far, and what the others say with the lengths of ``by``."""
+        inputs, targets = np.column_stack([rows, np.ones(len(rows))]), Scale.of(losses)(losses)
+        predicted, _ = Process(inputs, targets, self._unordered, self.fitted(by, key=key)).left_out(targets)
+        return rank_correlation(predicted, targets)
+
+    def fitted(self, points: Points, *, key: object = None) -> Hyperparameters:
+        """``key``: as in ``believe``."""
         count = fitted_at(len(points))
         if self._fitted is None or self._fitted[0] != (count, key):
             beginning = points.at(np.arange(count))

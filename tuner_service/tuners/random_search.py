@@ -17,6 +17,7 @@ REDRAWS = 20  # before the rest of a finite space is looked through
 
 class RandomTuner(Tuner):
     suggests_in_parallel = True
+    needs_outcomes = False
     several_objectives = True
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:

@@ -78,6 +78,10 @@ class TunerFold:
     def suggests_in_parallel(self) -> bool:
         return self._tuner.suggests_in_parallel
 
+    @property
+    def asks_ahead(self) -> bool:
+        return not self._tuner.needs_outcomes
+
     def state_dict(self) -> State | None:
         """JSON values for ``load_state_dict``; None where the tuner keeps no snapshots."""
         state = snapshot_of(self._tuner)

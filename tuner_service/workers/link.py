@@ -259,7 +259,7 @@ class WorkerLink:
         names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
         match message:
             case Initialized():
-                self._emit(WorkerReady(at=at, **names))
+                self._emit(WorkerReady(at=at, asks_ahead=message.asks_ahead, **names))
                 with self._wake:
                     self._ready = True
                     self._wake.notify_all()

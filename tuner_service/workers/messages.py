@@ -110,9 +110,14 @@ ToWorker = Initialize | LoadSnapshot | Told | HistoryEnd | Ping | Terminate
 
 
 # ── from the worker ─────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Initialized:
-    """Every queue has folded its history and nothing was raised."""
+    """Every queue has folded its history and nothing was raised.
+
+    ``asks_ahead``: no suggestion depends on an outcome.
+    """
+
+    asks_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +268,7 @@ def message_to_wire(message: FromWorker) -> list[Wire]:
     """One message may become several objects: lines that were only taken are named together."""
     match message:
         case Initialized():
-            return [{"answer": "Initialized"}]
+            return [{"answer": "Initialized", "asks_ahead": message.asks_ahead}]
         case Answered():
             return _answers_to_wire(message.queue, message.answers)
         case Folded():
@@ -334,7 +339,7 @@ def _answers_to_wire(queue: Queue, answers: Sequence[Answer]) -> list[Wire]:
 def _message_from_wire(wire: Any) -> FromWorker:
     match field_of(wire, "answer", str):
         case "Initialized":
-            return Initialized()
+            return Initialized(asks_ahead=field_of(wire, "asks_ahead", bool))
         case "Pong":
             return Pong()
         case "Folded":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tuner_service
 
-NEXT_SPARE_DELAY_S = 0.3  # after one was taken: its experiment's first trials come before the next spare
+NEXT_SPARE_DELAY_S = 2.0  # after one was taken: its experiment's first trials come before the next spare
 
 
 def spawn_worker(folder: Path) -> subprocess.Popen[bytes]:

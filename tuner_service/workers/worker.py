@@ -73,7 +73,10 @@ class Outbox:
 
 
 class QueueThread(threading.Thread):
-    """Folds one queue. ``on_ready`` is called once its history is folded and nothing was raised."""
+    """Folds one queue. ``on_ready`` is called once its history is folded and nothing was raised.
+
+    It is told whether suggestions of the queue may be asked for ahead.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class QueueThread(threading.Thread):
         outbox: Outbox,
         *,
         build: Callable[[], Fold],
-        on_ready: Callable[[], None],
+        on_ready: Callable[[bool], None],
         command: Initialize,
     ) -> None:
         super().__init__(name=f"{name.value} queue", daemon=True)
@@ -143,7 +146,7 @@ class QueueThread(threading.Thread):
             case HistoryEnd():
                 self._live = True
                 self._flush()
-                self._on_ready()
+                self._on_ready(isinstance(fold, TunerFold) and fold.asks_ahead)
             case Told():
                 answer = fold.take(command.item)  # type: ignore[arg-type]  # the service routes by queue
                 self._line = command.item.line
@@ -205,6 +208,7 @@ class Worker:
         self._outbox = outbox
         self._threads: dict[Queue, QueueThread] = {}
         self._ready = 0
+        self._asks_ahead = False
         self._ready_lock = threading.Lock()
 
     def handle(self, command: Any) -> None:
@@ -238,12 +242,13 @@ class Worker:
         for thread in self._threads.values():
             thread.start()
 
-    def _count_ready(self) -> None:
+    def _count_ready(self, asks_ahead: bool) -> None:  # noqa: FBT001  # the one thing a callback is told
         with self._ready_lock:
             self._ready += 1
+            self._asks_ahead |= asks_ahead
             everyone = self._ready == len(self._threads)
         if everyone:
-            self._outbox.send(Initialized())
+            self._outbox.send(Initialized(asks_ahead=self._asks_ahead))
 
 
 def _line_of(command: QueueCommand) -> int:

@@ -40,8 +40,9 @@ from trials.protocol import (
     Reports,
     Started,
     Welcome,
-    decode,
+    decode_plain,
     encode,
+    messages_in,
 )
 
 LINEAGE = "lineage-of-the-test"
@@ -157,7 +158,8 @@ class FakeService:
                 if isinstance(frame, bytes):
                     self._take_blob(connection, frame)
                 else:
-                    self._answer(connection, self._short(decode(frame)))
+                    for message in messages_in(frame):
+                        self._answer(connection, self._short(decode_plain(message)))
         except ConnectionClosed:
             return
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any
 
-from tuner_service.advisors.auto import AutoAdvisor
+from tuner_service.advisors.auto import CHECKED_EVERY, AutoAdvisor
 from tuner_service.advisors.base import Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.domain.experiment import Objective
@@ -65,6 +66,69 @@ def test_nothing_is_stopped_before_there_are_some_to_compare_with() -> None:
         parameters = {"x": x, "y": 0.6}
         advisor.decided(Decision(kind=DecisionKind.START, number=number, parameters=parameters))
         assert isinstance(advisor.assess(number, reports_of(parameters, 1)), Keep)
+
+
+def told(advisor: AutoAdvisor, number: int, values: Sequence[float], parameters: Parameters) -> int:
+    """A trial reports ``values`` until it is stopped; how many it came to report."""
+    advisor.added(number, parameters)
+    reports = [Report(step=step, value=value) for step, value in enumerate(values, start=1)]
+    for count in range(1, len(reports) + 1):
+        stopped = isinstance(advisor.assess(number, reports[:count]), Stop)
+        if stopped or count == len(reports):
+            status = TrialStatus.EARLY_STOPPED if stopped else TrialStatus.SUCCEEDED
+            value = reports[count - 1].value
+            outcome = TrialOutcome(number=number, status=status, parameters=parameters, value=value, step=count)
+            advisor.ended(outcome, reports[:count])
+            return count
+    raise AssertionError("a trial reports something")
+
+
+def points(count: int) -> list[Parameters]:
+    rng = random.Random(1)
+    return [{"x": rng.random(), "y": rng.random()} for _ in range(count)]
+
+
+def test_where_parameters_tell_nothing_of_losses_most_trials_are_drawn_at_random() -> None:
+    advisor, rng = an_advisor(), random.Random(3)
+    for number, parameters in enumerate(points(40), start=1):
+        end = rng.random()
+        told(advisor, number, [end + 1 / step for step in range(1, EPOCHS + 1)], parameters)
+    assert advisor.choice.startswith("random and gp")
+
+
+def test_the_first_trials_at_a_rung_are_compared_again_when_others_have_come() -> None:
+    advisor = an_advisor()
+    bad, *others = points(8)
+    advisor.added(1, bad)
+    reports = [Report(step=step, value=5.0) for step in range(1, EPOCHS + 1)]
+    assert isinstance(advisor.assess(1, reports[:1]), Keep)
+    for number, parameters in enumerate(others, start=2):
+        advisor.added(number, parameters)
+        advisor.assess(number, [Report(step=1, value=1.0 + number / 10)])
+    assert isinstance(advisor.assess(1, reports[:2]), Stop)
+
+
+def test_a_trial_whose_course_ended_badly_before_is_stopped_though_it_is_ahead_of_most() -> None:
+    advisor, rng = an_advisor(), random.Random(4)
+    numbers = iter(range(1, 200))
+    for parameters in points(60):
+        end = rng.random()
+        told(advisor, next(numbers), [end + 1.0] * (EPOCHS - 1) + [end], parameters)
+    number = next(n for n in numbers if n % CHECKED_EVERY)
+    assert told(advisor, number, [1.3] * (EPOCHS - 1) + [0.3], {"x": 0.5, "y": 0.5}) < EPOCHS
+
+
+def test_parameters_that_change_under_way_leave_what_was_reported_with_the_old_ones_known() -> None:
+    advisor = an_advisor()
+    old, new, *_ = points(2)
+    advisor.added(1, old)
+    advisor.assess(1, [Report(step=1, value=1.0)])
+    advisor.ended(
+        TrialOutcome(number=1, status=TrialStatus.SUCCEEDED, parameters=new, value=0.5), [Report(step=1, value=0.5)]
+    )
+    other = an_advisor()
+    other.load_state_dict(json.loads(json.dumps(advisor.state_dict())))
+    assert other.state_dict() == advisor.state_dict()
 
 
 def test_when_the_budget_has_room_for_no_new_trial_it_waits() -> None:

@@ -55,7 +55,8 @@ WRONG: dict[str, list[Any]] = {
     "/trial/keep/best": [-1, "two"],
     "/trial/resources": [5],
     "/trial/resources/cpus": [-1, "two"],
-    "/trial/resources/gpus": [1, "auto", True],
+    "/trial/resources/gpus": [-1, 1.5, 1025, "some", "1", True, [1]],
+    "/trial/resources/gpu_memory": ["much", -1, 1.5, "1MB", "8GB"],
     "/trial/resources/memory": ["much", "8 cubits", -1, 1.5, True, "1MB", "9999TB"],
     "/trial/heartbeat": ["often", 0],
     "/trial/max_duration": ["long", 0],
@@ -78,7 +79,7 @@ WRONG: dict[str, list[Any]] = {
     "/trial/data/workers": [0, 65, "two", True],
     "/deterministic": ["yes", 1],
     "/algorithm_timeout": ["never", 0],
-    "/quota_group": ["research"],
+    "/quota_group": ["", "a b", "../x", "x" * 65, 3],
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
     "/warm_start": ["abc12", [7], [""]],
@@ -204,7 +205,7 @@ def test_every_mistake_is_told_at_once(api: ApiService) -> None:
         search_space={"lr": {"_type": "uniform", "_value": [1, 0]}},
         tuner={"name": "grid", "args": {"point": 3}},
         budget={"trials": 0},
-        trial={"resources": {"gpus": 2}},
+        trial={"resources": {"gpus": 2.5}},
         deterministic=True,
     )
     body["budget"]["duration"] = "1h"

@@ -15,6 +15,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import BudgetRaise, ExperimentCreated, ExperimentResumed
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentStatus
+from tuner_service.domain.resources import Holding
 from tuner_service.domain.trial import Attempt, Trial, TrialStatus
 
 EXPERIMENTS = "/api/v1/experiments"
@@ -287,14 +288,26 @@ def test_what_runs_now_is_shown_with_its_process_and_its_last_report(api: ApiSer
     experiment_id = api.create()
     trial = a_trial(experiment_id=experiment_id, last_step=3, last_value=0.5)
     attempt = an_attempt(
-        experiment_id=experiment_id, process=ProcessRecord(boot_id="b", pid=321, start_time=1), agent_id="a1"
+        experiment_id=experiment_id,
+        process=ProcessRecord(boot_id="b", pid=321, start_time=1),
+        agent_id="a1",
+        holdings=(Holding(agent_id="a1", shares={"g0": 0.5}),),
     )
     put(api, trial, attempt)
 
     view = api.client.get(f"{EXPERIMENTS}/{experiment_id}").json()
 
     assert view["running"] == [
-        {"number": 1, "attempt": 1, "status": "running", "agent": "a1", "pid": 321, "step": 3, "value": 0.5}
+        {
+            "number": 1,
+            "attempt": 1,
+            "status": "running",
+            "agent": "a1",
+            "pid": 321,
+            "devices": [{"uuid": "g0", "share": 0.5}],
+            "step": 3,
+            "value": 0.5,
+        }
     ]
 
 

@@ -69,6 +69,20 @@ def test_an_experiment_file_becomes_ours() -> None:
     assert notes == []
 
 
+@pytest.mark.parametrize(
+    ("number", "service", "gpus"),
+    [
+        (1, {}, 1),
+        (1, {"maxTrialNumberPerGpu": 4}, 0.25),
+        (2, {"maxTrialNumberPerGpu": 4}, 2),
+    ],
+)
+def test_several_trials_on_one_gpu_are_parts_of_it(number: int, service: dict[str, Any], gpus: float) -> None:
+    for given in ({"platform": "local"} | service, [{"platform": "local"} | service]):
+        body, _ = read(trialGpuNumber=number, trainingService=given)
+        assert body["trial"]["resources"] == {"gpus": gpus}
+
+
 def test_fields_may_be_written_with_underscores() -> None:
     spelled = {re.sub(r"[A-Z]", lambda c: "_" + c[0].lower(), name): value for name, value in a_file().items()}
     spelled["tuner"] = {"name": "TPE", "class_args": {"optimize_mode": "maximize"}}

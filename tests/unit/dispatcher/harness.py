@@ -36,6 +36,7 @@ from tuner_service.dispatcher.items import (
 )
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.domain.experiment import Experiment
+from tuner_service.domain.resources import Device
 from tuner_service.domain.trial import SOURCE_IMPORTED, Attempt, Trial, TrialOutcome, TrialStatus
 
 AGENT = "agent-1"
@@ -88,6 +89,7 @@ class Harness:
     def restart(self, *, lineage: str | None = None) -> list[e.Effect]:
         """The service dies and is started again on the same rows, or on a copy of another ``lineage``."""
         self.dispatcher = self._new_dispatcher(lineage)
+        self.dispatcher.restore_groups(self.store.quota_groups())
         for loaded in self.store.load():
             self.dispatcher.restore(loaded)
         self.effects = self.dispatcher.recover(self.at)
@@ -280,9 +282,13 @@ class Harness:
         )
 
     # ── the agent ───────────────────────────────────────────────────────────────────────────────
-    def connect(self, *attempts: ObservedAttempt, agent_id: str = AGENT, cpus: int = 8) -> list[e.Effect]:
+    def connect(
+        self, *attempts: ObservedAttempt, agent_id: str = AGENT, cpus: int = 8, devices: tuple[Device, ...] = ()
+    ) -> list[e.Effect]:
         return self.handle(
-            c.AgentConnected(at=self.at, agent_id=agent_id, cpus=cpus, memory_bytes=2**33, attempts=attempts)
+            c.AgentConnected(
+                at=self.at, agent_id=agent_id, cpus=cpus, memory_bytes=2**33, attempts=attempts, devices=devices
+            )
         )
 
     def disconnect(self, agent_id: str = AGENT) -> list[e.Effect]:

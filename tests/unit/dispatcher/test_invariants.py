@@ -13,6 +13,7 @@ from tuner_service.dispatcher.invariants import violations
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
+from tuner_service.domain.resources import Holding
 from tuner_service.domain.trial import AttemptStatus, PendingEnd, TrialReason, TrialStatus
 
 END = PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message="")
@@ -180,3 +181,29 @@ def test_the_reports_of_a_queue_and_the_queue_of_an_advisor_are_counted() -> Non
     named = violations(state)
     assert f"experiment {EXPERIMENT_ID}: the tuner queue counts 7 reports, which is wrong" in named
     assert f"experiment {EXPERIMENT_ID}: an advisor has one queue, and the assessor's is used" in named
+
+
+# ── holdings ────────────────────────────────────────────────────────────────────────────────────
+def holding_all_of(agent_id: str, *, booked_times: int) -> DispatcherState:
+    state = a_state()
+    xs = only(state)
+    xs.attempts = {1: an_attempt(holdings=(Holding(agent_id=agent_id, shares={"g0": 1.0}),))}
+    for _ in range(booked_times):
+        state.ledger.add(xs.held(xs.attempts[1]))
+    return state
+
+
+def test_what_is_held_is_booked_once() -> None:
+    assert violations(holding_all_of("agent-1", booked_times=1)) == []
+    (sentence,) = violations(holding_all_of("agent-1", booked_times=0))
+    assert "is not what the attempts hold" in sentence
+
+
+def test_a_device_that_is_held_twice_is_named() -> None:
+    assert "device g0 of agent-1 is held 2 times" in violations(holding_all_of("agent-1", booked_times=2))
+
+
+def test_an_attempt_holds_nothing_on_another_node() -> None:
+    (sentence,) = violations(holding_all_of("elsewhere", booked_times=1))
+
+    assert sentence == "attempt 8f3k2/1/1 runs on agent-1 and holds something elsewhere"

@@ -12,13 +12,15 @@ import pytest
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
 from tests.waiting import wait_until
+from trials.protocol import AttemptKey
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
-from tuner_service.service.runner import HOLD_S, INBOX_LIMIT, Runner
+from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, Runner
 
 TIMEOUT_S = 10
 
@@ -51,7 +53,7 @@ class WatchedStore(MemoryStore):
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, gather_s: float = GATHER_S) -> None:
         self.store, self.clock = WatchedStore(), HandClock()
         self.performed: list[e.Effect] = []
         self.forgotten = 0
@@ -62,6 +64,7 @@ class World:
             incarnation="life",
             perform=self._perform,
             forget_agents=self._forget_agents,
+            gather_s=gather_s,
         )
 
     def _perform(self, effect: e.Effect) -> None:
@@ -162,6 +165,51 @@ def test_time_passes_by_itself_while_an_experiment_has_not_ended(world: World) -
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
 # ── what can wait ───────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
+def patient() -> Iterator[World]:
+    """Reports wait longer there than any test lasts; the clock stands."""
+    world = World(gather_s=100 * TIMEOUT_S)
+    world.runner.start()
+    world.do(created())
+    yield world
+    world.runner.close()
+
+
+def reports(first_sequence: int) -> c.ReportsReceived:
+    key = AttemptKey(experiment_id=EXPERIMENT_ID, number=1, attempt=1)
+    return c.ReportsReceived(
+        at=START, agent_id="a", key=key, nonce="n", first_sequence=first_sequence, records=(RejectedRecord(error="no"),)
+    )
+
+
+def test_reports_wait_for_more_of_them_and_are_handled_in_one_step(patient: World) -> None:
+    futures = [patient.submit(reports(sequence)) for sequence in range(1, 6)]
+    assert not any(future.done() for future in futures)
+
+    patient.clock.at += 200 * TIMEOUT_S
+    futures.append(patient.submit(reports(6)))
+
+    for future in futures:
+        future.exception(TIMEOUT_S)
+    assert patient.store.log.count("commit") <= 3  # at the start, of the experiment, and of all of these
+
+
+def test_reports_wait_no_longer_when_something_comes_that_somebody_waits_for(patient: World) -> None:
+    early = patient.submit(reports(1))
+
+    patient.do(paused())
+
+    assert early.done()
+
+
+def test_closing_keeps_no_reports_waiting(patient: World) -> None:
+    early = patient.submit(reports(1))
+
+    patient.runner.close()
+
+    assert early.done()
+
+
+@pytest.fixture
 def taken(world: World) -> c.QueueAnswered:
     """The tuner says that it has taken imported results; nothing follows from it."""
     world.do(created())
@@ -170,7 +218,7 @@ def taken(world: World) -> c.QueueAnswered:
     for count in range(1, a_spec().budget.parallel + 1):
         wait_until(lambda count=count: len(world.orders(e.Deliver)) == count)
         suggested = Suggested(line=world.orders(e.Deliver)[-1].item.line, parameters={"x": count / 10})
-        world.do(c.QueueAnswered(**event, queue=Queue.TUNER, answers=(suggested,)))
+        world.submit(c.QueueAnswered(**event, queue=Queue.TUNER, answers=(suggested,)))  # the last one may wait
     outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"x": 0.1}, value=1.0)
     world.do(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, outcomes=(outcome,)))
     wait_until(lambda: isinstance(world.orders(e.Deliver)[-1].item, ResultsImported))

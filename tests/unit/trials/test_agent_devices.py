@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from trials.agent.devices import MIB, Devices, NoDevices, NvmlDevices, Reading, SimulatedDevices, open_source
+from trials.agent.forking import has_open
 
 OURS, STRANGER = 100, 666
 
@@ -61,40 +63,58 @@ def test_memory_that_a_trial_left_behind_keeps_its_device_occupied() -> None:
     devices = Devices(source)
     devices.states(own_pids=(), given=())
     source.readings = (a_device(used_mb=9_000, pids=(OURS,)),)
-    devices.states(own_pids={OURS}, given={"g0"})
+    assert not devices.states(own_pids={OURS}, given={"g0"})[0].occupied
 
     source.readings = (a_device(used_mb=8_000),)
-    assert not devices.are_free({"g0"}, own_pids=())
     assert devices.states(own_pids=(), given=())[0].occupied
 
     source.readings = (a_device(used_mb=500),)
-    assert devices.are_free({"g0"}, own_pids=())
     assert not devices.states(own_pids=(), given=())[0].occupied
 
 
 def test_a_device_is_not_given_on_while_a_process_of_the_ended_trial_is_on_it() -> None:
-    source = Scripted(a_device(pids=(OURS,)))
+    devices = Devices(Scripted(a_device(pids=(OURS,))))
+
+    assert devices.states(own_pids=(), given=())[0].occupied
+    assert not devices.states(own_pids={OURS}, given={"g0"})[0].occupied, "of a trial that shares it"
+
+
+def test_a_lost_device_is_not_called_occupied() -> None:
+    (state,) = Devices(Scripted(a_device(fault="gone", used_mb=9_000))).states(own_pids=(), given=())
+
+    assert (state.lost, state.occupied) == ("gone", False)
+
+
+def test_a_number_that_means_no_process_here_is_our_own_on_a_device_of_ours() -> None:
+    """In a container the driver tells the host's numbers."""
+    devices = Devices(Scripted(a_device(pids=(4_711,))), is_there=lambda pid: pid != 4_711)
+
+    assert not devices.states(own_pids={OURS}, given={"g0"})[0].occupied
+    assert devices.states(own_pids={OURS}, given=())[0].occupied
+
+
+def test_what_a_trial_uses_is_what_its_processes_use_where_the_driver_tells() -> None:
+    source = Scripted(
+        a_device(used_mb=9_000, pids=(OURS, OURS + 1, 7), used_by={OURS: 3 * MIB, OURS + 1: MIB, 7: 5 * MIB}),
+        a_device("g1", used_by={OURS: MIB}, pids=(OURS,)),
+        a_device("g2", used_by={OURS: 99 * MIB}, pids=(OURS,)),
+    )
     devices = Devices(source)
+    devices.states(own_pids={OURS}, given={"g0", "g1"})
 
-    assert not devices.are_free({"g0"}, own_pids=())
-    assert devices.are_free({"g0"}, own_pids={OURS}), "of a trial that shares it"
-
-
-def test_a_lost_or_unknown_device_is_not_waited_for() -> None:
-    devices = Devices(Scripted(a_device(fault="gone", used_mb=9_000)))
-
-    assert devices.are_free({"g0", "never"}, own_pids=())
+    assert devices.used_bytes({"g0", "g1"}, {OURS, OURS + 1}) == 4 * MIB
 
 
-def test_what_a_trial_uses_is_what_came_beside_the_idle_memory() -> None:
+def test_what_a_trial_uses_is_else_what_came_beside_the_idle_memory() -> None:
     source = Scripted(a_device(used_mb=400), a_device("g1"))
     devices = Devices(source)
     devices.states(own_pids=(), given=())
     source.readings = (a_device(used_mb=2_400, pids=(OURS,)), a_device("g1"))
     devices.states(own_pids={OURS}, given={"g0"})
 
-    assert devices.peak_bytes({"g0"}, {OURS}) == 2_000 * MIB
-    assert devices.peak_bytes({"g0"}, ()) == 0, "it is somebody else's"
+    assert devices.used_bytes({"g0"}, {OURS}) == 2_000 * MIB
+    assert devices.used_bytes({"g0"}, ()) == 0, "it is somebody else's"
+    assert devices.used_bytes((), {OURS}) == 0
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────
@@ -116,6 +136,21 @@ def test_simulated_devices_are_what_the_file_says_now(tmp_path: Path) -> None:
     )
     file.write_text("{torn")
     assert source.read() == ()
+
+
+def test_a_process_takes_memory_of_a_simulated_device_until_it_ends(tmp_path: Path) -> None:
+    file = tmp_path / "devices.json"
+    file.write_text(json.dumps({"devices": [{"uuid": "a", "used_mb": 1}, {"uuid": "b"}]}))
+    uses = tmp_path / "devices.json.uses"
+    uses.mkdir()
+    (uses / f"{os.getpid()}.json").write_text(json.dumps({"uuid": "a", "used_mb": 7}))
+    (uses / "999999999.json").write_text(json.dumps({"uuid": "b", "used_mb": 7}))
+    (uses / "torn.json").write_text("{")
+
+    first, second = SimulatedDevices(file).read()
+
+    assert (first.used_bytes, first.pids, first.used_by) == (8 * MIB, (os.getpid(),), {os.getpid(): 7 * MIB})
+    assert second == Reading(uuid="b", name="simulated")
 
 
 def test_a_machine_without_devices_has_none() -> None:
@@ -141,6 +176,7 @@ class Driver:
         self.ended = True
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # likewise
+        self._well("driver")
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802  # likewise
@@ -163,7 +199,7 @@ class Driver:
         return SimpleNamespace(total=80 * MIB, used=2 * MIB)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802  # likewise
-        return [SimpleNamespace(pid=7), SimpleNamespace(pid=7)] if handle == "GPU-0" else []
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=7, usedGpuMemory=3 * MIB)] if handle == "GPU-0" else []
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802  # likewise
         raise self.NVMLError("not supported")
@@ -188,8 +224,20 @@ def test_the_driver_is_asked_for_gpus_and_for_the_instances_of_those_that_are_cu
     source.close()
 
     assert [r.uuid for r in readings] == ["GPU-0", "MIG-0", "MIG-1"]
-    assert readings[0] == Reading(uuid="GPU-0", name="H200", memory_bytes=80 * MIB, used_bytes=2 * MIB, pids=(7,))
+    assert readings[0] == Reading(
+        uuid="GPU-0", name="H200", memory_bytes=80 * MIB, used_bytes=2 * MIB, pids=(7,), used_by={7: 3 * MIB}
+    )
     assert driver.ended
+
+
+def test_a_driver_that_answers_no_more_has_lost_what_it_had() -> None:
+    driver = Driver()
+    source = NvmlDevices(driver)
+    source.read()
+
+    driver.gone.add("driver")
+
+    assert {reading.fault for reading in source.read()} == {"the driver lists it no more"}
 
 
 def test_a_gpu_that_the_driver_lost_is_known_by_its_absence() -> None:
@@ -202,3 +250,12 @@ def test_a_gpu_that_the_driver_lost_is_known_by_its_absence() -> None:
     assert source.read()[0] == Reading(
         uuid="GPU-0", name="H200", memory_bytes=80 * MIB, fault="the driver lists it no more"
     )
+
+
+# ── before a fork ───────────────────────────────────────────────────────────────────────────────
+def test_a_process_that_has_opened_a_device_is_known_by_its_files(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "nvidia")
+    assert not has_open(prefix)
+
+    with (tmp_path / "nvidia0").open("w"):
+        assert has_open(prefix)

@@ -12,19 +12,25 @@ import pytest
 
 from trials import protocol
 from trials.protocol import (
+    FRAME_MESSAGES_LIMIT,
     PROTOCOL_VERSION,
     SUPPORTED_VERSIONS,
+    Acknowledge,
     AttemptKey,
     Launch,
     LaunchSpec,
     NotInVersionError,
     NotUnderstood,
+    ProtocolError,
     Refused,
     UnknownKindError,
     common_version,
     decode,
+    decode_plain,
     encode,
+    frames,
     kind_of,
+    messages_in,
 )
 from trials.versions import plain_in, since
 
@@ -139,12 +145,40 @@ def test_the_newest_version_both_speak_is_used() -> None:
 def test_an_unknown_kind_is_refused_by_name_with_the_known_ones() -> None:
     with pytest.raises(UnknownKindError, match=r"unknown kind 'dance'; known: acknowledge, .*launch"):
         decode('{"kind": "dance"}')
-    assert kind_of('{"kind": "dance", "tempo": 3}') == "dance"
+    assert kind_of({"kind": "dance", "tempo": 3}) == "dance"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"kind": 3}', "{nonsense", "[" * 100_000])
-def test_a_text_without_a_kind_has_none(text: str) -> None:
-    assert kind_of(text) == ""
+@pytest.mark.parametrize("value", ["", [], {}, 3, {"kind": 3}, None])
+def test_what_has_no_kind_has_none(value: object) -> None:
+    assert kind_of(value) == ""
+
+
+def test_several_messages_go_into_one_frame_and_come_out_in_order() -> None:
+    said = [encode(Acknowledge(nonce="n", sequence=number)) for number in range(FRAME_MESSAGES_LIMIT + 1)]
+
+    packed = frames(said, version=2)
+
+    assert len(packed) == 2
+    found = [decode_plain(value) for frame in packed for value in messages_in(frame)]
+    assert [message.sequence for message in found if isinstance(message, Acknowledge)] == [
+        *range(FRAME_MESSAGES_LIMIT + 1)
+    ]
+
+
+def test_one_message_is_its_own_frame_and_version_1_has_no_others() -> None:
+    said = [encode(Acknowledge(nonce="n", sequence=number)) for number in range(2)]
+
+    assert frames(said[:1], version=2) == said[:1]
+    assert frames(said, version=1) == said
+    assert frames([], version=2) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{nonsense", "[" * 100_000, "[]", f"[{','.join(['3'] * (FRAME_MESSAGES_LIMIT + 1))}]"]
+)
+def test_a_frame_that_is_no_json_or_holds_too_few_or_too_many_messages_is_refused(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        messages_in(text)
 
 
 def test_what_is_new_in_a_refusal_is_passed_over_by_the_version_before() -> None:

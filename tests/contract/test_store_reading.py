@@ -1,0 +1,65 @@
+"""``ports.Queries``: when something was committed, and reads that belong together."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.builders import EXPERIMENT_ID, a_metric, a_trial, an_experiment
+from tests.contract.stores import STORES, changes_for
+from tuner_service.dispatcher.changes import Changes
+
+
+def test_the_version_stays_while_nothing_is_committed(store: Any) -> None:
+    store.commit(changes_for(a_trial()))
+    before = store.queries.version()
+
+    store.queries.trial(EXPERIMENT_ID, 1)
+    store.load()
+
+    assert before is not None
+    assert store.queries.version() == before
+
+
+def test_every_commit_makes_another_version(store: Any) -> None:
+    versions = [store.queries.version()]
+    store.commit(changes_for(a_trial()))
+    versions.append(store.queries.version())
+    for sequence in range(1, 20):
+        store.commit(Changes(metrics=[a_metric(sequence=sequence)]))
+        versions.append(store.queries.version())
+
+    assert len(set(versions)) == len(versions)
+
+
+def test_another_thread_is_told_the_same_version(store: Any) -> None:
+    store.commit(changes_for(a_trial()))
+    told: list[int | None] = []
+    asking = threading.Thread(target=lambda: told.append(store.queries.version()))
+    asking.start()
+    asking.join()
+
+    assert told == [store.queries.version()]
+
+
+def test_reads_of_a_snapshot_say_what_they_say_alone(store: Any) -> None:
+    store.commit(changes_for(a_trial()))
+
+    with store.queries.snapshot():
+        found = store.queries.experiment(EXPERIMENT_ID), list(store.queries.trials(EXPERIMENT_ID))
+
+    assert found == (an_experiment(), [a_trial()])
+
+
+def test_reads_of_a_snapshot_are_of_one_state(tmp_path: Path) -> None:
+    with closing(STORES["sqlite"](tmp_path)) as store:
+        store.commit(changes_for(a_trial()))
+        with store.queries.snapshot():
+            before = store.queries.experiment(EXPERIMENT_ID)
+            store.commit(changes_for(a_trial(), a_trial(number=2), experiment=an_experiment(note="later")))
+            after = store.queries.experiment(EXPERIMENT_ID)
+            numbers = [trial.number for trial in store.queries.trials(EXPERIMENT_ID)]
+        assert (before, numbers) == (after, [1])
+        assert store.queries.experiment(EXPERIMENT_ID).note == "later"

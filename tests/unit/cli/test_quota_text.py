@@ -1,0 +1,61 @@
+"""What `tuner quota` and `tuner ps --devices` print, and what they refuse without asking a service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_service.cli.main import main
+from tuner_service.cli.output import format_rows
+from tuner_service.cli.quota import DEVICE_COLUMNS, GROUP_COLUMNS
+
+GIB = 1 << 30
+
+
+def a_device(uuid: str, **fields: Any) -> dict[str, Any]:
+    known = {"uuid": uuid, "name": "A100", "agent": "local", "memory_bytes": 80 * GIB, "state": "free", "share": 0}
+    return known | {"lost": "", "trials": []} | fields
+
+
+def test_devices_are_listed_with_the_trials_that_hold_them() -> None:
+    rows = [
+        a_device("GPU-0", state="held", share=1.0, trials=[{"id": "8f3k2/1", "share": 1.0}]),
+        a_device("GPU-1", state="held", share=0.5, trials=[{"id": "8f3k2/2", "share": 0.25}] * 2),
+        a_device("GPU-2", state="lost", lost="fell off the bus"),
+    ]
+
+    assert format_rows(rows, output="table", columns=DEVICE_COLUMNS).splitlines() == [
+        "DEVICE  NAME  AGENT  MEMORY  STATE  SHARE  TRIALS",
+        "GPU-0   A100  local  80 GiB  held       1  8f3k2/1",
+        "GPU-1   A100  local  80 GiB  held     0.5  8f3k2/2:0.25 8f3k2/2:0.25",
+        "GPU-2   A100  local  80 GiB  lost       0  fell off the bus",
+    ]
+
+
+def test_quota_groups_are_listed_with_what_they_hold() -> None:
+    rows = [
+        {"name": "default", "gpus": None, "used": 0, "borrows": True, "experiments": []},
+        {"name": "vision", "gpus": 3, "used": 2.5, "borrows": False, "experiments": ["8f3k2", "9aaaa"]},
+    ]
+
+    assert format_rows(rows, output="table", columns=GROUP_COLUMNS).splitlines() == [
+        "GROUP    GPUS  USED  BORROWS  EXPERIMENTS",
+        "default   all     0  yes",
+        "vision      3   2.5  no       8f3k2 9aaaa",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["set"], "take a name"),
+        (["rm"], "take a name"),
+        (["list", "vision"], "list takes none"),
+        (["rm", "vision", "--gpus", "3"], "belong to `tuner quota set`"),
+        (["--no-borrow"], "belong to `tuner quota set`"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quota", *arguments]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,151 @@
+"""Quota groups: made, changed and deleted while experiments draw from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, a_spec
+from tests.unit.dispatcher.harness import Harness
+from tests.unit.dispatcher.test_devices import gpus
+from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import limits
+from tuner_service.dispatcher.items import Queue, Suggested
+from tuner_service.domain.errors import ConflictError, InputError, NotFoundError
+from tuner_service.domain.resources import QuotaGroup
+
+
+def put(h: Harness, name: str, count: float | None = None, *, borrows: bool = True) -> None:
+    h.handle(c.QuotaGroupSet(at=h.at, group=QuotaGroup(name=name, gpus=count, borrows=borrows)))
+
+
+def delete(h: Harness, name: str) -> None:
+    h.handle(c.QuotaGroupDeleted(at=h.at, name=name))
+
+
+def begin(h: Harness, group: str, trials: int = 4) -> None:
+    h.connect(devices=gpus(4))
+    h.create(budget={"trials": 20, "parallel": 9}, trial={"gpus": 1.0}, quota_group=group)
+    h.ready()
+    for _ in range(trials):
+        h.suggest()
+
+
+def running(h: Harness, experiment_id: str = EXPERIMENT_ID) -> int:
+    return len(h.dispatcher.state.experiments[experiment_id].attempts)
+
+
+def begin_other(h: Harness, group: str, trials: int = 4) -> None:
+    spec = a_spec(budget={"trials": 20, "parallel": 9}, trial={"gpus": 1.0}, quota_group=group)
+    h.handle(c.ExperimentCreated(at=h.at, experiment_id="other", spec=spec))
+    names: dict[str, Any] = {"at": h.at, "experiment_id": "other", "generation": other(h).worker.generation}
+    h.handle(c.WorkerReady(**names))
+    for _ in range(trials):
+        (request,) = other(h).requests
+        answer = Suggested(line=request.line, parameters={"lr": 0.1})
+        h.handle(c.QueueAnswered(queue=Queue.TUNER, answers=(answer,), **names))
+
+
+def other(h: Harness) -> Any:
+    return h.dispatcher.state.experiments["other"]
+
+
+def test_a_group_that_may_not_borrow_holds_its_quota_and_more_once_that_is_raised(h: Harness) -> None:
+    put(h, "small", 1, borrows=False)
+    begin(h, "small")
+    assert running(h) == 1
+
+    put(h, "small", 3, borrows=False)
+    assert running(h) == 3
+    put(h, "small", 3)
+    assert running(h) == 4
+
+
+def test_what_was_borrowed_is_given_back_with_the_next_trial_that_ends(h: Harness) -> None:
+    put(h, "three", 3)
+    put(h, "one", 1)
+    begin(h, "one", trials=6)
+    assert running(h) == 4
+    begin_other(h, "three")
+    assert running(h, "other") == 0
+
+    for number in (1, 2, 3):
+        h.succeed(number)
+
+    assert (running(h), running(h, "other")) == (1, 3)
+
+
+def test_a_lowered_quota_stops_nothing_that_runs(h: Harness) -> None:
+    put(h, "small", 4, borrows=False)
+    begin(h, "small")
+    put(h, "small", 1, borrows=False)
+    assert running(h) == 4
+
+    h.succeed(1)
+    assert running(h) == 3
+
+
+def test_groups_are_there_after_a_restart(h: Harness) -> None:
+    put(h, "small", 1, borrows=False)
+    begin(h, "small", trials=2)
+    h.restart()
+    h.connect(h.observed(1), devices=gpus(4))
+
+    assert running(h) == 1
+
+
+def test_an_experiment_of_a_group_that_is_not_there_is_refused_with_those_that_are(h: Harness) -> None:
+    put(h, "vision", 2)
+
+    with pytest.raises(InputError, match="there is no quota group 'visoin'; known: default, vision") as refused:
+        h.create(quota_group="visoin")
+
+    assert refused.value.faults[0].pointer == "/quota_group"
+
+
+def test_a_group_in_use_is_not_deleted_and_one_that_nobody_uses_any_more_is(h: Harness) -> None:
+    put(h, "small", 1)
+    begin(h, "small", trials=0)
+    with pytest.raises(ConflictError, match="in use by 8f3k2; stop them first"):
+        delete(h, "small")
+
+    h.stop()
+    delete(h, "small")
+
+    assert h.store.quota_groups() == []
+    with pytest.raises(ConflictError, match="draws from quota group 'small', which was deleted"):
+        h.resume()
+    put(h, "small", 1)
+    h.resume()
+
+
+def test_of_many_users_a_few_are_named(h: Harness) -> None:
+    put(h, "small", 1)
+    for number in range(7):
+        spec = a_spec(quota_group="small")
+        h.handle(c.ExperimentCreated(at=h.at, experiment_id=f"e{number}", spec=spec))
+
+    with pytest.raises(ConflictError, match="in use by e0, e1, e2, e3, e4, …;"):
+        delete(h, "small")
+
+
+def test_the_default_group_may_have_a_quota_and_lose_it_again(h: Harness) -> None:
+    put(h, "default", 1, borrows=False)
+    begin(h, "default")
+    assert running(h) == 1
+
+    delete(h, "default")
+
+    assert running(h) == 4
+    with pytest.raises(NotFoundError):
+        delete(h, "default")
+
+
+def test_there_are_no_more_groups_than_the_limit(h: Harness) -> None:
+    for number in range(limits.QUOTA_GROUPS_LIMIT):
+        put(h, f"g{number}")
+
+    with pytest.raises(ConflictError, match="which is the limit"):
+        put(h, "one-more")
+    put(h, "g1", 5)

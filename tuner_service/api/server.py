@@ -1,0 +1,44 @@
+"""The HTTP server: uvicorn's, made to cost nothing while nobody asks, and to let few threads read at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+
+# More would only wait for the interpreter and for each other; fewer, and a few long reads keep the short ones waiting.
+READING_THREADS = 8
+LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone looks around ten times a second
+
+
+class Server(uvicorn.Server):
+    """``listens`` is called once it does."""
+
+    def __init__(self, config: uvicorn.Config, listens: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listens = listens
+        self._told_to_end = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(READING_THREADS, thread_name_prefix="reading"))
+        current_default_thread_limiter().total_tokens = READING_THREADS
+        await super().startup(sockets)
+        self._listens()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told_to_end.wait(), LOOK_AROUND_S)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told_to_end.set)
