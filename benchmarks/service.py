@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,15 @@ class Service:
 
 
 @contextmanager
-def service(**environment: str) -> Iterator[Service]:
-    """``environment`` reaches the service and its trials."""
-    with tempfile.TemporaryDirectory(prefix="tuner-bench-") as folder:
+def service(*, removed_with: ExitStack | None = None, **environment: str) -> Iterator[Service]:
+    """``environment`` reaches the service and its trials.
+
+    ``removed_with``: its home is removed when that is closed, and not before. A file system that has just removed
+    thousands of files looks at each of them when it makes new ones, so whatever is measured next would be slower.
+    """
+    with ExitStack() as own:
+        owner = own if removed_with is None else removed_with
+        folder = owner.enter_context(tempfile.TemporaryDirectory(prefix="tuner-bench-"))
         made = Service(Path(folder), environment)
         try:
             yield made
@@ -134,9 +140,11 @@ def memory_mb(pids: list[int], *, peak: bool = False) -> float:
     return total / 1024
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
+def wait_for(
+    condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S, poll_s: float = POLL_S
+) -> None:
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {patience_s:g} s for {what}")
-        time.sleep(POLL_S)
+        time.sleep(poll_s)

@@ -25,7 +25,7 @@ def connection_to(url: str, timeout_s: float) -> PlainConnection | HTTPSConnecti
     parts = urlsplit(url)
     if parts.scheme != "https":
         return PlainConnection(parts.hostname or "", parts.port, timeout_s)
-    from http.client import HTTPSConnection  # noqa: F811  # the same one, imported only where it is used
+    from http.client import HTTPSConnection
 
     return HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s)
 

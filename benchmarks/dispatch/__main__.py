@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -37,6 +38,7 @@ for step in range(10):
 LONGER_SCRIPT = SCRIPT.replace("\n    print", "\n    time.sleep(0.03)\n    print", 1)
 TORCH_SCRIPT = SCRIPT.replace("\nfor", "\nimport torch\nfor", 1)
 AT_ONCE = 4
+LOOK_S = 0.1  # between two looks whether a search is over: when it was over, its rows say
 GAPS_MS = (10, 20, 30, 50, 100)  # the edges of the histogram
 NOTES = (
     (
@@ -86,13 +88,13 @@ def _script(load: Load) -> Iterator[Path]:
         yield script
 
 
-def ours(load: Load, *, isolation: str = "fork") -> list[dict[str, Any]]:
+def ours(load: Load, homes: ExitStack) -> list[dict[str, Any]]:
     """Of two searches, one after the other, in one service."""
-    with service() as made:
-        return [_search(made, load, isolation=isolation, earlier=n * load.ours) for n in range(2)]
+    with service(removed_with=homes) as made:
+        return [_search(made, load, earlier=n * load.ours) for n in range(2)]
 
 
-def _search(made: Service, load: Load, *, isolation: str, earlier: int) -> dict[str, Any]:
+def _search(made: Service, load: Load, *, earlier: int) -> dict[str, Any]:
     """From the first trial's start to the last one's end, as the rows say."""
     experiment = {
         "name": "dispatch",
@@ -106,8 +108,7 @@ def _search(made: Service, load: Load, *, isolation: str, earlier: int) -> dict[
             "command": "python script.py",
             "metrics_pattern": r"step=(?P<step>\d+) loss=(?P<loss>\S+)",
             "final": "last",
-            "isolation": isolation,
-            "preload": list(load.preload) if isolation == "fork" else [],
+            "preload": list(load.preload),
         },
     }
     ended = "SELECT count(*) FROM trials WHERE ended_at IS NOT NULL"
@@ -116,11 +117,17 @@ def _search(made: Service, load: Load, *, isolation: str, earlier: int) -> dict[
     made.start(experiment, load.script)
     with made.reading() as connection:
         total = load.ours + earlier
-        wait_for(lambda: connection.execute(ended).fetchone()[0] >= total, "the trials to end", patience_s=300)
+        all_ended = partial(_has, connection, ended, total)
+        wait_for(all_ended, "the trials to end", patience_s=300, poll_s=LOOK_S)
         own = connection.execute(times).fetchall()[earlier:]
     (folder,) = set(made.home.glob("attempts/*")) - known
     spent = max(float(end) for _, end in own) - float(own[0][0])
     return {"trials": load.ours, "a_second": load.ours / spent, "gaps_ms": _gaps_ms(folder)}
+
+
+def _has(connection: sqlite3.Connection, query: str, count: int) -> bool:
+    found: int = connection.execute(query).fetchone()[0]
+    return found >= count
 
 
 def _gaps_ms(experiment: Path) -> list[float]:
@@ -141,8 +148,16 @@ def peer(load: Load, name: str, python: str) -> dict[str, Any]:
 
 def main() -> int:
     options = _options()
-    pythons = dict(named.split("=", 1) for named in options.peer)
     machine = describe()
+    with ExitStack() as homes:
+        rows = _all_rows(options, homes)
+    command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
+    save("dispatch", command=command, machine=machine, rows=rows, notes=NOTES)
+    return 0
+
+
+def _all_rows(options: argparse.Namespace, homes: ExitStack) -> list[Row]:
+    pythons = dict(named.split("=", 1) for named in options.peer)
     rows: list[Row] = []
     for load in (
         Load(name="nothing", script=SCRIPT, preload=(), ours=options.trials, others=options.trials),
@@ -150,10 +165,8 @@ def main() -> int:
         Load(name="torch", script=TORCH_SCRIPT, preload=("torch",), ours=options.trials, others=options.torch_trials),
     ):
         if load.name.partition(",")[0] in options.load:
-            rows += _rows(load.name, _measure(load, options, pythons))
-    command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
-    save("dispatch", command=command, machine=machine, rows=rows, notes=NOTES)
-    return 0
+            rows += _rows(load.name, _measure(load, options, pythons=pythons, homes=homes))
+    return rows
 
 
 def _options() -> argparse.Namespace:
@@ -167,11 +180,13 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(load: Load, options: argparse.Namespace, pythons: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+def _measure(
+    load: Load, options: argparse.Namespace, *, pythons: dict[str, str], homes: ExitStack
+) -> dict[str, list[dict[str, Any]]]:
     names = [] if options.no_peers else sorted(path.name.removesuffix("_dispatch.py") for path in PEERS.glob("*.py"))
     measures: dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]] = {
         "bare loop": partial(bare_loop, load),
-        "ours": partial(ours, load),
+        "ours": partial(ours, load, homes),
     }
     for name in names:
         measures[name] = partial(peer, load, name, pythons.get(name, sys.executable))

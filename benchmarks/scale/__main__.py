@@ -24,8 +24,11 @@ for step in range(100_000):
 NOTES = (
     (
         "Seconds of a command are those of a whole process, from its start to its end. At rest: four trials that "
-        "report once a second. Clients: each waits a tenth of a second between an answer and its next request, while "
-        "four trials report."
+        "report once a second. Clients: each waits a tenth of a second between an answer and its next request, on the "
+        "same two cores as the service. With five reads in turn, four trials report meanwhile, and most answers are "
+        "bytes that an equal read was given since the last commit, at most a tenth of a second ago; where each reads "
+        "another trial of the large experiment, every answer is built. Commands run from compiled modules, as "
+        "installed."
     ),
 )
 
@@ -81,8 +84,14 @@ def _large(options: argparse.Namespace) -> list[Row]:
         rows.append(
             _row("REST: metrics of a trial, s", _get(made, options, f"trials/{EXPERIMENT_ID}/{middle}/metrics"), "0.3")
         )
+        rows += _clients(made, options, _reads_of_trials(options), what="each reading another trial")
         made.tuner("stop", EXPERIMENT_ID, "--wait")
         return rows
+
+
+def _reads_of_trials(options: argparse.Namespace) -> list[str]:
+    trials = [f"/api/v1/trials/{EXPERIMENT_ID}/{number}" for number in range(1, options.trials + 1)]
+    return [path for trial in trials for path in (trial, f"{trial}/metrics")]
 
 
 def _resume(made: Service) -> float:
@@ -147,19 +156,24 @@ def _small(options: argparse.Namespace) -> list[Row]:
             _row("its algorithm worker, % of a core", 100 * used["worker"], ""),
             _row("memory of the service, MB", memory_mb(processes["service"]), "200"),
         ]
-        return rows + _clients(made, options, experiment_id)
+        one = f"/api/v1/experiments/{experiment_id}"
+        paths = ["/api/v1/experiments", one, f"{one}/trials", f"/api/v1/trials/{experiment_id}/1"]
+        paths.append(f"/api/v1/trials/{experiment_id}/2/metrics")
+        return rows + _clients(made, options, paths, what="five reads in turn")
 
 
-def _clients(made: Service, options: argparse.Namespace, experiment_id: str) -> list[Row]:
-    one = f"/api/v1/experiments/{experiment_id}"
-    paths = ["/api/v1/experiments", one, f"{one}/trials", f"/api/v1/trials/{experiment_id}/1"]
-    paths.append(f"/api/v1/trials/{experiment_id}/2/metrics")
+def _clients(made: Service, options: argparse.Namespace, paths: list[str], *, what: str) -> list[Row]:
+    processes = made.processes()["service"]
+    before = cpu_s(processes)
     found = clients.measure(made.address(), paths, clients=options.clients, seconds=options.seconds)
     locked = "database is locked" in (made.home / "service.log").read_text(encoding="utf-8", errors="replace")
-    what = f"{options.clients} clients"
+    what = f"{options.clients} clients, {what}"
+    used_ms = 1000 * (cpu_s(processes) - before) / found["answers"]
     return [
         _row(f"{what}: answers/s", found["answers"] / options.seconds, ""),
         _row(f"{what}: p99 of a read, ms", found["p99_ms"], "200"),
+        _row(f"{what}: processor time of the service for each, ms", used_ms, ""),
+        _row(f"{what}: of the clients for each, ms", found["client_ms"], ""),
         _row(f"{what}: answers other than 200, or a locked database", len(found["errors"]) + locked, "0"),
     ]
 

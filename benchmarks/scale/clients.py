@@ -26,7 +26,7 @@ class Tally:
 def measure(address: dict[str, Any], paths: list[str], *, clients: int, seconds: float) -> dict[str, Any]:
     token = Path(address["token_file"]).read_text(encoding="utf-8").strip()
     tally = Tally()
-    until = time.monotonic() + seconds
+    until, used = time.monotonic() + seconds, time.process_time()
     threads = [
         threading.Thread(
             target=_client, args=(address["url"], token), kwargs={"paths": paths, "until": until, "tally": tally}
@@ -41,6 +41,7 @@ def measure(address: dict[str, Any], paths: list[str], *, clients: int, seconds:
         "answers": len(tally.seconds),
         "median_ms": 1000 * median(tally.seconds),
         "p99_ms": 1000 * quantiles(tally.seconds, n=100)[98],
+        "client_ms": 1000 * (time.process_time() - used) / max(1, len(tally.seconds)),
         "errors": tally.errors[:3],
     }
 

@@ -215,7 +215,7 @@ def test_two_quota_groups_share_as_they_should_and_lend_what_is_idle(node: Home)
     assert node.tuner("quota", "rm", "one", check=False) == ""
 
     done = {experiment: ended(node, experiment) for experiment in (first, second)}
-    wait_until(lambda: ended(node, second) - done[second] >= 60, timeout_s=60)
+    wait_until(lambda: ended(node, second) - done[second] >= 45, timeout_s=60)
     large, small = ended(node, second) - done[second], ended(node, first) - done[first]
     assert large / (large + small) == pytest.approx(0.75, abs=0.1), "by their number; by time it is shown by simulation"
     node.tuner("stop", second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from http.client import HTTPException, HTTPSConnection
 
 import pytest
 
@@ -13,6 +14,8 @@ from tuner_service.plain_http import (
     BrokenAnswerError,
     PlainConnection,
     PlainResponse,
+    connection_to,
+    failures,
 )
 
 
@@ -110,3 +113,12 @@ def test_nothing_of_a_request_can_be_read_as_another_line(target: str, value: st
 def test_without_a_request_there_is_no_answer() -> None:
     with pytest.raises(BrokenAnswerError):
         PlainConnection("localhost", 1, 1.0).getresponse()
+
+
+def test_an_encrypted_service_is_asked_by_the_library_that_can() -> None:
+    secure, plain = connection_to("https://tuner.example", 3.0), connection_to("http://[::1]:8080", 3.0)
+
+    assert isinstance(secure, HTTPSConnection)
+    assert secure.timeout == 3.0
+    assert {OSError, HTTPException} <= set(failures())
+    assert isinstance(plain, PlainConnection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class HeldAttempt:
         # The exit before the spool, which is complete once there is an exit.
         self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
         self._seen_bytes = self.spool.size()
-        self._seen_wanted = _changed_at(self.folder / FILE_WANTED)
+        self._seen_wanted = _changed_at(f"{self._folder}/{FILE_WANTED}")
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
             self.changed.set()
         if self.exit is not None:
@@ -136,9 +137,12 @@ class HeldAttempt:
     def spend(self, cause: str, *, tail: str = "", reason: str | None = None) -> None:
         """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        own = dict(identity_of_this_process())
-        if create_durably(str(self.folder / FILE_CLAIM), to_json(own)):
-            self._write_exit(cause, None if reason is None else {"reason": reason}, tail)
+        own, claim = to_json(dict(identity_of_this_process())), str(self.folder / FILE_CLAIM)
+        if not create_durably(claim, own):
+            if read_json(claim) is not None:
+                return
+            write_atomically(claim, own, durable=True)  # a power loss took what stood in it, and who had made it
+        self._write_exit(cause, None if reason is None else {"reason": reason}, tail)
 
     def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> None:
         path = self.folder / FILE_EXIT
@@ -161,17 +165,15 @@ class HeldAttempt:
             return None  # of another version: as good as not there
 
 
-def _changed_at(path: Path) -> int:
+def _changed_at(path: str) -> int:
     """Of a file that is written anew; 0 where there is none."""
     try:
-        return path.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns  # noqa: PTH116  looked at very often
     except OSError:
         return 0
 
 
 def identity_of_this_process() -> dict[str, str | int]:
-    import os
-
     return identity(os.getpid())
 
 

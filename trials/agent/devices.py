@@ -117,6 +117,8 @@ class NvmlDevices:
     def __init__(self, library: Any) -> None:
         self._nvml = library
         self._nvml.nvmlInit()
+        # A driver that is older than the library raises the second.
+        self._not_told = (library.NVMLError, getattr(library, "NVMLLibraryMismatchError", library.NVMLError))
         self._known: dict[str, Reading] = {}  # as read when they were well: a lost device tells nothing any more
 
     def read(self) -> tuple[Reading, ...]:
@@ -170,7 +172,7 @@ class NvmlDevices:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
         used_by: dict[int, int] = {}
         for ask in (self._nvml.nvmlDeviceGetComputeRunningProcesses, self._nvml.nvmlDeviceGetGraphicsRunningProcesses):
-            with suppress(self._nvml.NVMLError):  # not told by every driver, nor for every instance
+            with suppress(*self._not_told):  # not told by every driver, nor for every instance
                 for process in ask(handle):
                     used_by[process.pid] = getattr(process, "usedGpuMemory", None) or 0  # not told in every place
         return Reading(

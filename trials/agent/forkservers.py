@@ -164,7 +164,8 @@ class ForkServers:
         server = self._servers.get(choice.key)
         if server is not None and server.ready.is_set():
             changed = server.changed_file()
-            if changed is not None or not server.is_alive():
+            # A watched one that has ended is taken out by that.
+            if changed is not None or (server.id not in self._pidfds and not server.is_alive()):
                 logger.info("event=fork_server_replaced id=%s changed=%s", server.id, changed)
                 self._let_go(server)
                 server = None
@@ -390,12 +391,12 @@ def _last_line(path: Path) -> str | None:
 
 def _own_module(folder: Path, choice: Fork, server: Server) -> str | None:
     """Why the script must not be forked from ``server``: it has a module that the server has another one of."""
-    work = folder / FOLDER_WORK
-    script = work / choice.script.name if choice.script.kind == "file" else work
-    place = script.resolve().parent if choice.script.kind == "file" else work
+    work = f"{folder}/{FOLDER_WORK}"
+    is_file = choice.script.kind == "file"
+    place = os.path.dirname(os.path.realpath(f"{work}/{choice.script.name}")) if is_file else work  # noqa: PTH120
     try:
         with os.scandir(place) as entries:
-            names = [e.name for e in entries if not e.is_dir() or (place / e.name / "__init__.py").exists()]
+            names = [e.name for e in entries if not e.is_dir() or Path(place, e.name, "__init__.py").exists()]
     except OSError:
         return None  # the script says so itself
     name = shadowed(names, server.loaded)

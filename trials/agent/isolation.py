@@ -6,12 +6,15 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from trials.agent.command import command_line, environment
 from trials.agent.script import NotForkableError, Script, is_interpreter, script_of
 
+SERVERS_REMEMBERED = 64
 SDK = ("trials.session", "trials.nni_calls")  # imported by every fork server: the SDK of training scripts
 # Of one attempt or one place only, and read when they are used: they are set in the child.
 _OF_ONE_TRIAL = frozenset(
@@ -56,9 +59,23 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
         script = script_of(command)
     except NotForkableError as error:
         return Spawn(why=str(error))
-    variables = _common(environment(base, attempt, attempt_dir="", paths=local["paths"]), base)
-    key = _key(local["python"], preload, variables)
+    own = tuple(sorted(spec.get("environment", {}).items()))
+    variables = _variables_of(own, tuple(local["paths"]), frozenset(base.items()))
+    key = _key(local["python"], tuple(preload), frozenset(variables.items()))
     return Fork(key=key, preload=tuple(preload), variables=variables, script=script)
+
+
+# Nearly every trial of an experiment asks for the same.
+@lru_cache(maxsize=SERVERS_REMEMBERED)
+def _variables_of(
+    own: tuple[tuple[str, str], ...], paths: tuple[str, ...], base: frozenset[tuple[str, str]]
+) -> Mapping[str, str]:
+    """The variables of a fork server for trials that set ``own``: nothing of one trial alone is among them."""
+    spec = {"environment": dict(own), "parameters": {}, "objective": "", "seed": 0}
+    key = {"experiment_id": "", "number": 0, "attempt": 0}
+    attempt = {"spec": spec, "key": key, "nonce": "", "local": {"wake": ""}}
+    variables = environment(dict(base), attempt, attempt_dir="", paths=list(paths))
+    return MappingProxyType(_common(variables, dict(base)))
 
 
 def _common(variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
@@ -69,8 +86,9 @@ def _common(variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, 
     return common | {name: base[name] for name in _OF_ONE_TRIAL & set(base)}
 
 
-def _key(python: str, preload: Sequence[str], variables: Mapping[str, str]) -> str:
-    text = json.dumps([python, list(preload), sorted(variables.items())])
+@lru_cache(maxsize=SERVERS_REMEMBERED)
+def _key(python: str, preload: tuple[str, ...], variables: frozenset[tuple[str, str]]) -> str:
+    text = json.dumps([python, list(preload), sorted(variables)])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

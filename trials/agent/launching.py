@@ -25,6 +25,7 @@ from trials.agent.processes import boot_id
 from trials.agent.restoring import lay_out
 from trials.protocol import (
     FILE_ATTEMPT,
+    FILE_CLAIM,
     FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
     FOLDER_RESTORE,
@@ -37,7 +38,8 @@ COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in 
 COPIED_AT_ONCE_BYTES = 64 << 10
 SMALL_CODES_KEPT = 8  # such codes, in memory
 SUPERVISOR_LOG = "supervisor.log"
-_NNI_FOLDER = Path(trials.__file__).parent / "compat" / "nni"
+_PACKAGE = str(Path(trials.__file__).parent)
+_NNI_FOLDER = Path(_PACKAGE) / "compat" / "nni"
 logger = logging.getLogger(__name__)
 
 
@@ -61,9 +63,14 @@ async def prepare(
     CannotLaunchError when it never can be; ConnectionLostError and NoRoomError when the service is to ask again.
     """
     folder = home.attempt_folder(launch.key, launch.nonce)
-    attempt = None if _is_new(folder) else read_json(str(folder / FILE_ATTEMPT))
+    is_new = _is_new(folder)
+    attempt = None if is_new else read_json(f"{folder}/{FILE_ATTEMPT}")
     if attempt is None:  # also where a power loss has left it empty
         try:
+            if not is_new and read_json(f"{folder}/{FILE_CLAIM}") is None:
+                # Cut off, by a power loss perhaps: then there may be more here than was prepared.
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True, exist_ok=True)
             await _prepare_work(home, launch, blobs, folder)
             if launch.spec.checkpoints:
                 await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
@@ -83,11 +90,15 @@ async def prepare(
 def _is_new(folder: Path) -> bool:
     """Whether it has just been made. OSError, as any later step would raise it, is left to that step."""
     try:
-        os.mkdir(folder)  # noqa: PTH102  nearly always the folder of the experiment is there, and that of the trial not
-    except OSError:
+        with suppress(FileExistsError):
+            os.mkdir(folder.parent)  # noqa: PTH102  the experiment's is there already, but for its first trial
+        os.mkdir(folder)  # noqa: PTH102
+    except FileNotFoundError:
         with suppress(OSError):
             folder.mkdir(parents=True)
             return True
+        return False
+    except OSError:
         return False
     return True
 
@@ -115,14 +126,14 @@ def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None)
 def sdk_folder(home: Home) -> Path:
     """A folder with ``trials`` and nothing else, for the path of any interpreter."""
     folder = home.agent / "path"
-    link = folder / "trials"
-    package = Path(trials.__file__).parent
-    if not link.is_symlink() or link.readlink() != package:
-        folder.mkdir(exist_ok=True)
-        temporary = folder / ".trials.tmp"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(package)
-        temporary.replace(link)
+    with suppress(OSError):
+        if os.readlink(f"{folder}/trials") == _PACKAGE:  # noqa: PTH115  for every launch
+            return folder
+    folder.mkdir(exist_ok=True)
+    temporary = folder / ".trials.tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(_PACKAGE)
+    temporary.replace(folder / "trials")
     return folder
 
 

@@ -51,21 +51,28 @@ class NodeDevices:
     ``on_change`` is awaited after every reading that is worth telling. ``states`` and ``peaks`` are the newest.
     """
 
-    def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
+    def __init__(
+        self,
+        holders: Callable[[], Iterable[Holder]],
+        *,
+        free_timeout_s: float = FREE_TIMEOUT_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
         self.states: tuple[NodeDevice, ...] = ()
         self.peaks: dict[str, int] = {}
         self.on_change: Callable[[], Awaitable[None]] = _nobody
         self._holders = holders
+        self._free_timeout_s, self._settle_s = free_timeout_s, settle_s
         self._devices: Devices | None = None
         self._had_some = False
         self._told: tuple[tuple[NodeDevice, ...], dict[str, int]] = ((), {})
         self._reading = asyncio.Lock()
 
-    async def open(self, open_: Callable[[], DeviceSource] = open_source) -> None:
+    async def open(self, open_: Callable[[], DeviceSource] | None = None) -> None:
         """Find out what the node has."""
-        if not may_have_devices():
+        if open_ is None and not may_have_devices():
             return
-        source = await asyncio.to_thread(open_)
+        source = await asyncio.to_thread(open_ or open_source)
         # Of a container's own processes the driver may tell numbers that mean nothing inside of it.
         knows = _is_there if isinstance(source, NvmlDevices) else None
         allow = os.environ.get(ENV_ALLOW_ACTIVE) == "1"
@@ -127,7 +134,7 @@ class NodeDevices:
         """DeviceUnavailableError, after the service was told, where they are not free in time."""
         if not uuids:
             return
-        deadline = asyncio.get_running_loop().time() + FREE_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + self._free_timeout_s
         while True:
             await self._read()
             trouble = self._trouble_of(uuids)
@@ -141,7 +148,7 @@ class NodeDevices:
 
     async def settle(self, holder: Holder) -> None:
         """Its attempt has ended. Returns when its devices are free, or are known not to be, and that was told."""
-        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        deadline = asyncio.get_running_loop().time() + self._settle_s
         while True:
             await self._read()
             trouble = self._trouble_of(holder.devices)

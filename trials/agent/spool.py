@@ -7,6 +7,7 @@ but the file's content: so any agent, whenever it starts, numbers a spool the sa
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -87,7 +88,7 @@ class SpoolReader:
     """One attempt's spool. ``sequence`` and ``offset`` are what the service has acknowledged."""
 
     def __init__(self, spool: Path, acknowledged: Path) -> None:
-        self._path = spool
+        self._path = str(spool)  # as text: looked at very often
         self._acknowledged_path = acknowledged
         known = read_json(str(acknowledged)) or {}
         self.sequence = int(known.get("sequence", 0))
@@ -97,7 +98,7 @@ class SpoolReader:
 
     def size(self) -> int:
         try:
-            return self._path.stat().st_size
+            return os.stat(self._path).st_size  # noqa: PTH116
         except OSError:
             return 0
 
@@ -146,7 +147,7 @@ class SpoolReader:
         lines: list[str] = []
         ends: list[int] = []
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb") as file:  # noqa: PTH123
                 while not lines:
                     file.seek(offset)
                     data = file.read(READ_BYTES)

@@ -24,10 +24,10 @@ class WakeSocket:
         self._on_wake = on_wake
         self._on_connect = on_connect
         self._socket = _listen(path)
-        asyncio.get_running_loop().add_reader(self._socket, self._woken)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._woken)
 
     def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket)
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
         self._path.unlink(missing_ok=True)
 
@@ -38,12 +38,12 @@ class WakeSocket:
             self._on_connect()
         # Looking comes after the draining: a sender that found the queue full wrote its line before.
         self._on_wake(found)
-        loop.remove_reader(self._socket)
+        loop.remove_reader(self._socket.fileno())  # as a number: the loop would make a text of the socket each time
         loop.call_later(DEBOUNCE_S, self._listen_again)
 
     def _listen_again(self) -> None:
         if self._socket.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._socket, self._woken)
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._woken)
 
     def _drain(self) -> set[bytes]:
         found = set()

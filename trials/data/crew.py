@@ -19,7 +19,7 @@ from trials.data.channel import Channel
 from trials.data.encoding import encode
 from trials.data.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
 from trials.data.forking import fork_if_safe, unsafe_to_fork
-from trials.data.memory import SharedMemory
+from trials.data.memory import SharedMemory, keep_freed_memory
 from trials.data.worker import Recipe, Worker
 
 STACK_WAIT_S = 0.5
@@ -158,6 +158,7 @@ class ThreadCrew:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._threads: dict[int, threading.Thread] = {}
+        keep_freed_memory()
 
     def spawn(self, worker: int, workers: int) -> Channel:
         ours, theirs = Channel.pair()

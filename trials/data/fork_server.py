@@ -19,14 +19,11 @@ from typing import Any, NamedTuple
 
 from trials.data.channel import Channel
 from trials.data.encoding import decode
-from trials.data.memory import SharedMemory
+from trials.data.memory import SharedMemory, keep_freed_memory
 from trials.data.worker import Recipe, Worker
 
 STACK_SIGNAL = signal.SIGRTMIN + 3
 _PR_SET_PDEATHSIG = 1
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 512 << 20  # of freed memory that a worker keeps for its next sample
-_MMAP_BYTES = 32 << 20  # the most that glibc accepts; a larger block is mapped anew each time
 
 
 class Spawn(NamedTuple):
@@ -151,14 +148,6 @@ def _die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before it could be promised
         os._exit(1)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc not to give memory back: it halves the time of a JPEG decode. Other C libraries do not know it."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _prepare_libraries(spawn: Spawn, recipe: Recipe) -> None:

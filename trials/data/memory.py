@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 PAGE = mmap.PAGESIZE
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 512 << 20  # of freed memory that a process keeps for its next sample
+_MMAP_BYTES = 32 << 20  # the most that glibc accepts; a larger block is mapped anew each time
 Bytes = NDArray[np.uint8]
 
 
@@ -64,22 +67,16 @@ class SharedMemory:
             self.descriptor = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
-    """How a ring is divided: equal slots, each for one batch."""
-
-    count: int
-    size: int  # bytes of one; a multiple of PAGE
-
-    @property
-    def total(self) -> int:
-        return self.count * self.size
-
-    def begin(self, slot: int) -> int:
-        if not 0 <= slot < self.count:
-            raise IndexError(f"slot {slot} of {self.count}")
-        return slot * self.size
-
-
 def rounded_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc not to give memory back in this process: the pages of a sample serve the next one, too.
+
+    It halves the time of decoding a photograph. Other C libraries do not know it.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trials.agent.processes import set_death_signal
-from trials.data.fork_server import keep_freed_memory
 from trials.data.layout import Layout
+from trials.data.memory import keep_freed_memory
 from trials.data.shared_ring import EMPTY, Ring, cache_key, fence, window_key
 from trials.data.shared_samples import GroupSamples
 

@@ -123,6 +123,10 @@ class _Place:
     memory: SharedMemory | None = None
     columns: dict[tuple[int, int], list[Array]] = field(default_factory=dict)
 
+    @classmethod
+    def attached(cls, layout: Layout | None, slot_size: int, ring: int) -> _Place:
+        return cls(layout=layout, slot_size=slot_size, memory=SharedMemory.attach(ring))
+
     def of(self, part: Part) -> list[Array]:
         key = (part.slot, part.rows)
         found = self.columns.get(key)
@@ -171,9 +175,7 @@ class Worker:
             case Setup() as setup:
                 self._set_up(setup, received.descriptors)
             case Ring(layout=layout, slot_size=slot_size):
-                self._place = _Place(
-                    layout=layout, slot_size=slot_size, memory=SharedMemory.attach(received.descriptors[0])
-                )
+                self._place = _Place.attached(layout, slot_size, received.descriptors[0])
             case IterableBegin() as begin:
                 self._iterable = IterableReader(self._recipe.iterable, begin)
             case Probe() as asked:
@@ -185,9 +187,7 @@ class Worker:
     def _set_up(self, setup: Setup, descriptors: tuple[int, ...]) -> None:
         self._board = Board.attach(descriptors[0], setup.worker)
         if len(descriptors) > 1:
-            self._place = _Place(
-                layout=setup.layout, slot_size=setup.slot_size, memory=SharedMemory.attach(descriptors[1])
-            )
+            self._place = _Place.attached(setup.layout, setup.slot_size, descriptors[1])
         self._maker.start()
 
     def _work(self, task: Task) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.answers import is_known
 from tuner_service.api.auth import role_of
+from tuner_service.api.direct import direct_response
 from tuner_service.ports import Queries
 from tuner_service.service.access import Role
 
@@ -60,8 +62,15 @@ class KeptAnswers:
     checked here as everywhere: an answer does not depend on which of the reading roles asks.
     """
 
-    def __init__(self, app: ASGIApp, queries: Queries, elapsed: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._queries, self._elapsed = app, queries, elapsed
+    def __init__(
+        self,
+        app: ASGIApp,
+        queries: Queries,
+        *,
+        elapsed: Callable[[], float] = time.monotonic,
+        direct: Callable[[Scope], Awaitable[Response | None]] = direct_response,
+    ) -> None:
+        self._app, self._queries, self._elapsed, self._direct = app, queries, elapsed, direct
         self._version: int | None = None
         self._answers: dict[_Key, Answer] = {}  # of that version
         self._bytes = 0
@@ -104,7 +113,8 @@ class KeptAnswers:
         # The application sends the whole answer; whether this client has it already is seen here.
         whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
         try:
-            await self._app(whole, receive, taken.collect)
+            response = await self._direct(whole)
+            await (self._app if response is None else response)(whole, receive, taken.collect)
             flight.answer = taken.answer()
             if flight.answer is not None:
                 self._keep(key, version, flight.answer)

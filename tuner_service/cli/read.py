@@ -198,6 +198,7 @@ def experiment_text(view: Row) -> str:
         "objective": ", ".join(f"{one['goal']} {one['metric']}" for one in objectives_of(view)),
         "budget": _budget_text(view["budget"]),
         "trials": ", ".join(f"{view['counts'][s]} {s}" for s in STATUS_ORDER if view["counts"].get(s)) or "none yet",
+        "waiting for": _waiting_text(view),
         "tuner": _algorithm_text(view["tuner"]) if view["tuner"] else None,
         "assessor": _algorithm_text(view["assessor"]) if not view["advisor"] else None,
         "advisor": _algorithm_text(view["advisor"]) if view["advisor"] else None,
@@ -225,6 +226,13 @@ def experiment_text(view: Row) -> str:
     if view["detail"]:
         lines.append(f"\n{view['detail'].rstrip()}\n")
     return "".join(lines)
+
+
+def _waiting_text(view: Row) -> str | None:
+    """Why trials wait although more may run at a time."""
+    if not view.get("waits_for"):
+        return None
+    return f"{view['waits_for']} (quota group {view['quota_group']}); see `tuner ps --devices` and `tuner quota`"
 
 
 def trial_text(view: Row) -> str:

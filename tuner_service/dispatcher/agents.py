@@ -108,6 +108,7 @@ def _adopt(step: Step, xs: ExperimentState, attempt: Attempt, finding: Adopt) ->
     trial = xs.trials[number]
     if trial.status is TrialStatus.STOPPING:
         launching.order_stop(step, xs, attempt, trial.reason.value)
+    devices.mind_loss(step, xs, attempt)
     phases.send_wanted(step, xs, attempt)
 
 

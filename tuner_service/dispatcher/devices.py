@@ -27,7 +27,7 @@ def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
         for attempt in list(xs.attempts.values()):
             if attempt.agent_id == command.agent_id:
                 _note_peak(step, xs, attempt, command.peaks.get(attempt.nonce, 0))
-                _mind_loss(step, xs, attempt)
+                mind_loss(step, xs, attempt)
     return list(step.all())
 
 
@@ -47,7 +47,8 @@ def note_end(step: Step, xs: ExperimentState, attempt: Attempt, record: ExitReco
         step.put_experiment(xs, peak_gpu_bytes=peak)
 
 
-def _mind_loss(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def mind_loss(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+    """Stop the trial where a device of it was lost; it goes on elsewhere."""
     number, lost = attempt.key.number, loss(step, attempt)
     if lost and xs.trials[number].status is TrialStatus.RUNNING:
         why = Why(reason=TrialReason.DEVICE_LOST, message=lost)

@@ -37,10 +37,7 @@ def launch_waiting(step: Step) -> None:
 
 
 def _place(step: Step, claims: list[Claim]) -> list[Placed]:
-    """What asks for nothing starts anywhere, at little cost: it leaves nodes with devices alone where there are others.
-
-    The rest is placed once those have started, which take nothing from it.
-    """
+    """What asks for nothing starts at once, on a node without devices if there is one; the rest is placed."""
     state = step.state
     free = [claim for claim in claims if claim.demand.is_nothing]
     asking = [claim for claim in claims if not claim.demand.is_nothing]

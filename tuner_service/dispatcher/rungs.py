@@ -23,7 +23,14 @@ from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKi
 FORKED_CHECKPOINTS = 2  # that a fork is given: one to begin with, and the one before should that be damaged
 
 # Asked to stop for one of these, a trial that reaches its rung rests instead.
-_MAKING_ROOM = frozenset({TrialReason.EXPERIMENT_STOPPED, TrialReason.HEARTBEAT_MISSED, TrialReason.RUNG_REACHED})
+_MAKING_ROOM = frozenset(
+    {
+        TrialReason.EXPERIMENT_STOPPED,
+        TrialReason.HEARTBEAT_MISSED,
+        TrialReason.DEVICE_LOST,
+        TrialReason.RUNG_REACHED,
+    }
+)
 
 
 # ── decisions ───────────────────────────────────────────────────────────────────────────────────

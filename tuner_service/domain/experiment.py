@@ -129,10 +129,6 @@ class TrialTemplate:
     gpu_request: GpuRequest = GpuRequest.COUNT
     gpu_memory_bytes: int = 0  # that must be free on each of its devices
 
-    @property
-    def wants_gpu(self) -> bool:
-        return self.gpu_request is not GpuRequest.COUNT or self.gpus > 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSpec:

@@ -98,15 +98,19 @@ def describe(nodes: Mapping[str, Node]) -> str:
     """What exists, for a message to a person."""
     parts = []
     for node in nodes.values():
-        named = [device.name or "GPU" for device in node.devices]
+        named = [device.name or "GPU" for device in node.devices if not device.lost]
         gpus = ", ".join(f"{named.count(name)} × {name}" for name in dict.fromkeys(named)) or "no GPU"
+        lost = len(node.devices) - len(named)
+        gpus += f", {lost} lost" if lost else ""
         parts.append(f"{node.agent_id} ({node.cpus:g} cores, {node.memory_bytes / 2**30:.0f} GiB, {gpus})")
     return "; ".join(parts) or "no node"
 
 
 def describe_demand(demand: Demand) -> str:
     """What one trial asks for, for a message to a person."""
-    gpus = {GpuRequest.ALL: "all GPUs", GpuRequest.AUTO: "a GPU"}.get(demand.request, f"{demand.gpus:g} GPUs")
+    gpus = {GpuRequest.ALL: "all GPUs", GpuRequest.AUTO: "a GPU"}.get(
+        demand.request, f"{demand.gpus:g} GPU{'' if demand.gpus == 1 else 's'}"
+    )
     named = {
         gpus: demand.wants_gpu,
         f"{demand.gpu_memory_bytes / 2**30:.3g} GiB on each": demand.wants_gpu and demand.gpu_memory_bytes,

@@ -24,6 +24,7 @@ from tuner_service.dispatcher.commands import (
     IdempotencyKey,
     TrialStopped,
 )
+from tuner_service.dispatcher.launching import demand_of
 from tuner_service.domain.errors import (
     ConflictError,
     Fault,
@@ -127,7 +128,7 @@ class Experiments:
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
             await self._require_code(digest)
-        if creation.spec.trial.wants_gpu:
+        if demand_of(creation.spec).wants_gpu:
             await self._wait_for_agent()
         known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
         experiment_id = await asyncio.to_thread(self._unused_id)

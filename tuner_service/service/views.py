@@ -13,8 +13,9 @@ from typing import Any
 
 from trials.protocol import Hello
 from tuner_service.dispatcher.changes import JournalLine
+from tuner_service.dispatcher.launching import demand_of
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective
-from tuner_service.domain.resources import GpuRequest
+from tuner_service.domain.resources import GpuRequest, describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 
@@ -91,10 +92,20 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         **experiment_view(experiment, now=now, best=best),
         "detail": experiment.detail,
         "queues": dict(queues or {}),
+        "waits_for": _waits_for(experiment, len(running)),
         "chosen": _chosen_view(experiment.spec),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
     }
+
+
+def _waits_for(experiment: Experiment, running: int) -> str | None:
+    """What a waiting trial would need beside those that run; None where none waits for devices, cores or memory."""
+    waiting = experiment.counts.get(TrialStatus.WAITING.value, 0)
+    demand = demand_of(experiment.spec)
+    if not waiting or demand.is_nothing or running >= experiment.spec.budget.parallel:
+        return None
+    return describe_demand(demand)
 
 
 def _chosen_view(spec: ExperimentSpec) -> View:

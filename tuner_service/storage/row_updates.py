@@ -11,6 +11,8 @@ from sqlalchemy import Connection, Table, bindparam, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
+from tuner_service.storage.prepared_writes import execute_many
+
 Row = dict[str, Any]
 
 INSERTS: dict[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -58,9 +60,9 @@ class RowUpdates:
         while len(self._rows) > ROWS_REMEMBERED:
             del self._rows[next(iter(self._rows))]
         if whole:
-            connection.execute(upsert(self._table, connection.dialect.name), whole)
+            execute_many(connection, upsert(self._table, connection.dialect.name), whole)
         for changed, values in parts.items():
-            connection.execute(_update(self._table, changed), values)
+            execute_many(connection, _update(self._table, changed), values)
 
     def forget(self) -> None:
         """What was written last was rolled back, or rows were deleted."""

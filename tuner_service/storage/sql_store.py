@@ -32,10 +32,12 @@ from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import blobs, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
+from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import INSERTS, RowUpdates, upsert
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
 
 METRICS_AT_ONCE = 100  # rows of one statement
+_INSERT_LINES = insert(tables.journal)
 
 
 class SqlStore:
@@ -125,7 +127,7 @@ class _Writing:
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:
-            connection.execute(insert(tables.journal), [mapping.line_in(line) for line in changes.journal])
+            execute_many(connection, _INSERT_LINES, [mapping.line_in(line) for line in changes.journal])
         self._save_metrics(connection, changes.metrics)
         for cut in changes.metric_cuts:
             _cut_metrics(connection, cut)
@@ -149,7 +151,7 @@ class _Writing:
     def _save_experiments(self, connection: Connection, experiments: Sequence[Experiment]) -> None:
         known = [e for e in experiments if self._specs.get(e.id) is e.spec]
         if known:
-            connection.execute(_update_but_spec(), [mapping.experiment_in(e) for e in known])
+            execute_many(connection, _update_but_spec(), [mapping.experiment_in(e) for e in known])
         fresh = [e for e in experiments if self._specs.get(e.id) is not e.spec]
         rows = [mapping.EXPERIMENTS.row(e, spec=mapping.spec_in(e.spec)) for e in fresh]
         _put(connection, tables.experiments, rows)
@@ -230,7 +232,7 @@ def _put_quota_groups(connection: Connection, groups: Mapping[str, QuotaGroup | 
 
 def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
     if rows:
-        connection.execute(upsert(table, connection.dialect.name), rows)
+        execute_many(connection, upsert(table, connection.dialect.name), rows)
 
 
 def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.waiting import wait_until
 from trials.agent.local import list_local, stop_local
@@ -166,6 +168,65 @@ def test_a_launch_that_was_cut_off_before_the_claim_is_not_reported_and_can_be_r
     service.send(launch)
 
     assert service.wait_for_exit().exit.code == 0
+
+
+def test_a_launch_that_was_prepared_before_the_machine_was_started_anew_is_not_repeated(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    launch = service.launch("print('once')")
+    service.wait_for_exit()
+    first.kill()
+    folder = work_of(service).parent
+    for name in ("claim.json", "process.json", "exit.json"):  # a power loss may take what was not yet on the disk
+        (folder / name).unlink()
+    attempt = json.loads((folder / "attempt.json").read_text())
+    attempt["local"]["boot_id"] = "another"
+    (folder / "attempt.json").write_text(json.dumps(attempt))
+    service.messages.clear()
+
+    start_agent()
+    service.send(launch)
+
+    assert service.wait_for_exit().exit.cause == "host_rebooted"
+    assert (folder / "stdout.log").read_text() == "once\n"
+
+
+@pytest.mark.parametrize("torn", [("claim.json",), ("claim.json", "attempt.json")])
+def test_what_a_power_loss_has_emptied_does_not_keep_the_launch_from_its_answer(
+    service: FakeService, start_agent: StartAgent, torn: tuple[str, ...]
+) -> None:
+    first = start_agent()
+    launch = service.launch("print('again')")
+    service.wait_for_exit()
+    first.kill()
+    folder = work_of(service).parent
+    attempt = json.loads((folder / "attempt.json").read_text())
+    attempt["local"]["boot_id"] = "another"
+    (folder / "attempt.json").write_text(json.dumps(attempt))
+    for name in torn:
+        (folder / name).write_text("")
+    for name in ("process.json", "exit.json"):
+        (folder / name).unlink()
+    service.messages.clear()
+
+    start_agent()
+    service.send(launch)
+
+    record = service.wait_for_exit().exit
+    assert record.cause == ("exited" if "attempt.json" in torn else "host_rebooted")
+    assert (folder / "stdout.log").read_text() == "again\n"
+
+
+def test_an_ended_trial_is_reaped_although_no_service_says_that_it_has_the_exit(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+    service.launch("import time; time.sleep(0.1)")
+    pid = wait_until(lambda: service.of(Started))[-1].process.pid
+    service.wait_for_exit()
+
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_attempts_of_another_lineage_are_shown_and_left_alone(service: FakeService, start_agent: StartAgent) -> None:

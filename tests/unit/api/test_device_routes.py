@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_trial, an_attempt
 from trials.protocol import Hello, NodeDevice, NodeResources
+from tuner_service.cli.read import experiment_text
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import AgentConnected
 from tuner_service.domain.resources import Device, GpuRequest, Holding
@@ -123,6 +125,20 @@ def test_each_device_is_shown_with_the_trials_that_hold_it(api: ApiService) -> N
     ]
     assert shown[0]["trials"] == [{"id": f"{experiment_id}/1", "share": 0.5}]
     assert shown[2]["lost"] == "fell off the bus"
+
+
+def test_an_experiment_says_what_its_trials_wait_for(api: ApiService) -> None:
+    experiment_id = api.create(a_file(gpus=1, cpus=2))
+    path = f"/api/v1/experiments/{experiment_id}"
+    assert api.client.get(path).json()["waits_for"] is None
+
+    experiment = api.queries.experiment(experiment_id)
+    assert experiment is not None
+    api.store.commit(Changes(experiments={experiment_id: replace(experiment, counts={"waiting": 2})}))
+    shown = api.client.get(path).json()
+
+    assert shown["waits_for"] == "1 GPU, 2 cores"
+    assert "waiting for  1 GPU, 2 cores (quota group default); see" in experiment_text(shown)
 
 
 # ── quota groups ────────────────────────────────────────────────────────────────────────────────

@@ -53,6 +53,10 @@ class Builder:
         await send({"type": "http.response.body", "body": body})
 
 
+async def nothing_direct(scope: Scope) -> None:
+    del scope
+
+
 @dataclass
 class World:
     database: Database = field(default_factory=Database)
@@ -60,7 +64,12 @@ class World:
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.database)
-        self.kept = KeptAnswers(self.builder, self.database, elapsed=lambda: self.now)  # type: ignore[arg-type]  # it is asked for nothing else
+        self.kept = KeptAnswers(
+            self.builder,
+            self.database,  # type: ignore[arg-type]  # it is asked for nothing else
+            elapsed=lambda: self.now,
+            direct=nothing_direct,
+        )
         self._known = an_api_service().client.app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -279,7 +288,9 @@ def api() -> ApiService:
 def paths_of(experiment: str) -> list[str]:
     one, trial = f"{LIST}/{experiment}", f"/api/v1/trials/{experiment}/1"
     ends = ("", "/trials", "/trials?limit=1", "/table", "/best", "/pareto", "/slices", "/curves", "/journal")
-    return [LIST, *(one + end for end in ends), trial, f"{trial}/metrics", f"{trial}/checkpoints", f"{one}x"]
+    odd = [f"/api/v1/trials/{experiment}/{number}" for number in ("0", "00001", "3", "9" * 10, "9" * 20, "one")]
+    odd += [f"{LIST}/{'x' * 65}", f"{LIST}/a%2Fb", f"{LIST}/", f"{LIST}/é/trials", f"{one}?limit=0", f"{LIST}?limit=0"]
+    return [LIST, *(one + end for end in ends), trial, f"{trial}/metrics", f"{trial}/checkpoints", f"{one}x", *odd]
 
 
 def test_kept_answers_are_those_that_are_built(api: ApiService) -> None:

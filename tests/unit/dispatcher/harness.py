@@ -205,9 +205,11 @@ class Harness:
         return self.handle(c.SearchSpaceChanged(at=self.at, experiment_id=EXPERIMENT_ID, search_space=space))
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────
-    def ready(self) -> list[e.Effect]:
+    def ready(self, *, asks_ahead: bool = False) -> list[e.Effect]:
         generation = self.xs.worker.generation
-        return self.handle(c.WorkerReady(at=self.at, experiment_id=EXPERIMENT_ID, generation=generation))
+        return self.handle(
+            c.WorkerReady(at=self.at, experiment_id=EXPERIMENT_ID, generation=generation, asks_ahead=asks_ahead)
+        )
 
     def answer(self, queue: Queue, *answers: Answer) -> list[e.Effect]:
         return self.handle(

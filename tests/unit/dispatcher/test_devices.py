@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.builders import EXPERIMENT_ID, a_spec
-from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harness, a_final
+from tests.unit.dispatcher.advised import ADVISOR, Advised
+from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harness, a_final, an_intermediate
 from trials.protocol import ExitRecord, GivenDevice
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -122,8 +123,8 @@ def test_more_trials_than_are_looked_at_at_once_are_started_all_the_same(h: Harn
     ("asks", "words"),
     [
         ({"gpus": 5.0}, "a trial asks for 5 GPUs; no node has that; there is agent-1 .8 cores, 8 GiB, 4 × A100."),
-        ({"gpus": 1.0, "gpu_memory_bytes": 96 * GIB}, "asks for 1 GPUs, 96 GiB on each;"),
-        ({"cpus": 9.0}, "asks for 1 GPUs, 9 cores;"),
+        ({"gpus": 1.0, "gpu_memory_bytes": 96 * GIB}, "asks for 1 GPU, 96 GiB on each;"),
+        ({"cpus": 9.0}, "asks for 1 GPU, 9 cores;"),
         ({"gpus": 0.0, "memory_bytes": 64 * GIB}, "asks for 64 GiB of memory;"),
         ({"gpus": 0.0, "gpu_request": GpuRequest.AUTO, "gpu_memory_bytes": 96 * GIB}, "asks for a GPU, 96 GiB on each"),
     ],
@@ -148,7 +149,7 @@ def test_a_device_in_use_by_a_stranger_is_there_and_a_lost_one_is_not(h: Harness
     h.connect(devices=(*gpus(1, occupied=True), Device(uuid="bad", lost="fell off the bus")))
     h.create(trial={"gpus": 1.0})
 
-    with pytest.raises(InputError, match="asks for 2 GPUs"):
+    with pytest.raises(InputError, match=r"asks for 2 GPUs; .* there is agent-1 .8 cores, 8 GiB, 1 × A100, 1 lost."):
         h.handle(c.ExperimentCreated(at=h.at, experiment_id="other", spec=a_spec(trial={"gpus": 2.0})))
 
 
@@ -206,6 +207,17 @@ def test_the_loss_of_a_device_is_a_stop_that_a_person_may_make_final(h: Harness)
     h.exit(1, ExitRecord(cause="stopped"))
 
     assert h.trial(1).status is TrialStatus.CANCELED
+
+
+def test_a_loss_that_is_heard_of_with_the_hello_stops_the_trial_as_well(h: Harness) -> None:
+    begin(h, trials=1)
+    h.started(1)
+    h.disconnect()
+
+    h.connect(h.observed(1), devices=(replace(gpus(1)[0], lost="fell off the bus"), *gpus(4)[1:]))
+
+    (stop,) = h.orders(e.StopAttempt)
+    assert stop.reason == "device_lost"
 
 
 def test_a_loss_told_again_stops_nothing_twice(h: Harness) -> None:
@@ -293,3 +305,20 @@ def test_a_trial_that_did_not_come_to_its_end_shows_nothing(h: Harness, record: 
 
     assert h.experiment.peak_gpu_bytes is None
     assert EXPERIMENT_ID in h.dispatcher.state.experiments
+
+
+# ── with an advisor ─────────────────────────────────────────────────────────────────────────────
+def test_a_trial_that_comes_to_its_rung_while_it_is_stopped_for_a_lost_device_rests_there() -> None:
+    h = Advised()
+    h.connect(devices=gpus(2))
+    h.create(advisor=ADVISOR, budget={"trials": 3, "parallel": 1}, trial={"gpus": 1.0})
+    h.ready()
+    h.decide(until_step=1)
+    h.started(1)
+    lose(h, "g0", count=2)
+    h.report(1, an_intermediate(1, 0.5))
+
+    h.exit(1, EXITED)
+
+    assert (h.trial(1).status, h.trial(1).reason) == (TrialStatus.PAUSED, TrialReason.RUNG_REACHED)
+    h.check()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from tests.builders import EXPERIMENT_ID, a_spec
-from tests.unit.dispatcher.harness import Harness
+from tests.unit.dispatcher.harness import Harness, a_final
 from tests.unit.dispatcher.test_devices import gpus
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import limits
-from tuner_service.dispatcher.items import Queue, Suggested
+from tuner_service.dispatcher.items import Queue, Suggested, SuggestionRequested, Taken
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError
 from tuner_service.domain.resources import QuotaGroup
+from tuner_service.domain.trial import Attempt
 
 
 def put(h: Harness, name: str, count: float | None = None, *, borrows: bool = True) -> None:
@@ -74,6 +77,20 @@ def test_what_was_borrowed_is_given_back_with_the_next_trial_that_ends(h: Harnes
         h.succeed(number)
 
     assert (running(h), running(h, "other")) == (1, 3)
+
+
+def test_two_experiments_on_one_machine_share_its_devices_alike_and_never_one_of_them(h: Harness) -> None:
+    begin(h, "default", trials=2)
+    begin_other(h, "default", trials=4)
+    for _ in range(2):
+        h.suggest()
+
+    held = [u for xs in (h.xs, other(h)) for a in xs.attempts.values() for one in a.holdings for u in one.shares]
+    assert (running(h), running(h, "other")) == (2, 2)
+    assert sorted(held) == ["g0", "g1", "g2", "g3"]
+    h.succeed(1)
+    h.succeed(2)
+    assert (running(h), running(h, "other")) == (2, 2), "what fell free went to each of them"
 
 
 def test_a_lowered_quota_stops_nothing_that_runs(h: Harness) -> None:
@@ -149,3 +166,57 @@ def test_there_are_no_more_groups_than_the_limit(h: Harness) -> None:
     with pytest.raises(ConflictError, match="which is the limit"):
         put(h, "one-more")
     put(h, "g1", 5)
+
+
+# ── over a long time ────────────────────────────────────────────────────────────────────────────
+def suggest_for(h: Harness, experiment_id: str) -> None:
+    xs = h.dispatcher.state.experiments[experiment_id]
+    while xs.openings:
+        answers = [
+            Suggested(line=item.line, parameters={"lr": 0.1})
+            if isinstance(item, SuggestionRequested)
+            else Taken(line=item.line)
+            for item in xs.queues[Queue.TUNER].pending
+        ]
+        names = {"at": h.at, "experiment_id": experiment_id, "generation": xs.worker.generation}
+        h.handle(c.QueueAnswered(queue=Queue.TUNER, answers=tuple(answers), **names))
+
+
+def end(h: Harness, attempt: Attempt) -> None:
+    h.report_as(attempt, a_final(0.5))
+    h.exit_as(attempt)
+
+
+def test_shares_are_honoured_over_time_and_what_was_lent_comes_back_within_one_trial() -> None:
+    """Trials of random length; the small group is alone at first, so that it holds all four devices."""
+    h, rng = Harness(), random.Random(5)
+    put(h, "three", 3)
+    put(h, "one", 1)
+    h.connect(devices=gpus(4))
+    ends: dict[str, tuple[float, Attempt]] = {}
+    used = Counter[str]()
+    longest = 0.0
+    for round_ in range(300):
+        if round_ in {0, 40}:
+            name, group = ("small", "one") if round_ == 0 else ("large", "three")
+            spec = a_spec(budget={"trials": 9_999, "parallel": 6}, trial={"gpus": 1.0}, quota_group=group)
+            h.handle(c.ExperimentCreated(at=h.at, experiment_id=name, spec=spec))
+            generation = h.dispatcher.state.experiments[name].worker.generation
+            h.handle(c.WorkerReady(at=h.at, experiment_id=name, generation=generation))
+            longest = max((at for at, _ in ends.values()), default=h.at)
+        for xs in h.dispatcher.state.experiments.values():
+            suggest_for(h, xs.id)
+            for attempt in xs.attempts.values():
+                ends.setdefault(attempt.nonce, (h.at + rng.uniform(0.5, 1.5), attempt))
+        held = Counter(attempt.key.experiment_id for _, attempt in ends.values())
+        assert held.total() == 4, "no device is idle while somebody wants it"
+        if round_ > 40 and h.at > longest:
+            assert held == {"large": 3, "small": 1}
+        at, attempt = min(ends.values(), key=lambda entry: entry[0])
+        if round_ > 40:
+            used.update({name: round((at - h.at) * 1e6) * count for name, count in held.items()})
+        h.at = at
+        del ends[attempt.nonce]
+        end(h, attempt)
+
+    assert used["large"] / used.total() == pytest.approx(0.75, abs=0.05)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, create_engine, event, select
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, create_engine, select
 from sqlalchemy.pool import StaticPool
 
 from tuner_service.storage.row_updates import ROWS_REMEMBERED, RowUpdates
@@ -32,14 +32,15 @@ def connection() -> Iterator[Connection]:
 
 @pytest.fixture
 def written(connection: Connection) -> list[str]:
-    """The statements that write, as they are executed."""
+    """The statements that write, as the database executes them."""
     statements: list[str] = []
 
-    def note(*arguments: Any) -> None:
-        if not arguments[2].startswith("SELECT"):
-            statements.append(arguments[2])
+    def note(statement: str) -> None:
+        if not statement.startswith("SELECT"):
+            statements.append(statement)
 
-    event.listen(connection, "before_cursor_execute", note)
+    driver: Any = connection.connection.driver_connection
+    driver.set_trace_callback(note)
     return statements
 
 

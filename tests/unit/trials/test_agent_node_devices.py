@@ -1,0 +1,164 @@
+"""The devices of a node over time: what is told when, and what an attempt waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from trials.agent.devices import MIB, Reading
+from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
+from trials.protocol import NodeDevice, ProcessRecord
+
+OURS = ProcessRecord(boot_id="b", pid=os.getpid(), start_time=1)
+
+
+@dataclass
+class Attempt:
+    nonce: str
+    devices: tuple[str, ...]
+    process: ProcessRecord | None = OURS
+
+
+class Scripted:
+    """``turns``: what the next readings are; the last one stays."""
+
+    def __init__(self, *turns: tuple[Reading, ...]) -> None:
+        self.turns = list(turns)
+        self.closed = False
+
+    def read(self) -> tuple[Reading, ...]:
+        return self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Node:
+    """Node devices, the attempts that hold them, and what was told."""
+
+    def __init__(self, *turns: tuple[Reading, ...], timeout_s: float = 0.0) -> None:
+        self.source = Scripted(*turns)
+        self.holders: list[Attempt] = []
+        self.told: list[tuple[dict[str, str], dict[str, int]]] = []
+        self.devices = NodeDevices(lambda: self.holders, free_timeout_s=timeout_s, settle_s=timeout_s)
+        self.devices.on_change = self.tell
+
+    async def tell(self) -> None:
+        self.told.append((judged(self.devices.states), dict(self.devices.peaks)))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        async def whole() -> None:
+            await self.devices.open(lambda: self.source)
+            self.devices.take_as_told()
+            await work
+
+        asyncio.run(whole())
+
+
+def judged(states: tuple[NodeDevice, ...]) -> dict[str, str]:
+    return {s.uuid: "lost" if s.lost else "occupied" if s.occupied else "free" for s in states}
+
+
+def a_device(uuid: str = "g0", *, used_mb: int = 0, **changed: Any) -> Reading:
+    return Reading(uuid=uuid, name="A100", memory_bytes=80_000 * MIB, used_bytes=used_mb * MIB, **changed)
+
+
+WELL, LEFT = (a_device(),), (a_device(used_mb=900),)
+STRANGER = (a_device(pids=(1,)),)
+
+
+def test_only_changes_are_told() -> None:
+    node = Node(WELL, WELL, STRANGER, STRANGER, WELL)
+
+    async def work() -> None:
+        for _ in range(4):
+            await node.devices.refresh()
+
+    node.run(work())
+
+    assert [states for states, _ in node.told] == [{"g0": "occupied"}, {"g0": "free"}]
+
+
+def test_an_attempt_waits_for_its_device_to_be_free() -> None:
+    node = Node(WELL, STRANGER, STRANGER, WELL, timeout_s=60.0)
+
+    node.run(node.devices.wait_until_free(["g0"]))
+
+    assert node.told == [], "it has passed before it mattered to anybody"
+
+
+@pytest.mark.parametrize(
+    ("uuid", "turn", "why"),
+    [
+        ("g0", STRANGER, "device g0 is in use by another program, or its memory did not come back"),
+        ("g0", (a_device(fault="fell off the bus"),), "device g0 was lost: fell off the bus"),
+        ("g9", WELL, "device g9 is not on this node"),
+    ],
+)
+def test_what_cannot_be_had_is_said_after_the_service_was_told(uuid: str, turn: tuple[Reading, ...], why: str) -> None:
+    node = Node(WELL, turn)
+
+    with pytest.raises(DeviceUnavailableError, match=why):
+        node.run(node.devices.wait_until_free([uuid]))
+
+    assert len(node.told) == (turn is not WELL)
+
+
+def test_without_devices_nothing_is_asked() -> None:
+    devices = NodeDevices(list)
+    asyncio.run(devices.wait_until_free([]))
+    asyncio.run(devices.refresh())
+    asyncio.run(devices.watch())
+    devices.close()
+
+    assert devices.states == ()
+
+
+def test_memory_that_comes_back_in_time_after_a_trial_is_not_worth_telling() -> None:
+    node = Node(WELL, LEFT, LEFT, WELL, timeout_s=60.0)
+
+    node.run(node.devices.settle(Attempt("n1", ("g0",))))
+
+    assert node.told == []
+
+
+def test_memory_that_does_not_come_back_is_told_before_the_trials_end_is() -> None:
+    node = Node(WELL, LEFT)
+
+    node.run(node.devices.settle(Attempt("n1", ("g0",))))
+
+    assert node.told == [({"g0": "occupied"}, {})]
+
+
+def test_what_a_trial_was_seen_to_use_is_told_as_it_grows_and_forgotten_with_it() -> None:
+    use = [(a_device(pids=(OURS.pid,), used_by={OURS.pid: size * MIB}),) for size in (1_000, 1_010, 2_000)]
+    node = Node(WELL, *use, WELL)
+    held = Attempt("n1", ("g0",))
+
+    async def work() -> None:
+        node.holders = [held]
+        for _ in range(3):
+            await node.devices.refresh()
+        node.holders = []
+        await node.devices.settle(held)
+
+    node.run(work())
+
+    assert [peaks["n1"] // MIB for _, peaks in node.told] == [1_000, 2_000]
+    assert node.devices.peaks == {}
+
+
+def test_an_attempt_that_has_no_process_yet_uses_nothing() -> None:
+    node = Node(WELL)
+    node.holders = [Attempt("n1", ("g0",), process=None)]
+
+    node.run(node.devices.refresh())
+    node.devices.close()
+
+    assert node.told == []
+    assert node.source.closed
