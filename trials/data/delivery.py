@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from trials.data.chunks import HELD
 from trials.data.encoding import decode
 from trials.data.errors import SampleError, WorkerDied
 from trials.data.layout import Layout, as_value, copied
 from trials.data.memory import Bytes, SharedMemory
 from trials.data.pipeline import RETRIES, Batch
 from trials.data.work import Failure, Piece
-
-HELD = 2  # slots that a trial may hold as batches; past them it gets copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

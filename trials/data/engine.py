@@ -12,13 +12,14 @@ from typing import Any
 
 from trials.data.board import Board
 from trials.data.channel import Channel, close_all
+from trials.data.chunks import Asked, pipeline_size
 from trials.data.crew import Crew, ProcessCrew, ThreadCrew
-from trials.data.delivery import HELD, Assembled, Delivery
+from trials.data.delivery import Assembled, Delivery
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
 from trials.data.feed import PinnedRing
 from trials.data.forking import LoopThread
 from trials.data.memory import PAGE, SharedMemory, rounded_up
-from trials.data.pipeline import Death, Pipeline, PipelineSize, Plan
+from trials.data.pipeline import Death, Pipeline, Plan
 from trials.data.sources import AheadPlans
 from trials.data.stats import Stats
 from trials.data.work import Done, IterableBegin, Probe, Probed, Ring, Setup
@@ -27,13 +28,9 @@ from trials.data.worker import Recipe
 PROBE_SAMPLES = 3
 PROBE_WAIT_S = 10.0
 THREADS_GAIN = 1.8  # of two threads against one; below it processes are the better choice
-CHUNK_S = 0.01  # of work, where nobody says how large a chunk is
-TASK_BATCHES_LIMIT = 16
-TASK_BYTES_LIMIT = 8 << 20
 ENCODED_ROOM = 4  # of a slot, in sizes of the batch that the first sample promises; pages never written cost nothing
 SLOT_SIZE_MIN = 1 << 20  # for encoded batches, likewise
 DEATHS_LIMIT = 6  # of workers (and fork servers), with no chunk done in between
-DEFAULT_PREFETCH = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +213,7 @@ class Engine:
                 probed = self._probe(epoch, self._options.look[:PROBE_SAMPLES])
             if probed is not None and self._options.worker_type == "auto" and probed.threads_gain >= THREADS_GAIN:
                 self._change_to_threads(workers)
-            self._lay_out(probed, workers)
+            self._lay_out(probed)
         except BaseException:
             self.close(0.0)
             raise
@@ -268,7 +265,7 @@ class Engine:
         self._crew = ThreadCrew(self._recipe)
         self._spawn_all(workers)
 
-    def _lay_out(self, probed: Probed | None, workers: int) -> None:
+    def _lay_out(self, probed: Probed | None) -> None:
         """The size of everything, from what the first samples were like."""
         layout = None if probed is None or self._options.whole_batches else probed.layout
         rows = self._options.batch_size
@@ -277,33 +274,23 @@ class Engine:
         else:
             slot_size = max(SLOT_SIZE_MIN, ENCODED_ROOM * rows * (probed.sample_size if probed else 0))
         slot_size = rounded_up(max(slot_size, 1), PAGE)
-        chunk, batches, ahead = self._chunks(probed, slot_size, workers, rows_fit=layout is not None)
-        slots = ahead + HELD
-        ring = SharedMemory.create(slots * slot_size, name="trials-data-ring")
+        options = self._options
+        asked = Asked(
+            workers=options.workers,
+            batch_size=rows,
+            # An iterable is read by one worker, in order: batch by batch, so that each has its position.
+            chunk_size=rows if self._recipe.load is None else options.chunk_size,
+            prefetch_factor=options.prefetch_factor,
+        )
+        sample_s = probed.sample_s if probed is not None else 0.0
+        size = pipeline_size(asked, sample_s=sample_s, slot_size=slot_size, rows_fit=layout is not None)
+        ring = SharedMemory.create(size.slots * slot_size, name="trials-data-ring")
         self._ring, self._slot_size, self._layout = ring, slot_size, layout
         self._delivery = Delivery(ring, slot_size, layout, self._recipe.collate)
-        self._pipeline = Pipeline(PipelineSize(slots=slots, ahead=ahead, chunk=chunk, batches=batches))
+        self._pipeline = Pipeline(size)
         for worker, channel in self._channels.items():
             channel.send(Ring(layout, slot_size), (ring.descriptor,))
             self._pipeline.worker_started(worker)
-
-    def _chunks(self, probed: Probed | None, slot_size: int, workers: int, *, rows_fit: bool) -> tuple[int, int, int]:
-        """Samples of a task (0: whole batches), batches of a task, batches asked for ahead."""
-        rows, asked = self._options.batch_size, self._options.chunk_size
-        sample_s = probed.sample_s if probed is not None else 0.0
-        samples = asked or (int(CHUNK_S / sample_s) if sample_s else rows)
-        per_worker = self._options.prefetch_factor or DEFAULT_PREFETCH
-        if self._recipe.load is None:
-            return 0, 1, per_worker * self._options.workers
-        batches = 1
-        if samples > rows and probed is not None:
-            few_bytes = max(1, TASK_BYTES_LIMIT // slot_size)
-            batches = max(1, min(samples // rows, TASK_BATCHES_LIMIT, few_bytes))
-        if self._options.prefetch_factor is None:
-            per_worker = max(per_worker, 2 * batches)
-        batches = min(batches, per_worker)
-        chunk = max(1, samples) if rows_fit and samples < rows else 0
-        return chunk, batches, per_worker * workers
 
     # ── the loop ────────────────────────────────────────────────────────────────────────────────
     def _loop(self) -> None:

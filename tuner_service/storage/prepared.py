@@ -1,25 +1,22 @@
-"""Statements that are asked for again and again: compiled once, then handed to the driver as text.
+"""Selects that are asked for again and again: compiled once, then handed to the driver as text.
 
-Values go and come as the driver has them, without a conversion by the type of their column: ``mapping`` does what is
-needed.
+Values come as the driver has them, without a conversion by the type of their column: ``mapping`` does what is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Insert, Select, Update
+from sqlalchemy import Connection, Dialect, Select
 from sqlalchemy.sql.compiler import SQLCompiler
 
 Row = dict[str, Any]
 DIALECTS_REMEMBERED = 4
-WRITES_REMEMBERED = 500  # as many as there are sets of columns that change together
 
 
 class Prepared:
-    """``query`` with a ``bindparam`` for everything that changes; SQLAlchemy's own way costs ten times as much a call."""
+    """``query`` with a ``bindparam`` for everything that changes; SQLAlchemy's own way costs ten times as much."""
 
     def __init__(self, query: Select[Any]) -> None:
         self._query = query
@@ -46,22 +43,3 @@ class Prepared:
         compiled = self._query.compile(dialect=dialect)
         assert isinstance(compiled, SQLCompiler)  # noqa: S101  # which every select becomes
         return str(compiled), list(compiled.positiontup or ()) if compiled.positional else None, dict(compiled.params)
-
-
-def write(connection: Connection, statement: Insert | Update, rows: Sequence[Row]) -> None:
-    """Once for each of ``rows``, which have the same names. ``statement`` must be one that is kept: it is the key."""
-    text, places = _compiled_write(statement, connection.dialect, tuple(rows[0]))
-    cursor = connection.connection.cursor()
-    try:
-        cursor.executemany(text, rows if places is None else [[row[name] for name in places] for row in rows])
-    finally:
-        cursor.close()
-
-
-@lru_cache(maxsize=WRITES_REMEMBERED)
-def _compiled_write(
-    statement: Insert | Update, dialect: Dialect, names: tuple[str, ...]
-) -> tuple[str, tuple[str, ...] | None]:
-    compiled = statement.compile(dialect=dialect, column_keys=list(names))
-    assert isinstance(compiled, SQLCompiler)  # noqa: S101  # which every statement becomes
-    return str(compiled), tuple(compiled.positiontup or ()) if compiled.positional else None

@@ -116,6 +116,7 @@ COMMANDS: list[ToWorker] = [
 ]
 MESSAGES: list[FromWorker] = [
     Initialized(),
+    Initialized(asks_ahead=True),
     Folded(queue=Queue.TUNER, count=12),
     Answered(
         queue=Queue.TUNER,
