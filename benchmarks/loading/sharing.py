@@ -20,17 +20,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.loading.costs import costs_of, tree
 from benchmarks.loading.sharing_set import make_files
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save
-from trials.agent.usage import memory_of, processor_s_of
+from trials.agent.usage import memory_of
 
 ROLES = Path(__file__).resolve().parent / "sharing_roles.py"
 REPOSITORY = ROLES.parent.parent.parent
 MEMORY_BYTES = 96 << 20  # of our producer: windows, and next to no cache
 WARM_UP_S = 300.0
-RUN_TIMEOUT_S = 180.0
-PEER_FAILURES_MAX = 2  # then it is not run in the rounds that are left
+RUN_TIMEOUT_S = 120.0
+PEER_FAILURES_MAX = 1  # then it is not run in the rounds that are left
 SAMPLE_S = 0.25  # between two looks at memory
 NOTES = (
     (
@@ -77,22 +78,13 @@ class Group:
         return process
 
     def pids(self) -> list[int]:
-        found, pending = [], [process.pid for process in self.started]
-        while pending:
-            pid = pending.pop()
-            found.append(pid)
-            try:
-                for thread in Path(f"/proc/{pid}/task").iterdir():
-                    pending += map(int, (thread / "children").read_text(encoding="ascii").split())
-            except OSError:
-                continue
-        return found
+        return tree(*(process.pid for process in self.started))
 
     def memory(self) -> int:
         return sum(map(memory_of, self.pids()))
 
     def processor(self) -> float:
-        return sum(map(_processor_s, self.pids()))
+        return costs_of(self.pids()).cpu_s
 
     def kill(self) -> None:
         for pid in reversed(self.pids()):
@@ -108,15 +100,6 @@ class Group:
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     stream.close()
-
-
-def _processor_s(pid: int) -> float:
-    """Of all its threads, in nanoseconds where the kernel says them: clock ticks miss what wakes up often."""
-    try:
-        found = [(thread / "schedstat").read_text().split()[0] for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except (OSError, IndexError):
-        return processor_s_of(pid)
-    return sum(map(int, found)) / 1e9
 
 
 @contextmanager

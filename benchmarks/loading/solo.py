@@ -13,13 +13,15 @@ from benchmarks.loading.costs import PeakMemory, costs_of, tree
 from benchmarks.loading.workloads import Workload, workload
 
 LOOK_S = 1.0
+WARM_UP = 10  # batches: by then every loader has its memory, and what it fetches ahead
 
 
 def main() -> int:
     peer, workers, name = sys.argv[1:4]
     load = workload(name)
     batches, end = LOADERS[peer](load, workers)
-    next(batches)
+    for _ in range(WARM_UP):
+        next(batches)
     memory = PeakMemory(every_s=LOOK_S)
     before, begun = costs_of(tree(os.getpid())), time.perf_counter()
     count = sum(1 for _, _ in zip(range(load.batches), batches, strict=False))

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from benchmarks.loading.sharing_set import Photos, make_files
@@ -24,7 +26,7 @@ class Workload:
     name: str
     make: Callable[[], Any]
     batch_size: int
-    batches: int  # of a round, after the first
+    batches: int  # of a round, after those of its start
     collate: Callable[[list[Any]], Any] | None = None
 
 
@@ -54,14 +56,29 @@ class Large:
         return self.rows[index % len(self.rows)]
 
 
+class PhotoTensors(Photos):
+    """Whole files, as torchvision's ToTensor makes them: float32, 3 x CROP x CROP."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        with Image.open(self.paths[index]) as image:
+            pixels = torch.from_numpy(np.array(image.convert("RGB")))
+        return pixels.permute(2, 0, 1).contiguous().to(torch.float32).div_(255), index % 2
+
+
 def photos() -> Photos:
     make_files(PHOTOS, PHOTO_FILES)
     return Photos(str(PHOTOS), PHOTO_FILES)
 
 
+def photo_tensors() -> Photos:
+    make_files(PHOTOS, PHOTO_FILES)
+    return PhotoTensors(str(PHOTOS), PHOTO_FILES)
+
+
 WORKLOADS = {
     "tiny": Workload(name="tiny", make=Tiny, batch_size=64, batches=400),
-    "jpeg": Workload(name="jpeg", make=photos, batch_size=32, batches=60),
+    "jpeg": Workload(name="jpeg", make=photo_tensors, batch_size=32, batches=30),
+    "jpeg, cut": Workload(name="jpeg, cut", make=photos, batch_size=32, batches=40),
     "64 MiB": Workload(name="64 MiB", make=Large, batch_size=8, batches=60),
 }
 

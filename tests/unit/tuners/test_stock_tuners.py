@@ -127,3 +127,22 @@ def test_every_registered_tuner_takes_its_options_at_their_defaults() -> None:
         assert snapshot_of(a_tuner(name, BOWL, **args)) is not None
     with pytest.raises(InputError):
         a_tuner("grid", BOWL, point=3)
+
+
+@pytest.mark.parametrize("name", ["random", "grid"])
+def test_where_no_outcome_is_needed_none_changes_a_suggestion(name: str) -> None:
+    found = []
+    for sign in (1, -1):
+        tuner = a_tuner(name, BOWL)
+        assert not tuner.needs_outcomes
+        suggested = []
+        for number in range(1, 21):
+            parameters = tuner.suggest(number, suggestion_generator(7, number))
+            assert isinstance(parameters, dict)
+            tuner.pending(number, parameters)
+            value = sign * float(number)
+            tuner.observe(TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=value))
+            suggested.append(parameters)
+        found.append(suggested)
+
+    assert found[0] == found[1]
