@@ -24,7 +24,7 @@ from tuner_service.domain import experiment as experiment_module
 from tuner_service.domain import trial as trial_module
 from tuner_service.domain.errors import ConflictError, NotFoundError
 
-TYPE, VALUE = "_type", "_value"
+TYPE, VALUE = "is a", "of"  # no names of a search space in NNI's form, which has `_type` and `_value`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,12 +151,19 @@ def test_an_attempt_of_another_boot_is_told_as_such(service: FakeService, start_
     assert service.wait_for_exit().exit.cause == "host_rebooted"
 
 
+def wait_until_reaped(service: FakeService) -> None:
+    """Until the fork server knows nothing of the trial any more."""
+    service.wait_for_exit()
+    pid = started(service).process.pid
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
 def test_a_launch_that_was_cut_off_before_the_claim_is_not_reported_and_can_be_repeated(
     service: FakeService, start_agent: StartAgent
 ) -> None:
     first = start_agent()
     launch = service.launch("print('once')")
-    service.wait_for_exit()
+    wait_until_reaped(service)
     first.kill()
     folder = work_of(service).parent
     for name in ("claim.json", "process.json", "exit.json"):  # as if the agent had died before the supervisor began
@@ -175,7 +182,7 @@ def test_a_launch_that_was_prepared_before_the_machine_was_started_anew_is_not_r
 ) -> None:
     first = start_agent()
     launch = service.launch("print('once')")
-    service.wait_for_exit()
+    wait_until_reaped(service)
     first.kill()
     folder = work_of(service).parent
     for name in ("claim.json", "process.json", "exit.json"):  # a power loss may take what was not yet on the disk
@@ -198,7 +205,7 @@ def test_what_a_power_loss_has_emptied_does_not_keep_the_launch_from_its_answer(
 ) -> None:
     first = start_agent()
     launch = service.launch("print('again')")
-    service.wait_for_exit()
+    wait_until_reaped(service)
     first.kill()
     folder = work_of(service).parent
     attempt = json.loads((folder / "attempt.json").read_text())
