@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -11,14 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from typing import IO, Any
+from urllib.parse import quote, urlencode, urlsplit
 
 from tuner_service.config import Settings
-from tuner_service.plain_http import PlainConnection, connection_to, failures
-
-if TYPE_CHECKING:
-    from http.client import HTTPSConnection
 
 START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
 START_POLL_S = 0.01
@@ -67,7 +64,7 @@ class Client:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._connection: PlainConnection | HTTPSConnection | None = None
+        self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -273,7 +270,7 @@ class Client:
                 raise ProblemError(answer.status, _problem(answer))
             while data := response.read(STREAM_BYTES):
                 yield data
-        except failures() as exc:
+        except (OSError, http.client.HTTPException) as exc:
             raise UnreachableError(f"{self.url} broke off its answer: {exc!r}") from exc
         finally:
             self.close()
@@ -294,15 +291,18 @@ class Client:
             except TimeoutError as exc:
                 self.close()
                 raise UnreachableError(f"{self.url} did not answer within {timeout_s:g} s") from exc
-            except failures() as exc:
+            except (OSError, http.client.HTTPException) as exc:
                 self.close()
                 if is_last or is_fresh or not is_repeatable:
                     raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
         raise UnreachableError(f"no service answers at {self.url}")
 
-    def _connect(self, timeout_s: float) -> PlainConnection | HTTPSConnection:
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
-            self._connection = connection_to(self.url, timeout_s)
+            parts = urlsplit(self.url)
+            secure = parts.scheme == "https"
+            cls = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            self._connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
         self._connection.timeout = timeout_s
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)

@@ -186,18 +186,6 @@ def test_the_command_line_imports_nothing_of_the_server(words: list[str], tmp_pa
     assert not imported & SERVER_ROOTS
 
 
-def test_a_command_that_reads_loads_neither_mail_nor_encryption(tmp_path: Path) -> None:
-    script = (
-        "import sys\n"
-        "from tuner_service.cli.main import main\n"
-        "code = main(['trials', '@last'])\n"
-        "assert code == 5 and 'tuner_service.client' in sys.modules\n"
-        "assert not {'email', 'ssl', 'http.client', 'csv'} & set(sys.modules)\n"
-    )
-    environment = {**os.environ, "TUNER_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
-
-
 def test_the_service_imports_no_torch() -> None:
     script = (
         "import sys\n"
