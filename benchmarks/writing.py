@@ -27,8 +27,17 @@ def save(group: str, *, command: str, machine: Row, rows: Sequence[Row], notes: 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """In Markdown, a column for each name that some row has."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    """In Markdown, a column for each name; a further table where rows with other names begin."""
+    parts: list[tuple[dict[str, None], list[Row]]] = []
+    for row in rows:
+        if not parts or not (row.keys() <= parts[-1][0].keys() or row.keys() >= parts[-1][0].keys()):
+            parts.append(({}, []))
+        parts[-1][0].update(dict.fromkeys(row))
+        parts[-1][1].append(row)
+    return "\n".join(_one_table(list(names), some) for names, some in parts)
+
+
+def _one_table(names: Sequence[str], rows: Sequence[Row]) -> str:
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     lines += ["| " + " | ".join(_shown(row.get(name)) for name in names) + " |" for row in rows]
     return "\n".join(lines) + "\n"
