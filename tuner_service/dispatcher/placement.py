@@ -78,6 +78,9 @@ def place(
             full.add(claim.demand)
             kept = kept or room.to_keep(claim.demand)
             continue
+        if not books.allows(claim, gpus=sum(holding.gpus for holding in holdings)):
+            blocked.add(claim.group)
+            continue
         room.take(holdings)
         books.take(claim, holdings)
         placed.append(Placed(claim=claim, holdings=holdings))
@@ -117,6 +120,7 @@ class _Books:
         self._gpus, self._cpus = dict(held.experiment_gpus), dict(held.experiment_cpus)
         self._all_gpus = sum(len(node.devices) for node in nodes.values()) or 1
         self._all_cpus = sum(node.cpus for node in nodes.values()) or 1.0
+        self._fewest_gpus = min((len(node.devices) for node in nodes.values() if node.devices), default=0)
 
     def rank(self, claim: Claim) -> tuple[bool, int, float, float, str, int]:
         """The smallest goes first."""
@@ -125,9 +129,10 @@ class _Books:
         over = self._is_over(claim)
         return (over, -claim.priority, round(share, 9), claim.since, claim.experiment_id, claim.number)
 
-    def allows(self, claim: Claim) -> bool:
+    def allows(self, claim: Claim, *, gpus: float | None = None) -> bool:
+        """``gpus``: what it would be given, where that is known."""
         group = self._groups.get(claim.group)
-        return group is None or group.borrows or not self._is_over(claim)
+        return group is None or group.borrows or not self._is_over(claim, gpus=gpus)
 
     def take(self, claim: Claim, holdings: Sequence[Holding]) -> None:
         gpus, cpus = sum(units(h.gpus) for h in holdings), sum(units(h.cpus) for h in holdings)
@@ -135,20 +140,21 @@ class _Books:
         self._gpus[claim.experiment_id] = self._gpus.get(claim.experiment_id, 0) + gpus
         self._cpus[claim.experiment_id] = self._cpus.get(claim.experiment_id, 0) + cpus
 
-    def _is_over(self, claim: Claim) -> bool:
+    def _is_over(self, claim: Claim, *, gpus: float | None = None) -> bool:
         """Whether its group would hold more than its quota with it. Only what needs devices counts."""
         group = self._groups.get(claim.group)
         if group is None or group.gpus is None or not claim.demand.wants_gpu:
             return False
-        wanted = _least_gpus(claim.demand) * claim.demand.nodes
+        wanted = self._least_gpus(claim.demand) * claim.demand.nodes if gpus is None else gpus
         return self._group_gpus.get(claim.group, 0) / UNITS + wanted > group.gpus + ROUNDING
 
-
-def _least_gpus(demand: Demand) -> float:
-    """How much of the devices it takes at least, as far as that is known before it is placed."""
-    if demand.request is GpuRequest.COUNT:
-        return demand.gpus
-    return WHOLE if demand.peak_gpu_bytes is None or demand.request is GpuRequest.ALL else 0.0
+    def _least_gpus(self, demand: Demand) -> float:
+        """How much of the devices it takes on a node at least, as far as that is known before it is placed."""
+        if demand.request is GpuRequest.COUNT:
+            return demand.gpus
+        if demand.request is GpuRequest.ALL:
+            return self._fewest_gpus
+        return WHOLE if demand.peak_gpu_bytes is None else 0.0
 
 
 @dataclass(slots=True)
@@ -176,11 +182,12 @@ class _Room:
             if holding is not None:
                 left = sum(free.shares.values()) - holding.gpus
                 # Trials without devices leave those nodes alone that have some; cores are spread, devices packed.
-                found.append(((left if demand.wants_gpu else len(free.shares)), -free.cpus, agent_id, holding))
-        found.sort(key=lambda entry: entry[:3])
+                first = left if demand.wants_gpu else len(free.shares)
+                found.append((first, holding.gpus, -free.cpus, agent_id, holding))
+        found.sort(key=lambda entry: entry[:-1])
         if len(found) < demand.nodes:
             return None
-        return tuple(entry[3] for entry in found[: demand.nodes])
+        return tuple(entry[-1] for entry in found[: demand.nodes])
 
     def take(self, holdings: Sequence[Holding]) -> None:
         """Only what ``fit`` has found."""

@@ -267,6 +267,16 @@ def test_a_group_that_may_not_borrow_stays_within_its_quota() -> None:
     assert len(placed) == 1
 
 
+def test_a_group_that_may_not_borrow_stays_within_it_also_where_a_trial_takes_more_than_one_could_tell_before() -> None:
+    groups = (QuotaGroup(name="a", gpus=1, borrows=False),)
+    everything = a_claim(group="a", demand=Demand(request=GpuRequest.ALL))
+    packed = Demand(request=GpuRequest.AUTO, peak_gpu_bytes=24 * GIB)  # a third of a device, with the margin
+
+    assert decide(everything, groups=groups) == []
+    assert shares(decide(everything, nodes=[a_node(), a_node("n1", gpus=1)], groups=groups)) == [{"n1-g0": 1.0}]
+    assert len(decide(*(a_claim(number=n, group="a", demand=packed) for n in range(9)), groups=groups)) == 3
+
+
 def test_what_was_lent_is_given_back_with_the_next_trial_that_ends() -> None:
     held = tuple(holding("b", f"n0-g{i}", group="one") for i in range(3))
 
@@ -288,7 +298,7 @@ def test_an_unmeasured_or_whole_node_trial_counts_as_a_device_before_it_is_place
 
     assert decide(*(a_claim("b", n, group="none", asks=a) for n, a in enumerate(asks)), groups=(none,)) == []
     packed = {"request": GpuRequest.AUTO, "peak_gpu_bytes": GIB}
-    assert len(decide(a_claim("b", group="none", asks=packed), groups=(none,))) == 1
+    assert decide(a_claim("b", group="none", asks=packed), groups=(none,)) == []
 
 
 def test_over_a_long_time_shares_are_honoured_and_nobody_starves() -> None:
