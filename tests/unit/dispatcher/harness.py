@@ -68,6 +68,7 @@ class Harness:
         self.store = store or MemoryStore()
         self.at = START
         self.effects: list[e.Effect] = []
+        self.could_wait = False  # whether what the last step changed need not be saved by itself
         self.changes = Changes()
         self.lives = 0
         self.sent_reports: dict[str, int] = {}  # by nonce
@@ -77,6 +78,7 @@ class Harness:
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
     def handle(self, command: c.Command) -> list[e.Effect]:
         self.effects = self.dispatcher.handle(command)
+        self.could_wait = self.dispatcher.changes_can_wait
         self._save()
         self.story.append(command)
         return self.effects

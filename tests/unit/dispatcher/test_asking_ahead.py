@@ -33,6 +33,17 @@ def test_of_many_that_run_at_a_time_only_a_few_more_are_suggested_ahead(h: Harne
     assert list(h.statuses().values()) == ["running"] * 10 + ["waiting"] * 4
 
 
+def test_what_is_suggested_ahead_may_be_saved_with_the_next_step_and_what_starts_may_not(h: Harness) -> None:
+    begin(h, trials=4)
+    found = []
+    while h.asked_for():
+        h.suggest()
+        found.append((h.statuses()[len(found) + 1], h.could_wait))
+
+    assert found[0] == ("running", False)
+    assert found[-1] == ("waiting", True)
+
+
 def test_the_end_of_a_trial_launches_the_next_one_in_the_same_step(h: Harness) -> None:
     begin(h)
     suggest_all(h)
