@@ -152,7 +152,7 @@ def main() -> int:
     with ExitStack() as homes:
         rows = _all_rows(options, homes)
     command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
-    save("dispatch", command=command, machine=machine, rows=rows, notes=NOTES)
+    save(options.name, command=command, machine=machine, rows=rows, notes=NOTES)
     return 0
 
 
@@ -177,6 +177,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--load", nargs="+", choices=["nothing", "torch"], default=["nothing", "torch"])
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="an interpreter of a peer")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--name", default="dispatch", help="of the files in results/ (default: dispatch)")
     return parser.parse_args()
 
 

@@ -80,6 +80,15 @@ def test_a_copied_database_file_is_enough_to_go_on_elsewhere(tuner: CommandLine,
     assert not (tuner.home / "service.json").exists()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Commands listen to SIGINT, although these tests may have been started in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_on_run_detaches_and_the_experiment_goes_on(tuner: CommandLine) -> None:
     file = tuner.slow_file()
     with tuner.start("run", file) as process:
