@@ -29,7 +29,7 @@ def work(folder, script, count):
         done = subprocess.run([sys.executable, script, f"--x={x}"], capture_output=True, text=True, check=True)
         value = 0.0
         for step, line in enumerate(done.stdout.splitlines()):
-            value = float(line.partition("loss=")[2])
+            value = float(line.partition("loss=")[2].split()[0])
             trial.report(value, step)
         return value
 
@@ -46,6 +46,8 @@ def main():
         worker.start()
     for worker in workers:
         worker.join()
+    if any(worker.exitcode for worker in workers):
+        raise SystemExit("a worker failed")
     print(json.dumps({"trials": count // 4 * 4, "a_second": count // 4 * 4 / (time.time() - begun)}))
 
 

@@ -25,7 +25,7 @@ def main():
             command = [sys.executable, script, f"--x={trial.parameters['x']}"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             for step, line in enumerate(done.stdout.splitlines()):
-                value = float(line.partition("loss=")[2])
+                value = float(line.partition("loss=")[2].split()[0])
                 trial.add_measurement(vz.Measurement({"loss": value}, steps=step))
             trial.complete(vz.Measurement({"loss": value}))
 
