@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.harness import Home
+from tests.simulated_devices import Gpus
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,29 +30,12 @@ with trials.init() as trial:
 """
 
 
-class Gpus:
-    """The simulated devices of a node: a test says what becomes of them."""
-
-    def __init__(self, file: Path, count: int) -> None:
-        self.file = file
-        self.devices: list[dict[str, Any]] = [
-            {"uuid": f"GPU-{n}", "name": "A100", "memory_mb": 80_000, "used_mb": 5} for n in range(count)
-        ]
-        self.write()
-
-    def write(self) -> None:
-        draft = self.file.with_suffix(".draft")
-        draft.write_text(json.dumps({"devices": self.devices}))
-        draft.replace(self.file)
-
-    def change(self, number: int, **fields: Any) -> None:
-        self.devices[number] |= fields
-        self.write()
-
-
 @pytest.fixture
 def gpus(tmp_path: Path) -> Gpus:
-    return Gpus(tmp_path / "devices.json", 4)
+    return Gpus(
+        tmp_path / "devices.json",
+        [{"uuid": f"GPU-{n}", "name": "A100", "memory_mb": 80_000, "used_mb": 5} for n in range(4)],
+    )
 
 
 @pytest.fixture

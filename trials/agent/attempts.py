@@ -11,7 +11,7 @@ from typing import Any
 
 from trials.agent.cgroups import group_at
 from trials.agent.exits import exit_record, write_durably
-from trials.agent.files import create_durably, is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import create_once, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.logs import read_log
 from trials.agent.orders import send_order
 from trials.agent.processes import boot_id, identity, is_alive, kill_tree, send_verified
@@ -138,7 +138,7 @@ class HeldAttempt:
         """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         own, claim = to_json(dict(identity_of_this_process())), str(self.folder / FILE_CLAIM)
-        if not create_durably(claim, own):
+        if not create_once(claim, own, durable=True):
             if read_json(claim) is not None:
                 return
             write_atomically(claim, own, durable=True)  # a power loss took what stood in it, and who had made it

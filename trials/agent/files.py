@@ -34,11 +34,6 @@ def write_atomically(path: str, data: bytes, *, durable: bool = False) -> None:
         sync_folder(os.path.dirname(path))
 
 
-def create_durably(path: str, data: bytes) -> bool:
-    """As create_once(), also after a power loss."""
-    return create_once(path, data, durable=True)
-
-
 def create_once(path: str, data: bytes, *, durable: bool = False) -> bool:
     """Make ``path`` unless it exists; True for exactly one caller. A reader never sees it incomplete.
 
@@ -92,17 +87,17 @@ def to_json(value: dict[str, Any]) -> bytes:
 
 def sync_file(path: str) -> None:
     """What is in the file ``path``, and its name, are on the disk when this returns."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDONLY)
     sync_folder(os.path.dirname(path))
 
 
 def sync_folder(path: str) -> None:
     """Names created or removed in ``path`` are on the disk when this returns."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

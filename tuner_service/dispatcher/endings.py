@@ -63,11 +63,11 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
             why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message=trial.message)
             step.move_trial(xs, number, TrialStatus.PAUSED, why)
             return
-    by_loss = trial.reason is TrialReason.DEVICE_LOST
-    if trial.status is TrialStatus.STOPPING and by_loss and not isinstance(meaning, exits.Ended):
-        meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=trial.message)
-    elif trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
-        meaning = exits.Died(reason=TrialReason.HEARTBEAT_MISSED, message=trial.message, fingerprint="heartbeat")
+    if trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
+        if trial.reason is TrialReason.DEVICE_LOST:
+            meaning = exits.Interrupted(reason=trial.reason, message=trial.message)
+        else:
+            meaning = exits.Died(reason=TrialReason.HEARTBEAT_MISSED, message=trial.message, fingerprint="heartbeat")
     match meaning:
         case exits.Ended():
             _ran_to_its_end(step, xs, number)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trials.protocol import NodeDevice
-from tuner_service.domain.experiment import Experiment
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
 from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries
@@ -62,14 +61,17 @@ def group_views(queries: Queries) -> list[View]:
     experiments = {e.id: e for e in queries.experiments()}
     used: dict[str, float] = defaultdict(float)
     for attempt in queries.all_live_attempts():
-        experiment = experiments.get(attempt.key.experiment_id)
-        if experiment is not None:
-            used[experiment.spec.quota_group] += sum(holding.gpus for holding in attempt.holdings)
-    return [_group_view(groups[name], used[name], list(experiments.values())) for name in sorted(groups)]
+        holder = experiments.get(attempt.key.experiment_id)
+        if holder is not None:
+            used[holder.spec.quota_group] += sum(holding.gpus for holding in attempt.holdings)
+    drawing: dict[str, list[str]] = defaultdict(list)
+    for experiment in experiments.values():
+        if not experiment.status.has_ended:
+            drawing[experiment.spec.quota_group].append(experiment.id)
+    return [_group_view(groups[name], used[name], drawing[name]) for name in sorted(groups)]
 
 
-def _group_view(group: QuotaGroup, used: float, experiments: Sequence[Experiment]) -> View:
-    drawing = [e.id for e in experiments if e.spec.quota_group == group.name and not e.status.has_ended]
+def _group_view(group: QuotaGroup, used: float, drawing: Sequence[str]) -> View:
     return {
         "id": group.name,
         "name": group.name,

@@ -42,4 +42,9 @@ class Prepared:
         """The text, the order of its parameters where the driver takes them by place, and those that the query has."""
         compiled = self._query.compile(dialect=dialect)
         assert isinstance(compiled, SQLCompiler)  # noqa: S101  # which every select becomes
-        return str(compiled), list(compiled.positiontup or ()) if compiled.positional else None, dict(compiled.params)
+        return str(compiled), places_of(compiled), dict(compiled.params)
+
+
+def places_of(compiled: SQLCompiler) -> list[str] | None:
+    """The names of its parameters in their order; None where the driver takes them by name."""
+    return list(compiled.positiontup or ()) if compiled.positional else None

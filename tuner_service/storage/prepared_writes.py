@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert, Update
 
-Row = dict[str, Any]
+from tuner_service.storage.prepared import Row, places_of
+
 STATEMENTS_REMEMBERED = 500
 
 
@@ -34,4 +34,4 @@ def _compiled(statement: Insert | Update, names: tuple[str, ...], dialect: Diale
     columns = list(names) if isinstance(statement, Insert) else None
     compiled = statement.compile(dialect=dialect, column_keys=columns)
     assert isinstance(compiled, SQLCompiler)  # noqa: S101  # which both become
-    return str(compiled), list(compiled.positiontup or ()) if compiled.positional else None
+    return str(compiled), places_of(compiled)

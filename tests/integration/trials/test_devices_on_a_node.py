@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, started
+from tests.simulated_devices import Gpus
 from tests.waiting import wait_until
 from trials.protocol import DevicesChanged, Exited, GivenDevice, Hello, NodeDevice
 
@@ -34,25 +34,9 @@ with trials.init() as trial:
 """
 
 
-class Gpus:
-    def __init__(self, file: Path, count: int) -> None:
-        self.file = file
-        self.devices: list[dict[str, Any]] = [{"uuid": f"g{n}", "memory_mb": 80_000} for n in range(count)]
-        self.write()
-
-    def write(self) -> None:
-        draft = self.file.with_suffix(".draft")
-        draft.write_text(json.dumps({"devices": self.devices}))
-        draft.replace(self.file)
-
-    def change(self, number: int, **fields: Any) -> None:
-        self.devices[number] |= fields
-        self.write()
-
-
 @pytest.fixture
 def gpus(tmp_path: Path) -> Gpus:
-    return Gpus(tmp_path / "devices.json", 2)
+    return Gpus(tmp_path / "devices.json", [{"uuid": f"g{n}", "memory_mb": 80_000} for n in range(2)])
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from trials import protocol
 from trials.agent import output, stopping, supervision
 from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_durably
-from trials.agent.files import create_durably, read_json
+from trials.agent.files import create_once, read_json
 from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
 
 
@@ -54,7 +54,7 @@ def test_the_counters_of_the_kernel_can_be_read() -> None:
 def test_a_file_is_created_by_exactly_one(tmp_path: Path) -> None:
     path = tmp_path / "claim.json"
 
-    assert [create_durably(str(path), text) for text in (b'{"a":1}', b'{"a":2}')] == [True, False]
+    assert [create_once(str(path), text, durable=True) for text in (b'{"a":1}', b'{"a":2}')] == [True, False]
     assert read_json(str(path)) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["claim.json"]
 
