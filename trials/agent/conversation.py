@@ -41,6 +41,7 @@ from trials.protocol import (
     DeleteCheckpoint,
     DevicesChanged,
     Exited,
+    ExitRecord,
     Forget,
     FurtherParameters,
     Hello,
@@ -206,15 +207,14 @@ class Conversation:
         await self._fetches.look(held)
         exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
         while (batch := held.spool.next_batch()).lines:
+            last: list[Message] = []
             is_last = exit_record is not None and not held.devices and held.spool.ends_with(batch)
             if exit_record is not None and is_last and self._is_news("exited", held):
                 # Not waited for the answer to the reports: the service takes an exit only with all of them.
-                last = Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=batch.last_sequence)
-                await self._deliver(held, batch, first=first, last=[last])
-                if held.spool.sequence < batch.last_sequence:
-                    self._told.discard(("exited", held.nonce))
-            else:
-                await self._deliver(held, batch, first=first)
+                last.append(_exited(held, exit_record, batch.last_sequence))
+            await self._deliver(held, batch, first=first, last=last)
+            if last and held.spool.sequence < batch.last_sequence:
+                self._told.discard(("exited", held.nonce))
             first = []
             if exit_record is None and self._is_all_for_now(held, batch):
                 held.changed.set()
@@ -222,8 +222,7 @@ class Conversation:
         if exit_record is not None and self._is_news("exited", held):
             if held.devices:  # said before its end, which gives them on
                 await self._agent.devices.settle(held)
-            end = held.spool.sequence
-            first.append(Exited(key=held.key, nonce=held.nonce, exit=exit_record, last_sequence=end))
+            first.append(_exited(held, exit_record, held.spool.sequence))
         if first:
             await self._send(*first)
 
@@ -385,6 +384,10 @@ class Conversation:
         limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
         data, end, size = read_log(str(folder / names[order.stream]), offset=order.offset, limit=limit)
         return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
+
+
+def _exited(held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
+    return Exited(key=held.key, nonce=held.nonce, exit=record, last_sequence=last_sequence)
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -132,8 +132,9 @@ class AutoAdvisor(Advisor):
         if len(field) < self._factor:
             return Keep()
         trusted = self._beliefs.is_trusted(self._inside, longest=self._furthest)
-        gain = self._gain(course, field) if not trusted or count * LATE >= self._longest else None
-        if gain is not None and gain < GAIN and course.number % CHECKED_EVERY:
+        may_stop = not _is_exempt(course) and (not trusted or count * LATE >= self._longest)
+        gain = self._gain(course, field) if may_stop else None
+        if gain is not None and gain < GAIN:
             return Stop(f"after {count} reports it is expected to gain {gain:.4f} deviations of the ends over the best")
         if ahead <= len(field) / self._factor:
             return Keep()  # as successive halving has it, whatever the model believes
@@ -311,12 +312,17 @@ class AutoAdvisor(Advisor):
         belief = self._beliefs.belief(self._inside, longest=self._furthest)
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
         means, deviations = belief.at_end(rows)
-        if course.number % CHECKED_EVERY == 0:
+        if _is_exempt(course):
             return means.tolist(), 1.0
         best = float(belief.targets.min())
         place = peers.index(course)
         hope = normal_cdf(np.array([(best - means[place]) / deviations[place]]))[0]
         return means.tolist(), float(hope)
+
+
+def _is_exempt(course: Course) -> bool:
+    """Whether the models are checked by this trial, and do not stop it."""
+    return course.number % CHECKED_EVERY == 0
 
 
 def _random_portion(trust: float, stale: int) -> float:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -177,19 +176,19 @@ class _Connection:
     async def _write(self) -> None:
         try:
             while True:
-                items = [await self._outbox.get()]
-                while not self._outbox.empty():
-                    items.append(self._outbox.get_nowait())
-                for is_text, group in groupby(items, key=lambda item: not isinstance(item, bytes | None)):
-                    if is_text:
-                        await self._send_messages([item for item in group if not isinstance(item, bytes | None)])
-                        continue
-                    for item in group:
-                        if item is None:
-                            await self._socket.close(GOING_AWAY)
-                            return
-                        if isinstance(item, bytes):
-                            await self._socket.send_bytes(item)
+                item = await self._outbox.get()
+                messages: list[ToAgent] = []
+                while not isinstance(item, bytes | None):
+                    messages.append(item)
+                    if self._outbox.empty():
+                        break
+                    item = self._outbox.get_nowait()
+                await self._send_messages(messages)
+                if isinstance(item, bytes):
+                    await self._socket.send_bytes(item)
+                elif item is None:
+                    await self._socket.close(GOING_AWAY)
+                    return
         except (WebSocketDisconnect, RuntimeError):
             # The other side is gone, or the closing handshake is over: the reader ends the connection.
             pass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Select, and_, or_, select
+from sqlalchemy import Connection, and_, or_, select
 
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
@@ -32,16 +33,12 @@ _UNFINISHED = [s.value for s in TrialStatus if s not in FINAL_STATUSES]
 LIVE = [s.value for s in AttemptStatus if not s.is_final]
 
 
-def experiments(connection: Connection, query: Select[tuple[object, ...]]) -> list[Experiment]:
-    """Those that ``query``, a select of the experiments table, finds."""
-    rows = connection.execute(query).mappings().all()
-    found = select(tables.queue_cursors)
-    if len(rows) == 1:
-        found = found.where(tables.queue_cursors.c.experiment_id == rows[0]["id"])
-    cursors: dict[str, dict[str, int]] = defaultdict(dict)
-    for experiment_id, queue, line in connection.execute(found) if rows else ():
-        cursors[experiment_id][queue] = line
-    return [mapping.experiment_out(row, cursors[row["id"]]) for row in rows]
+def with_cursors(rows: Iterable[Mapping[Any, Any]], cursors: Iterable[Mapping[Any, Any]]) -> list[Experiment]:
+    """``rows`` of experiments, with those of their queue cursors."""
+    lines: dict[str, dict[str, int]] = defaultdict(dict)
+    for cursor in cursors:
+        lines[cursor["experiment_id"]][cursor["queue"]] = cursor["line"]
+    return [mapping.experiment_out(row, lines[row["id"]]) for row in rows]
 
 
 def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
@@ -52,6 +49,8 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
     checkpoints = _checkpoints(connection)
     seen = _seen_steps(connection, [t for found in trials.values() for t in found])
     unanswered = {queue: _unanswered(connection, queue) for queue in Queue}
+    rows = connection.execute(select(e).order_by(e.c.created_at, e.c.id)).mappings().all()
+    cursors = connection.execute(select(tables.queue_cursors)).mappings().all()
     return tuple(
         LoadedExperiment(
             experiment=experiment,
@@ -61,7 +60,7 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
             seen_steps={t.number: seen[experiment.id, t.number] for t in trials[experiment.id]},
             checkpoints=tuple(checkpoints[experiment.id]),
         )
-        for experiment in experiments(connection, select(e).order_by(e.c.created_at, e.c.id))
+        for experiment in with_cursors(rows, cursors)
     )
 
 

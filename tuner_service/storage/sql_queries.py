@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import TrialEntry, TrialMetric
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
-from tuner_service.storage.prepared import Prepared, Row
+from tuner_service.storage.prepared import Prepared
 from tuner_service.storage.sqlite_watch import CommitWatch
 
 
@@ -78,13 +77,6 @@ _METRICS = Prepared(
 _NEWEST_SPACE = Prepared(select(_r).where(_r.c.experiment_id == _ID).order_by(_r.c.line.desc()).limit(1))
 
 
-def _with_cursors(rows: list[Row], cursors: list[Row]) -> list[Experiment]:
-    lines: dict[str, dict[str, int]] = defaultdict(dict)
-    for cursor in cursors:
-        lines[cursor["experiment_id"]][cursor["queue"]] = cursor["line"]
-    return [mapping.experiment_out(row, lines[row["id"]]) for row in rows]
-
-
 def _page_of(query: Select[Any], experiment_id: ExperimentId, *, statuses: Sequence[str], after: int) -> Select[Any]:
     t = tables.trials
     query = query.where(t.c.experiment_id == experiment_id, t.c.number > after)
@@ -133,12 +125,12 @@ class SqlQueries:
 
     def experiments(self) -> Sequence[Experiment]:
         with self.reading() as connection:
-            return _with_cursors(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
+            return reading.with_cursors(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
 
     def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
         with self.reading() as connection:
             rows = _EXPERIMENT.rows(connection, id=experiment_id)
-            found = _with_cursors(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
+            found = reading.with_cursors(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
         return found[0] if found else None
 
     def trials(
