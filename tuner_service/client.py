@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -12,10 +11,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tuner_service.config import Settings
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
 START_POLL_S = 0.01
@@ -64,7 +66,7 @@ class Client:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: HTTPConnection | None = None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -258,6 +260,8 @@ class Client:
         return answer
 
     def _stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+        import http.client
+
         self.close()  # an answer that was not read to its end must leave nothing on a connection that is kept
         try:
             connection = self._connect(REQUEST_TIMEOUT_S)
@@ -278,6 +282,8 @@ class Client:
     def _exchange(
         self, method: str, target: str, *, data: bytes | None, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
+        import http.client  # here, because a command that starts a service has that started first
+
         # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once. Only what
         # may safely be repeated is: reads, and creations that carry their key.
         is_repeatable = method == "GET" or "Idempotency-Key" in headers
@@ -297,7 +303,9 @@ class Client:
                     raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
         raise UnreachableError(f"no service answers at {self.url}")
 
-    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connect(self, timeout_s: float) -> HTTPConnection:
+        import http.client
+
         if self._connection is None:
             parts = urlsplit(self.url)
             secure = parts.scheme == "https"

@@ -195,6 +195,24 @@ def test_the_service_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_the_service_imports_numpy_and_other_databases_only_when_they_are_needed(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "from tuner_service.config import resolve_settings\n"
+        "from tuner_service.wiring import running_core\n"
+        "settings = resolve_settings({}, environment=os.environ, folder=pathlib.Path.cwd())\n"
+        "with running_core(settings):\n"
+        "    loaded = set(sys.modules)\n"
+        "assert 'numpy' not in loaded and 'sqlalchemy.dialects.postgresql' not in loaded\n"
+        "import numpy\n"
+        "from tuner_service.workers.protocol import decode_payload, encode_frame, pack\n"
+        "sent = encode_frame([pack(numpy.arange(3))])\n"
+        "assert decode_payload(sent[4:])[0].tolist() == [0, 1, 2]\n"
+    )
+    environment = {**os.environ, "TUNER_HOME": str(tmp_path), "TUNER_AGENT_IDLE_EXIT_S": "0"}
+    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True)
+
+
 def test_the_help_comes_at_once() -> None:
     seconds = []
     for _ in range(5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import secrets
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +27,7 @@ def start(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             print_object(client.create(body, dry_run=True), output=arguments.output, text=_dry_run_text)
             return ExitCode.OK
-        view = client.create(body, key=arguments.key or secrets.token_hex(16))
+        view = client.create(body, key=arguments.key or _new_key())
         print_object(view, output=arguments.output, text=lambda row: f"{row['id']}\n")
         if arguments.output == "table":
             say(f"started {view['name']}; follow it with: tuner watch {view['id']}")
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_readable(arguments.file)
     with _service_and_body(settings_of(arguments), lambda: read_body(arguments.file, name=arguments.name)) as found:
         client, body = found
-        view = client.create(body, key=secrets.token_hex(16))
+        view = client.create(body, key=_new_key())
         try:
             print(view["id"], flush=True)
             return follow(client, view["id"], timeout_s=arguments.timeout)
@@ -64,6 +64,10 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.wait:
             return follow(client, experiment_id, timeout_s=arguments.timeout)
     return ExitCode.OK
+
+
+def _new_key() -> str:
+    return os.urandom(16).hex()
 
 
 def _attempt_text(attempt: Row) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, insert, select
 
 from tuner_service.storage import tables
+from tuner_service.storage.row_updates import dialect_insert
 
 _CHUNKS_AT_ONCE = 400  # named in one statement; SQLite takes 999 values in old versions
-_INSERTS: dict[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def save(connection: Connection, digest: str, data: bytes, at: float) -> None:
@@ -30,7 +27,7 @@ def save(connection: Connection, digest: str, data: bytes, at: float) -> None:
         del by_name[name]
     if by_name:
         # Another writer may have stored one meanwhile, where the database allows several.
-        statement = _INSERTS[connection.dialect.name](c).on_conflict_do_nothing()
+        statement = dialect_insert(connection.dialect.name)(c).on_conflict_do_nothing()
         connection.execute(statement, [{"digest": name, "data": piece} for name, piece in by_name.items()])
     places = [{"digest": digest, "position": i, "chunk": name} for i, name in enumerate(names)]
     connection.execute(insert(tables.blob_chunks), places)

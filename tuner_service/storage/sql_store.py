@@ -33,7 +33,7 @@ from tuner_service.storage import blobs, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.prepared_writes import execute_many
-from tuner_service.storage.row_updates import INSERTS, RowUpdates, upsert
+from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
 
 METRICS_AT_ONCE = 100  # rows of one statement
@@ -162,7 +162,7 @@ class _Writing:
             if e.spec.trial.code_digest is not None
         ]
         if code:
-            statement = INSERTS[connection.dialect.name](tables.code_revisions).on_conflict_do_nothing()
+            statement = dialect_insert(connection.dialect.name)(tables.code_revisions).on_conflict_do_nothing()
             connection.execute(statement, code)
         self._specs |= {e.id: e.spec for e in fresh}
 
