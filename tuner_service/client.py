@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ REQUEST_TIMEOUT_S = 60.0
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 LOG_TAIL_BYTES = 2_000
 PAGE_SIZE = 1_000
+TABLE_PAGE_SIZE = 2_000
 STREAM_BYTES = 1 << 16
 
 
@@ -67,8 +69,10 @@ class Client:
         self.url = url.rstrip("/")
         self._token = token
         self._connection: HTTPConnection | None = None
+        self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
 
     def close(self) -> None:
+        self._asked = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -148,17 +152,21 @@ class Client:
 
     def table(
         self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None
-    ) -> list[list[Any]]:
-        """What each of ``columns`` holds of every trial, by number: the quick way to read many trials."""
-        found: list[list[Any]] = [[] for _ in columns]
-        wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns)}
+    ) -> Iterator[list[list[Any]]]:
+        """What each of ``columns`` holds of every trial, by number, some thousands of trials at a time.
+
+        The service makes the next of these pages while the caller works on the one it has.
+        """
+        path = f"{_experiment_path(experiment_id)}/table"
+        wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns), "limit": TABLE_PAGE_SIZE}
         while True:
-            answer = self.call("GET", f"{_experiment_path(experiment_id)}/table", query=wanted).json()
-            for column, cells in zip(columns, found, strict=True):
-                cells.extend(answer["columns"][column])
-            if answer["next"] is None:
-                return found
-            wanted["cursor"] = answer["next"]
+            page = self.call("GET", path, query=wanted).json()
+            wanted["cursor"] = page["next"]
+            if page["next"] is not None:
+                self._ask(path, wanted)
+            yield [page["columns"][column] for column in columns]
+            if page["next"] is None:
+                return
 
     def analysis(self, experiment_id: str, name: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """``best``, ``pareto``, ``importance``, ``slices`` or ``curves``."""
@@ -248,8 +256,8 @@ class Client:
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Answer:
         """The answer; ProblemError for one that refuses, UnreachableError for none."""
-        target = path + ("?" + urlencode(query, doseq=True) if query else "")
-        sent = {"Authorization": f"Bearer {self._token}", **(headers or {})}
+        target = _target(path, query)
+        sent = {**self._authorization, **(headers or {})}
         data = None
         if body is not None:
             data = json.dumps(body, allow_nan=False).encode()
@@ -259,6 +267,19 @@ class Client:
             raise ProblemError(answer.status, _problem(answer))
         return answer
 
+    @property
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def _ask(self, path: str, query: Mapping[str, Any]) -> None:
+        """Have the service begin with what is read next. Any other call gives that up; a fault is met by the call."""
+        import http.client
+
+        target = _target(path, query)
+        with suppress(OSError, http.client.HTTPException):
+            self._connect(REQUEST_TIMEOUT_S).request("GET", target, headers=self._authorization)
+            self._asked = target
+
     def _stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
         import http.client
 
@@ -266,7 +287,7 @@ class Client:
         try:
             connection = self._connect(REQUEST_TIMEOUT_S)
             target = path + "?" + urlencode(query)
-            connection.request("GET", target, headers={"Authorization": f"Bearer {self._token}"})
+            connection.request("GET", target, headers=self._authorization)
             response = connection.getresponse()
             if response.status >= 400:
                 headers = dict(response.headers.items())
@@ -287,11 +308,15 @@ class Client:
         # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once. Only what
         # may safely be repeated is: reads, and creations that carry their key.
         is_repeatable = method == "GET" or "Idempotency-Key" in headers
+        if self._asked not in (None, target):
+            self.close()
         for is_last in (False, True):
             is_fresh = self._connection is None
             try:
                 connection = self._connect(timeout_s)
-                connection.request(method, target, body=data, headers=dict(headers))
+                if self._asked is None:
+                    connection.request(method, target, body=data, headers=dict(headers))
+                self._asked = None
                 response = connection.getresponse()
                 return Answer(status=response.status, headers=dict(response.headers.items()), data=response.read())
             except TimeoutError as exc:
@@ -315,6 +340,10 @@ class Client:
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
         return self._connection
+
+
+def _target(path: str, query: Mapping[str, Any] | None) -> str:
+    return path + ("?" + urlencode(query, doseq=True) if query else "")
 
 
 def _group_path(name: str) -> str:

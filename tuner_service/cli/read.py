@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
@@ -108,12 +108,12 @@ def trials(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def trials_text(columns: Sequence[Sequence[Any]]) -> str:
-    """``columns`` are those that TRIAL_COLUMNS names."""
-    texts = [
-        [title, *map(to_text, column)]
-        for title, to_text, column in zip(TRIAL_TITLES, TRIAL_TEXTS, columns, strict=True)
-    ]
+def trials_text(pages: Iterable[Sequence[Sequence[Any]]]) -> str:
+    """``pages`` have the columns that TRIAL_COLUMNS names."""
+    texts = [[title] for title in TRIAL_TITLES]
+    for columns in pages:
+        for text, to_text, column in zip(texts, TRIAL_TEXTS, columns, strict=True):
+            text.extend(map(to_text, column))
     return aligned_columns(texts, right=TRIAL_RIGHT)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -107,6 +108,72 @@ def test_a_service_is_found_and_lists_are_read_through_all_pages(tmp_path: Path)
         found = list(client._pages("/api/v1/experiments", {}, page=2))
 
         assert {experiment["name"] for experiment in found} == {f"n{number}" for number in range(5)}
+        client.close()
+
+
+def page(numbers: list[int], following: str | None) -> bytes:
+    data = json.dumps({"columns": {"number": numbers}, "next": following}).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data)
+
+
+@contextmanager
+def answering_in_turn(*answers: bytes | None) -> Iterator[tuple[str, queue.Queue[bytes]]]:
+    """A server that gives these answers, on one connection until a None closes it. Yields the paths as they come."""
+    asked: queue.Queue[bytes] = queue.Queue()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            for answer in answers:
+                received = connection.recv(65536)
+                if not received:  # the client began a connection of its own accord
+                    connection.close()
+                    connection, _ = listening.accept()
+                    received = connection.recv(65536)
+                asked.put(received.split()[1])
+                if answer is None:
+                    connection.close()
+                    connection, _ = listening.accept()
+                else:
+                    connection.sendall(answer)
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
+        thread.join()
+
+
+def test_the_next_page_of_a_table_is_asked_for_before_the_one_before_is_worked_on() -> None:
+    with answering_in_turn(page([1, 2], "c"), page([3], None)) as (url, asked):
+        client = Client(url, "t")
+        pages = client.table("e", ("number",))
+
+        first = next(pages)
+        asked_meanwhile = [asked.get(timeout=10), asked.get(timeout=10)]
+
+        assert first == [[1, 2]]
+        assert b"cursor=c" in asked_meanwhile[1]
+        assert list(pages) == [[[3]]]
+        client.close()
+
+
+def test_a_page_that_was_asked_for_in_vain_is_asked_for_again() -> None:
+    with answering_in_turn(page([1], "c"), None, page([2], None)) as (url, asked):
+        client = Client(url, "t")
+
+        assert list(client.table("e", ("number",))) == [[[1]], [[2]]]
+        assert asked.qsize() == 3
+        client.close()
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_not_given_to_another_call() -> None:
+    with answering_in_turn(page([1], "c"), page([2], None), ANSWER) as (url, asked):
+        client = Client(url, "t")
+        next(client.table("e", ("number",)))
+        asked.get(timeout=10), asked.get(timeout=10)
+
+        assert client.call("GET", "/another").json() == {}
         client.close()
 
 
