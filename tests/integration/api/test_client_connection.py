@@ -116,6 +116,13 @@ def page(numbers: list[int], following: str | None) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data)
 
 
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except ConnectionResetError:  # the client left an answer unread
+        return b""
+
+
 @contextmanager
 def answering_in_turn(*answers: bytes | None) -> Iterator[tuple[str, queue.Queue[bytes]]]:
     """A server that gives these answers, on one connection until a None closes it. Yields the paths as they come."""
@@ -125,11 +132,9 @@ def answering_in_turn(*answers: bytes | None) -> Iterator[tuple[str, queue.Queue
         def serve() -> None:
             connection, _ = listening.accept()
             for answer in answers:
-                received = connection.recv(65536)
-                if not received:  # the client began a connection of its own accord
+                while not (received := _received(connection)):  # the client began a connection of its own accord
                     connection.close()
                     connection, _ = listening.accept()
-                    received = connection.recv(65536)
                 asked.put(received.split()[1])
                 if answer is None:
                     connection.close()
