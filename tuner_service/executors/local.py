@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -18,10 +19,9 @@ from pathlib import Path
 from trials.protocol import WAKE_CONNECT, wake_socket_path
 
 AGENT_ID = "local"
-WATCH_EVERY_S = 0.5
+WATCH_EVERY_S = 0.5  # of an agent that another service started; the end of its own is seen at once
 RESPAWN_BACKOFF_S = 0.1  # doubled with every start in a row that did not last
 RESPAWN_BACKOFF_LIMIT_S = 10.0
-STEADY_AFTER_S = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ class LocalExecutor:
     service_file: Path
     _agent: subprocess.Popen[bytes] | None = None
     _closing: threading.Event = field(default_factory=threading.Event)
+    _wake: int = field(default_factory=lambda: os.eventfd(0))
+    _ends: int | None = None  # readable once the agent that was started here has ended
     _thread: threading.Thread | None = None
     _backoff: float = 0.0
 
@@ -52,27 +54,51 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Stop watching. The agent and its trials go on."""
+        if self._closing.is_set():
+            return
         self._closing.set()
+        os.eventfd_write(self._wake, 1)
         if self._thread is not None:
             self._thread.join()
+        os.close(self._wake)
+        self._forget_end()
         if self._agent is not None:
             self._agent.poll()
             self._agent.returncode = self._agent.returncode or 0  # not ours to wait for: it outlives this process
 
     def _watch(self) -> None:
-        while not self._closing.wait(max(WATCH_EVERY_S, self._backoff)):
-            self._see_to_it()
+        while not self._closing.is_set():
+            self._wait()
+            if not self._closing.is_set():
+                self._see_to_it()
+
+    def _wait(self) -> None:
+        """Until the agent ends, or for a moment where it lives by itself or was just started anew."""
+        look = select.poll()
+        look.register(self._wake, select.POLLIN)
+        if self._ends is not None and not self._backoff:
+            look.register(self._ends, select.POLLIN)
+            look.poll()
+        else:
+            look.poll(1000 * max(WATCH_EVERY_S, self._backoff))
 
     def _see_to_it(self) -> None:
         if self._agent is not None and self._agent.poll() is None:
             self._backoff = 0.0
             return
+        self._forget_end()
         if agent_is_alive(self.home):
             return
         if self._agent is not None:
             self._backoff = min(RESPAWN_BACKOFF_LIMIT_S, max(RESPAWN_BACKOFF_S, self._backoff * 2))
             logger.warning("the agent ended and is started again", extra={"code": self._agent.returncode})
         self._agent = self._spawn()
+        self._ends = os.pidfd_open(self._agent.pid)
+
+    def _forget_end(self) -> None:
+        if self._ends is not None:
+            os.close(self._ends)
+            self._ends = None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         folder = self.home / "agent"

@@ -29,10 +29,11 @@ from tuner_service.ports import Clock, Store
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
 BATCH_LIMIT = 2_000  # commands in one transaction
-# Between two transactions of reports: a tenth off their cost at 400 a second. Longer ones save more, and keep the
-# ends of trials waiting, which follow the answer to their last reports.
-GATHER_S = 0.01
-TICK_S = 0.25  # how often time passes for the dispatcher while some experiment has not ended
+# Reports wait so long for others, where few do: what some trials report now and then is written together.
+GATHER_S = 0.05
+MANY_REPORTS = 100  # of so many records: they are worth a transaction, and wait only for a pause after the last one
+PAUSE_S = 0.01
+TICK_S = 0.5  # how often time passes for the dispatcher while some experiment has not ended
 HOLD_S = 1.0  # at most, before a cursor that moved alone is saved: after a crash its line would be delivered again
 RECOVERY_PAUSE_S = 1.0  # between two attempts to use a database that refuses writes
 GENERATIONS_PER_DISPATCHER = 1_000_000
@@ -56,6 +57,7 @@ class Runner:
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
     _stepped_at: float = 0.0
+    _ticked_at: float = 0.0
     _held: list[Future[None]] = field(default_factory=list)  # of commands whose changes are not saved yet
     _saved_at: float = 0.0
     _trouble: str = ""
@@ -120,22 +122,27 @@ class Runner:
     def _drain(self) -> list[tuple[Command, Future[None]] | None]:
         """Wait for a command, or for the next tick; then take what is there.
 
-        Reports alone wait until ``gather_s`` after the step before: a transaction costs as much as hundreds of them.
+        Reports alone wait for others: a transaction costs as much as hundreds of them.
         """
         dispatcher = self._dispatcher
         busy = dispatcher is None or dispatcher.is_busy or bool(self._held)
         try:
-            batch = [self._inbox.get(timeout=TICK_S if busy else None)]
+            until_tick = max(0.0, min(TICK_S, self._ticked_at + TICK_S - self.clock.now()))
+            batch = [self._inbox.get(timeout=until_tick if busy else None)]
         except queue.Empty:
             return []
-        patient = _can_wait(batch[0])
+        began = self.clock.now()
+        patient, waiting = _can_wait(batch[0]), _records(batch[0])
         while len(batch) < BATCH_LIMIT:
-            rest = self._stepped_at + self.gather_s - self.clock.now() if patient else 0.0
+            few = 0 < waiting < MANY_REPORTS
+            until = began + self.gather_s if few else self._stepped_at + min(PAUSE_S, self.gather_s)
+            rest = until - self.clock.now() if patient else 0.0
             try:
                 batch.append(self._inbox.get(timeout=rest) if rest > 0 else self._inbox.get_nowait())
             except queue.Empty:
                 break
             patient = patient and _can_wait(batch[-1])
+            waiting += _records(batch[-1])
         return batch
 
     def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
@@ -149,7 +156,9 @@ class Runner:
                     accepted.append(future)
                 except (ConflictError, InputError, NotFoundError) as exc:
                     future.set_exception(exc)
-            effects += dispatcher.handle(TimePassed(at=self.clock.now()))
+            if not 0.0 <= self._stepped_at - self._ticked_at < TICK_S or not batch:
+                self._ticked_at = self._stepped_at
+                effects += dispatcher.handle(TimePassed(at=self.clock.now()))
             if not effects and self._may_hold(dispatcher, batch):
                 self._held += accepted
                 return
@@ -229,6 +238,10 @@ def _can_wait(entry: tuple[Command, Future[None]] | None) -> bool:
             return isinstance(command, ReportsReceived | AttemptStarted) or _is_taken(command)
         case None:
             return False
+
+
+def _records(entry: tuple[Command, Future[None]] | None) -> int:
+    return len(entry[0].records) if entry is not None and isinstance(entry[0], ReportsReceived) else 0
 
 
 def _is_taken(command: Command, *others: type[Any]) -> bool:

@@ -183,6 +183,7 @@ def reports(first_sequence: int) -> c.ReportsReceived:
 
 def test_reports_wait_for_more_of_them_and_are_handled_in_one_step(patient: World) -> None:
     futures = [patient.submit(reports(sequence)) for sequence in range(1, 6)]
+    wait_until(patient.runner._inbox.empty)
     assert not any(future.done() for future in futures)
 
     patient.clock.at += 200 * TIMEOUT_S
