@@ -30,6 +30,7 @@ from trials.agent.launching import (
     sdk_folder,
     spawn_supervisor,
 )
+from trials.agent.moves import GroupMoves
 from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
 from trials.agent.processes import boot_id, kill_tree
 from trials.agent.supervision import EXIT_NO_ROOM
@@ -71,6 +72,7 @@ class Agent:
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices = NodeDevices(self._holders)
+        self._moves = GroupMoves()
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
@@ -155,6 +157,7 @@ class Agent:
         self._launching[nonce].add_done_callback(lambda _: self._launching.pop(nonce, None))
 
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
+        self._moves.expect()
         try:
             folder, attempt = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
             if attempt["local"].get("boot_id", boot_id()) != boot_id():
@@ -244,6 +247,7 @@ class Agent:
     def _note_end(self, held: HeldAttempt) -> None:
         self._seen_end.add(held.nonce)
         self._forks.note_end(held.nonce, held.folder)
+        self._moves.expect()  # of the trial that takes its place
         if held.nonce not in self._children:
             self._unfollow(held.nonce)  # a fork server lives on
 

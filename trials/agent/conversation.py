@@ -102,6 +102,7 @@ class Conversation:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
+        self._overtaken: set[str] = set()  # nonces of which one answer more is to come, to reports that were sent again
         self._delivered_at: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -205,8 +206,11 @@ class Conversation:
             if held.exit is None:
                 await _within(STARTED_ALONE_S, held.ended)
         await self._fetches.look(held)
-        exit_record = held.exit  # before the last reading: a spool is complete once there is an exit
-        while (batch := held.spool.next_batch()).lines:
+        while True:
+            exit_record = held.exit  # before the reading: a spool is complete once there is an exit
+            batch = held.spool.next_batch()
+            if not batch.lines:
+                break
             last: list[Message] = []
             is_last = exit_record is not None and not held.devices and held.spool.ends_with(batch)
             if exit_record is not None and is_last and self._is_news("exited", held):
@@ -245,12 +249,18 @@ class Conversation:
     ) -> None:
         locations = await self._offers.offer(held, batch)
         answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
-        begin = batch.first_sequence
+        begin, may_be_overtaken = batch.first_sequence, held.exit is None and len(batch.lines) < REPORT_BATCH_LINES
         reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
         await self._send(*first, reports, *last)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                if may_be_overtaken and not await _answered_before_end(held, answer):
+                    self._overtaken.add(held.nonce)
+                    return
                 answered = await answer
+                if self._is_of_overtaken(held, batch, answered):
+                    answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
+                    answered = await answer
         except TimeoutError:
             logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, begin)
             return
@@ -261,6 +271,12 @@ class Conversation:
         else:
             held.spool.acknowledge(batch, answered.sequence)
             self._delivered_at[held.nonce] = asyncio.get_running_loop().time()
+
+    def _is_of_overtaken(self, held: HeldAttempt, batch: Batch, answered: Acknowledge | Busy) -> bool:
+        if held.nonce not in self._overtaken:
+            return False
+        self._overtaken.discard(held.nonce)
+        return isinstance(answered, Acknowledge) and answered.sequence < batch.last_sequence
 
     def _answered(self, answer: Acknowledge | Busy) -> None:
         waiting = self._answers.get(answer.nonce)
@@ -388,6 +404,19 @@ class Conversation:
 
 def _exited(held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
     return Exited(key=held.key, nonce=held.nonce, exit=record, last_sequence=last_sequence)
+
+
+async def _answered_before_end(held: HeldAttempt, answer: asyncio.Future[Acknowledge | Busy]) -> bool:
+    """False once the attempt has its exit: these reports are sent again, with the last ones and the exit.
+
+    The service lets reports wait for others; with an exit they are taken at once, and the next trial can begin.
+    """
+    ended = asyncio.ensure_future(held.ended.wait())
+    try:
+        await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended.cancel()
+    return answer.done()
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:
