@@ -102,7 +102,9 @@ class Conversation:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
-        self._overtaken: set[str] = set()  # nonces of which one answer more is to come, to reports that were sent again
+        self._overtaken: set[str] = (
+            set()
+        )  # nonces of whose reports some were sent again; an answer to the first ones is to come
         self._delivered_at: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -258,9 +260,6 @@ class Conversation:
                     self._overtaken.add(held.nonce)
                     return
                 answered = await answer
-                if self._is_of_overtaken(held, batch, answered):
-                    answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
-                    answered = await answer
         except TimeoutError:
             logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, begin)
             return
@@ -272,13 +271,10 @@ class Conversation:
             held.spool.acknowledge(batch, answered.sequence)
             self._delivered_at[held.nonce] = asyncio.get_running_loop().time()
 
-    def _is_of_overtaken(self, held: HeldAttempt, batch: Batch, answered: Acknowledge | Busy) -> bool:
-        if held.nonce not in self._overtaken:
-            return False
-        self._overtaken.discard(held.nonce)
-        return isinstance(answered, Acknowledge) and answered.sequence < batch.last_sequence
-
     def _answered(self, answer: Acknowledge | Busy) -> None:
+        if answer.nonce in self._overtaken:  # by others, whose answer is to come
+            self._overtaken.discard(answer.nonce)
+            return
         waiting = self._answers.get(answer.nonce)
         if waiting is None or waiting.done():
             return

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, started
 from tests.waiting import wait_until
 from trials.protocol import (
+    Acknowledge,
     AttemptKey,
     BlobOffered,
     CheckpointRef,
@@ -51,6 +52,30 @@ def test_a_trial_is_launched_and_its_reports_arrive_in_order_before_its_exit(ser
     assert exited.last_sequence == 6
     assert exited.exit.peak_memory_bytes is not None
     assert started(service).process.pid > 1
+
+
+def test_an_exit_overtakes_reports_whose_answer_is_awaited(service: FakeService) -> None:
+    service.answers_reports = False
+    service.launch(
+        "import pathlib, time, trials\n"
+        "trial = trials.init()\n"
+        "trial.report(step=1, loss=1)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.005)\n"
+        "trial.report(step=2, loss=2)\n"
+    )
+    service.wait_for(Reports)
+    (service.folder() / "work" / "go").touch()
+
+    exited = service.wait_for_exit()
+
+    assert [(told.first_sequence, len(told.lines)) for told in service.of(Reports)] == [(1, 1), (1, 2)]
+    assert service.values("loss") == [1, 2]
+    # The answers come in the order of the reports: the first of them is of those that were overtaken.
+    service.send(Acknowledge(nonce="n1", sequence=1))
+    service.send(Acknowledge(nonce="n1", sequence=exited.last_sequence))
+    wait_until(lambda: f'"sequence":{exited.last_sequence}' in text_of(service.folder() / "acknowledged.json"))
+    assert len(service.of(Reports)) == 2
+    assert len(service.of(Exited)) == 1
 
 
 def test_a_launch_repeated_with_the_same_nonce_starts_nothing_but_is_answered(service: FakeService) -> None:
