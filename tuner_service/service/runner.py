@@ -29,9 +29,9 @@ from tuner_service.ports import Clock, Store
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
 BATCH_LIMIT = 2_000  # commands in one transaction
-# Reports wait so long for others, where few do: what some trials report now and then is written together.
+# The first report after so long a silence waits as long for others: what some trials report now and then is written
+# together. Where one transaction follows the other, reports wait for a pause between the two, which makes each larger.
 GATHER_S = 0.05
-MANY_REPORTS = 100  # of so many records: they are worth a transaction, and wait only for a pause after the last one
 PAUSE_S = 0.01
 TICK_S = 0.5  # how often time passes for the dispatcher while some experiment has not ended
 HOLD_S = 1.0  # at most, before a cursor that moved alone is saved: after a crash its line would be delivered again
@@ -51,6 +51,7 @@ class Runner:
     perform: Callable[[Effect], None]
     forget_agents: Callable[[], None]
     gather_s: float = GATHER_S
+    pause_s: float = PAUSE_S
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
         default_factory=lambda: queue.Queue(maxsize=INBOX_LIMIT)
     )
@@ -131,18 +132,17 @@ class Runner:
             batch = [self._inbox.get(timeout=until_tick if busy else None)]
         except queue.Empty:
             return []
-        began = self.clock.now()
-        patient, waiting = _can_wait(batch[0]), _records(batch[0])
+        patient, now = _can_wait(batch[0]), self.clock.now()
+        until = self._stepped_at + self.pause_s
+        if _is_report(batch[0]) and now - self._stepped_at >= self.gather_s:
+            until = now + self.gather_s
         while len(batch) < BATCH_LIMIT:
-            few = 0 < waiting < MANY_REPORTS
-            until = began + self.gather_s if few else self._stepped_at + min(PAUSE_S, self.gather_s)
             rest = until - self.clock.now() if patient else 0.0
             try:
                 batch.append(self._inbox.get(timeout=rest) if rest > 0 else self._inbox.get_nowait())
             except queue.Empty:
                 break
             patient = patient and _can_wait(batch[-1])
-            waiting += _records(batch[-1])
         return batch
 
     def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
@@ -240,8 +240,8 @@ def _can_wait(entry: tuple[Command, Future[None]] | None) -> bool:
             return False
 
 
-def _records(entry: tuple[Command, Future[None]] | None) -> int:
-    return len(entry[0].records) if entry is not None and isinstance(entry[0], ReportsReceived) else 0
+def _is_report(entry: tuple[Command, Future[None]] | None) -> bool:
+    return entry is not None and isinstance(entry[0], ReportsReceived)
 
 
 def _is_taken(command: Command, *others: type[Any]) -> bool:

@@ -20,7 +20,7 @@ from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
-from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, Runner
+from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, PAUSE_S, Runner
 
 TIMEOUT_S = 10
 
@@ -53,7 +53,7 @@ class WatchedStore(MemoryStore):
 
 
 class World:
-    def __init__(self, gather_s: float = GATHER_S) -> None:
+    def __init__(self, gather_s: float = GATHER_S, pause_s: float = PAUSE_S) -> None:
         self.store, self.clock = WatchedStore(), HandClock()
         self.performed: list[e.Effect] = []
         self.forgotten = 0
@@ -65,6 +65,7 @@ class World:
             perform=self._perform,
             forget_agents=self._forget_agents,
             gather_s=gather_s,
+            pause_s=pause_s,
         )
 
     def _perform(self, effect: e.Effect) -> None:
@@ -164,12 +165,14 @@ def test_time_passes_by_itself_while_an_experiment_has_not_ended(world: World) -
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
 # ── what can wait ───────────────────────────────────────────────────────────────────────────────
-@pytest.fixture
-def patient() -> Iterator[World]:
+@pytest.fixture(params=["after a step", "after a silence"])
+def patient(request: pytest.FixtureRequest) -> Iterator[World]:
     """Reports wait longer there than any test lasts; the clock stands."""
-    world = World(gather_s=100 * TIMEOUT_S)
+    world = World(pause_s=100 * TIMEOUT_S, gather_s=200 * TIMEOUT_S)
     world.runner.start()
     world.do(created())
+    if request.param == "after a silence":
+        world.clock.at += 300 * TIMEOUT_S
     yield world
     world.runner.close()
 
@@ -186,7 +189,7 @@ def test_reports_wait_for_more_of_them_and_are_handled_in_one_step(patient: Worl
     wait_until(patient.runner._inbox.empty)
     assert not any(future.done() for future in futures)
 
-    patient.clock.at += 200 * TIMEOUT_S
+    patient.clock.at += 300 * TIMEOUT_S
     futures.append(patient.submit(reports(6)))
 
     for future in futures:
