@@ -40,7 +40,7 @@ def stop_local_trials(settings: Settings, reference: str | None) -> int:
 
 def _outcome(attempt: LocalAttempt) -> str:
     if attempt.unwritten:
-        return "has stopped; how it ended is written down once the disk has room: free some"
+        return "has stopped, but how it ended could not be written down yet: if the disk is full, free some"
     return "still runs" if attempt.alive else "has stopped"
 
 
