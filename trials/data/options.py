@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from trials.data.fingerprint import length_of
@@ -44,7 +45,7 @@ class LoaderOptions:
                 raise ValueError(why)
         shuffle_named(self.order)
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """index, iterable or source."""
         if is_source(self.dataset):
