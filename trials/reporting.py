@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import queue
 import socket
 import sys
 import time
@@ -186,15 +188,24 @@ class Waker:
 
 
 class TerminalSink:
-    """Reports of a script that runs alone."""
+    """Reports of a script that runs alone.
+
+    A checkpoint is written by a thread, whose line would stand in the middle of one that the script prints: it comes
+    with the trial's next line, or at the end.
+    """
+
+    def __init__(self) -> None:
+        self._checkpoints: queue.SimpleQueue[str] = queue.SimpleQueue()
+        atexit.register(self.close)  # of a script that does not close its trial
 
     def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        self._say_checkpoints()
         head = "final" if final else f"step {step}"
         sys.stdout.write(f"{head}: {'  '.join(f'{name}={value:.6g}' for name, value in values.items())}\n")
         sys.stdout.flush()
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        sys.stdout.write(f"checkpoint of step {record.step}: {record.name}\n")
+        self._checkpoints.put(f"checkpoint of step {record.step}: {record.name}\n")
 
     def damaged(self, *, step: int, digest: str) -> None:
         """It was said on standard error."""
@@ -207,3 +218,11 @@ class TerminalSink:
 
     def close(self) -> None:
         """The terminal stays open."""
+        atexit.unregister(self.close)
+        if not self._checkpoints.empty():
+            self._say_checkpoints()
+            sys.stdout.flush()
+
+    def _say_checkpoints(self) -> None:
+        while not self._checkpoints.empty():
+            sys.stdout.write(self._checkpoints.get())

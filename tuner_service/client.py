@@ -1,31 +1,20 @@
-"""Talks to a service: finds the one of a home folder, starts it where asked, and calls it. Standard library only."""
+"""Talks to a service. Standard library only."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
-
-from tuner_service.config import Settings
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
-START_POLL_S = 0.01
 HEALTH_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 60.0
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
-LOG_TAIL_BYTES = 2_000
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 STREAM_BYTES = 1 << 16
@@ -360,166 +349,3 @@ def _problem(answer: Answer) -> Mapping[str, Any]:
     except ValueError:
         problem = None
     return problem if isinstance(problem, dict) else {"detail": f"the service answered {answer.status}"}
-
-
-# ── finding and starting ────────────────────────────────────────────────────────────────────────
-def find_service(settings: Settings) -> Client | None:
-    """The service of the settings' URL or home folder; None when none runs. UnreachableError: it runs and hangs."""
-    if settings.url:
-        return Client(settings.url, _token(settings))
-    described = read_service_file(settings)
-    if described is None or not _is_alive(described["pid"]):
-        return None
-    client = Client(described["url"], _token(settings))
-    try:
-        health = client.health()
-    except UnreachableError as exc:
-        client.close()
-        if isinstance(exc.__cause__, TimeoutError):
-            raise UnreachableError(
-                f"the service of {settings.home} (process {described['pid']}) does not answer: {exc}; "
-                "its log is service.log there"
-            ) from exc
-        return None  # it is on its way out, or another process has its number now
-    except ProblemError:
-        client.close()
-        return None  # something else listens at its old address
-    if health.get("pid") != described["pid"]:
-        client.close()
-        return None
-    return client
-
-
-def require_service(settings: Settings) -> Client:
-    """UnreachableError, with what to do, when none runs."""
-    client = find_service(settings)
-    if client is None:
-        raise UnreachableError(
-            f"no service runs on {settings.home}; start one with `tuner serve --home {settings.home}`"
-        )
-    return client
-
-
-def read_service_file(settings: Settings) -> dict[str, Any] | None:
-    """None when there is none, or it is not what a service writes."""
-    try:
-        described = json.loads(settings.service_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(described, dict) or not isinstance(described.get("pid"), int):
-        return None
-    return described if isinstance(described.get("url"), str) else None
-
-
-@dataclass
-class StartingService:
-    """A service on its way; ``wait`` ends in a client, whoever started it."""
-
-    settings: Settings
-    process: subprocess.Popen[bytes]
-    log_start: int
-
-    def wait(self) -> Client:
-        """Returns once it answers. UnreachableError with the end of its log if it does not come up in time."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            code = self.process.poll()
-            described = read_service_file(self.settings)
-            # One that another command started at the same moment is as good; ours then gives way.
-            if described is not None and (described["pid"] == self.process.pid or code is not None):
-                client = find_service(self.settings)
-                if client is not None:
-                    return client
-            if code is not None and not self._another_is_starting():
-                raise UnreachableError(f"the service ended with exit code {code} at its start:\n{self._log_tail()}")
-            time.sleep(START_POLL_S)
-        raise UnreachableError(f"the service did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
-
-    def _another_is_starting(self) -> bool:
-        """Whether another living process holds the database: its lock file names it."""
-        return database_holder(self.settings) not in {None, self.process.pid}
-
-    def _log_tail(self) -> str:
-        try:
-            with self.settings.log_file.open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(self.log_start, size - LOG_TAIL_BYTES))
-                return stream.read().decode("utf-8", "replace").strip()
-        except OSError as exc:
-            return f"(its log {self.settings.log_file} cannot be read: {exc.strerror})"
-
-
-def database_holder(settings: Settings) -> int | None:
-    """The living process that the database's lock file names; None without one."""
-    file = settings.database_file
-    if file is None:
-        return None
-    try:
-        holder = file.with_name(file.name + ".lock").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return int(holder) if holder.isdecimal() and _is_alive(int(holder)) else None
-
-
-def start_service(settings: Settings) -> StartingService:
-    """Start a service on the settings' home folder; it outlives this process. Returns before it answers."""
-    try:
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = settings.log_file.open("ab")
-    except OSError as exc:
-        raise UnreachableError(f"the home folder {settings.home} cannot be used: {exc.strerror}") from exc
-    command = [sys.executable, "-m", "tuner_service.cli.main", "serve"]
-    command += ["--home", str(settings.home), "--db", settings.db]
-    command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
-    with log:
-        start = log.seek(0, os.SEEK_END)
-        process = _spawn(command, log)
-    return StartingService(settings=settings, process=process, log_start=start)
-
-
-def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C in this terminal, or its end, is no reason for the service to stop.
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-
-
-def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
-    """Ask the service of the home folder to end; trials run on. Whether there was one."""
-    described = read_service_file(settings)
-    if described is None or not _is_alive(described["pid"]):
-        return False
-    os.kill(described["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while _is_alive(described["pid"]) and time.monotonic() < deadline:
-        time.sleep(START_POLL_S)
-    return True
-
-
-def _token(settings: Settings) -> str:
-    if settings.token:
-        return settings.token
-    file: Path = settings.token_file
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError as exc:
-        raise ClientError(
-            f"the token file {file} cannot be read ({exc.strerror}); set TUNER_TOKEN to the service's token"
-        ) from exc
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not _waits_to_be_reaped(pid)
-
-
-def _waits_to_be_reaped(pid: int) -> bool:
-    """It has ended, though its number is taken: in a container nobody may ever reap it."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state in {"Z", "X"}

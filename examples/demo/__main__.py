@@ -17,7 +17,8 @@ from examples.demo.checks import FINAL, Before, broken_promises
 from examples.demo.curves import Curve, Picture, Point, save_png, terminal_plot
 from examples.demo.home import DemoHome, is_alive, on_interrupt_raise
 from tuner_service.cli.experiment_file import read_body
-from tuner_service.client import Client, find_service
+from tuner_service.client import Client
+from tuner_service.local_service import find_service
 
 OUTPUT = Path("demo-output").resolve()
 EXPERIMENT = Path("examples/digits/experiment.yaml")

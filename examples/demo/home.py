@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner_service.client import Client, start_service
+from tuner_service.client import Client
 from tuner_service.config import Settings, resolve_settings
+from tuner_service.local_service import start_service
 
 AGENT_IDLE_EXIT_S = 2.0  # an agent that has nothing to do and no service ends itself after it
 GONE_TIMEOUT_S = 30.0

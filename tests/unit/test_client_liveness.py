@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.client import _is_alive, _waits_to_be_reaped
+from tuner_service.local_service import _is_alive, _waits_to_be_reaped
 
 
 def test_a_process_that_runs_is_alive_and_one_that_never_was_is_not() -> None:

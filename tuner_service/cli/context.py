@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_service.cli.exit_codes import CommandError, ExitCode
-from tuner_service.client import Client, ProblemError, require_service
+from tuner_service.client import Client, ProblemError
 from tuner_service.config import SETTINGS, Settings, resolve_settings
+from tuner_service.local_service import require_service
 
 LAST = "@last"
 MAX_NAMED = 5  # candidates that an error names

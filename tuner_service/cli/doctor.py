@@ -13,8 +13,9 @@ from pathlib import Path
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import Column, print_rows
-from tuner_service.client import Client, ClientError, database_holder, find_service
+from tuner_service.client import Client, ClientError
 from tuner_service.config import Settings
+from tuner_service.local_service import database_holder, find_service
 
 LOW_DISK_BYTES = 1 << 30
 GIB = 1 << 30

@@ -7,8 +7,8 @@ import gc
 
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import ExitCode, say
-from tuner_service.client import stop_service
 from tuner_service.config import Settings
+from tuner_service.local_service import stop_service
 
 GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
 

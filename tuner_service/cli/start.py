@@ -14,8 +14,9 @@ from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
 from tuner_service.cli.output import Row, number_text, parameters_text, print_object
 from tuner_service.cli.progress import detached, follow
-from tuner_service.client import Client, UnreachableError, find_service, start_service
+from tuner_service.client import Client, UnreachableError
 from tuner_service.config import Settings
+from tuner_service.local_service import find_service, start_service
 
 Body = dict[str, Any]
 

@@ -17,8 +17,9 @@ from websockets.sync.client import connect
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, READ_ONLY_TOKEN, a_body
-from tuner_service.client import Client, ProblemError, UnreachableError, find_service
+from tuner_service.client import Client, ProblemError, UnreachableError
 from tuner_service.config import Settings
+from tuner_service.local_service import find_service
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 

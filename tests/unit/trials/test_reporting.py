@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import math
 import socket
+import sys
+import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.waiting import wait_until
-from trials.protocol import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES, MetricRecord, decode_record
-from trials.reporting import SpoolSink, Waker, numbers
+from trials.protocol import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES, CheckpointRecord, MetricRecord, decode_record
+from trials.reporting import SpoolSink, TerminalSink, Waker, numbers
 from trials.session import Trial, open_trial
 from trials.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
 from trials.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
@@ -188,3 +191,24 @@ def test_a_sink_writes_what_it_is_given_without_an_agent(tmp_path: Path) -> None
     sink.close()
 
     assert len(records(tmp_path)) == 1
+
+
+def test_a_checkpoint_is_told_with_the_trials_next_line_or_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = TerminalSink()
+    record = CheckpointRecord(step=1, name="one.ckpt", digest="d", size=1, at=0.0)
+    teller = threading.Thread(target=sink.checkpoint, args=(record,))  # as the thread that wrote it
+
+    sys.stdout.write("half of a line, ")
+    teller.start()
+    teller.join()
+    sys.stdout.write("the other half\n")
+    sink.metrics(step=2, values={"loss": 0.5}, final=False)
+    sink.checkpoint(replace(record, step=2))
+    sink.close()
+
+    assert capsys.readouterr().out.splitlines() == [
+        "half of a line, the other half",
+        "checkpoint of step 1: one.ckpt",
+        "step 2: loss=0.5",
+        "checkpoint of step 2: one.ckpt",
+    ]
