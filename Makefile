@@ -12,7 +12,7 @@ check: formatted lint types layers test
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix .
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
-types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases examples/demo examples/digits examples/learner benchmarks/startup
+types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /peers/ examples/demo examples/digits examples/learner benchmarks
 layers: setup ; .venv/bin/lint-imports
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000

@@ -62,7 +62,7 @@ def _save(kind: str, trial: trials.Trial, state: dict[str, Any]) -> None:
 
 def _train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: torch.Tensor) -> None:
     optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(samples), samples).backward()
+    torch.nn.functional.mse_loss(model(samples), samples).backward()  # type: ignore[no-untyped-call]  # torch's own
     optimizer.step()
 
 

@@ -153,7 +153,7 @@ def _verdicts(found: dict[Key, list[dict[str, Any]]]) -> list[str]:
 
 
 def _median(rounds: list[dict[str, Any]], key: str) -> float:
-    return median([row[key] for row in rounds if key in row] or [0.0])
+    return float(median([row[key] for row in rounds if key in row] or [0.0]))
 
 
 if __name__ == "__main__":

@@ -232,7 +232,7 @@ def sharing_rows(options: argparse.Namespace) -> list[Row]:
 
 def _row(kind: str, trials: int, found: dict[tuple[str, int], list[Measured]]) -> Row:
     def of(name: str, key: tuple[str, int]) -> float:
-        return median(getattr(one, name) for one in found[key])
+        return float(median(getattr(one, name) for one in found[key]))
 
     key, torch = (kind, trials), ("torch", trials)
     row: Row = {

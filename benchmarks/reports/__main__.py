@@ -91,7 +91,7 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
 
 
 def _median(rounds: list[dict[str, Any]], key: str) -> float:
-    return median([r[key] for r in rounds if key in r] or [0.0])
+    return float(median([r[key] for r in rounds if key in r] or [0.0]))
 
 
 def _parts(own: dict[str, float]) -> str:

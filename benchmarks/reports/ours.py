@@ -75,7 +75,8 @@ def measure(load: Load) -> dict[str, float]:
         "BENCH_REPORTS": str(load.reports),
         "BENCH_RATE": str(load.a_second),
     }
-    with service(**environment) as made:
+    with service() as made:
+        made.environment.update(environment)
         made.environment["BENCH_FOLDER"] = str(made.folder)
         made.start(experiment(load.trials), SCRIPT)
         ready = [made.folder / f"ready-{number}" for number in numbers]

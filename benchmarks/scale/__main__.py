@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from benchmarks.machine import describe
@@ -78,7 +79,7 @@ def _large(options: argparse.Namespace) -> list[Row]:
             ("tuner show TRIAL, s", ("show", f"{EXPERIMENT_ID}/{middle}")),
             ("tuner trials, all printed, s", ("trials", EXPERIMENT_ID)),
         ):
-            rows.append(_row(what, _timed(options.runs, lambda c=command: made.tuner(*c)), "0.3"))
+            rows.append(_row(what, _timed(options.runs, partial(made.tuner, *command)), "0.3"))
         for what, path in (("first page of trials", "trials?limit=100"), ("page of 1,000", "trials?limit=1000")):
             rows.append(_row(f"REST: {what}, s", _get(made, options, f"experiments/{EXPERIMENT_ID}/{path}"), "0.3"))
         rows.append(

@@ -175,7 +175,7 @@ class _Builder:
     def _reports(self, number: int) -> Iterator[MetricsReported]:
         for step in range(self._size.reports):
             value, sequence = _loss(number, step), step + 1
-            payload = {"number": number, "attempt": 1, "first": sequence, "last": sequence}
+            payload: dict[str, object] = {"number": number, "attempt": 1, "first": sequence, "last": sequence}
             line = self._journal("reports", payload, Queue.ASSESSOR)
             row = MetricRow(
                 experiment_id=EXPERIMENT_ID,

@@ -66,7 +66,7 @@ def make_table(family: str, name: str) -> None:
         names=np.array(list(benchmark.search_space)),
         dims=np.array([len(values) for values in choices]),
         choices=np.array([repr(values) for values in choices]),
-        **{key: value.astype(np.float32) for key, value in arrays.items()},  # type: ignore[arg-type]  # arrays all
+        **{key: value.astype(np.float32) for key, value in arrays.items()},
     )
 
 

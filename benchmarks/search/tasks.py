@@ -48,7 +48,7 @@ class GridTask:
                 float(np.quantile(first, REFERENCE_QUANTILE)),
                 float(np.quantile(second, REFERENCE_QUANTILE)),
             )
-            points = list(zip(first.tolist(), second.tolist(), strict=True))
+            points: list[tuple[float, ...]] = list(zip(first.tolist(), second.tolist(), strict=True))
             self.hv_best = hypervolume(points, self.hv_reference)
 
     def metrics(self, parameters: Parameters, epoch: int, seed: int) -> dict[str, float]:  # noqa: ARG002

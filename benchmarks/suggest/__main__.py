@@ -53,10 +53,10 @@ def suggest_rows(sizes: list[int], *, asked: int, rounds: int, nni: str | None) 
     for label in dict.fromkeys(label for label, _ in measured):
         row: Row = {"suggest": label}
         for size in sizes:
-            found = measured.get((label, size), [])
-            errors = [one["error"] for one in found if "error" in one]
-            row[f"{size} trials, ms"] = errors[0] if errors else round(median(map(_ms, found)), 2) if found else None
-            resumed = [one["resumed_s"] for one in found if "resumed_s" in one]
+            made = measured.get((label, size), [])
+            errors = [one["error"] for one in made if "error" in one]
+            row[f"{size} trials, ms"] = errors[0] if errors else round(median(map(_ms, made)), 2) if made else None
+            resumed = [one["resumed_s"] for one in made if "resumed_s" in one]
             row[f"resumed at {size}, ms"] = round(1000 * median(resumed), 0) if resumed else None
         rows.append(row)
     return rows

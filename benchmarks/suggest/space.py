@@ -21,7 +21,7 @@ HISTORY_SEED = 4
 
 def loss(parameters: dict[str, Any]) -> float:
     """Smooth, with one best region; which option is chosen shifts it."""
-    return (
+    return float(
         abs(math.log10(parameters["lr"]) + 3)
         + (parameters["momentum"] - 0.7) ** 2
         + parameters["dropout"]
