@@ -275,8 +275,7 @@ class Client:
         self.close()  # an answer that was not read to its end must leave nothing on a connection that is kept
         try:
             connection = self._connect(REQUEST_TIMEOUT_S)
-            target = path + "?" + urlencode(query)
-            connection.request("GET", target, headers=self._authorization)
+            connection.request("GET", _target(path, query), headers=self._authorization)
             response = connection.getresponse()
             if response.status >= 400:
                 headers = dict(response.headers.items())

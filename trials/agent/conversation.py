@@ -102,9 +102,8 @@ class Conversation:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
-        self._overtaken: set[str] = (
-            set()
-        )  # nonces of whose reports some were sent again; an answer to the first ones is to come
+        # Nonces of whose reports some were sent again: an answer to the first ones is to come.
+        self._overtaken: set[str] = set()
         self._delivered_at: dict[str, float] = {}
 
     async def run(self) -> None:

@@ -133,9 +133,9 @@ class Runner:
         except queue.Empty:
             return []
         patient, now = _can_wait(batch[0]), self.clock.now()
-        until = self._stepped_at + self.pause_s
-        if _is_report(batch[0]) and now - self._stepped_at >= self.gather_s:
-            until = now + self.gather_s
+        since = max(0.0, now - self._stepped_at)  # a clock that was set back must not keep reports waiting
+        is_first = _is_report(batch[0]) and since >= self.gather_s
+        until = now + (self.gather_s if is_first else self.pause_s - since)
         while len(batch) < BATCH_LIMIT:
             rest = until - self.clock.now() if patient else 0.0
             try:

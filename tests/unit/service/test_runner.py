@@ -205,6 +205,13 @@ def test_reports_wait_no_longer_when_something_comes_that_somebody_waits_for(pat
     assert early.done()
 
 
+def test_a_clock_that_was_set_back_keeps_no_reports_waiting(world: World) -> None:
+    world.do(created())
+    world.clock.at -= 3_600
+
+    world.submit(reports(1)).exception(TIMEOUT_S)
+
+
 def test_closing_keeps_no_reports_waiting(patient: World) -> None:
     early = patient.submit(reports(1))
 
