@@ -447,9 +447,13 @@ def _collate(options: LoaderOptions) -> tuple[Callable[[list[Any]], Any], bool]:
     """The function that makes a batch of samples, and whether it is torch's own."""
     from torch.utils.data import default_collate, default_convert
 
+    from trials.data.collating import collated
+
     if options.batch_size is None and options.batch_sampler is None:
         return _Single(options.collate_fn or default_convert), False
-    return options.collate_fn or default_collate, options.collate_fn in {None, default_collate}
+    if options.collate_fn in {None, default_collate}:
+        return collated, True
+    return options.collate_fn, False
 
 
 class _Single:

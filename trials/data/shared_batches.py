@@ -305,6 +305,6 @@ def _rows(column: Array) -> Bytes:
 
 
 def _default_collate(samples: list[Any]) -> Any:
-    from torch.utils.data import default_collate
+    from trials.data.collating import collated
 
-    return default_collate(samples)
+    return collated(samples)
