@@ -7,46 +7,54 @@ bytes it has alone, and nothing is left: no process, no descriptor, no shared me
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+from tests.data_samples import Augmented, jittered
+from tests.forked import Child
 from tests.processes_left import descendants
+from trials.data import AsyncDataLoader
 
 LENGTH, BATCH, EPOCHS = 120, 7, 2
 ROUND_TIMEOUT_S = 300.0
+STRIKE_WITHIN_S = 0.2  # of the first worker's start, or of the last kill
 
-TRIAL = """
-import hashlib, json, sys
-from pathlib import Path
-from tests.data_samples import Augmented, jittered
-from trials.data import AsyncDataLoader
+SCRIPTS = 0.1  # of the trials are programs of their own; the others are forked, where torch is there already
+SCRIPT = """
+import sys
+from tests.data_campaign import load
 
-def main(folder, workers):
-    log, saved = folder / "log", folder / "state.json"
-    options = dict(shuffle=True, seed=5, transform=jittered, num_workers=workers)
-    with AsyncDataLoader(Augmented(LENGTH), BATCH, **options) as loader:
+if __name__ == "__main__":
+    load(sys.argv[1], int(sys.argv[2]))
+"""
+
+
+def load(folder: str, workers: int) -> None:
+    """The trial: goes on where the state in ``folder`` says, and writes a line for each batch."""
+    log, saved = Path(folder) / "log", Path(folder) / "state.json"
+    with AsyncDataLoader(
+        Augmented(LENGTH), BATCH, shuffle=True, seed=5, transform=jittered, num_workers=workers
+    ) as loader:
         if saved.exists():
             loader.load_state_dict(json.loads(saved.read_text()))
         with log.open("a") as file:
             while loader.epoch < EPOCHS:
-                for sample, drawn, number in loader:
+                for sample, drawn, _ in loader:
                     epoch = loader.epoch
-                    digest = hashlib.sha256(sample["row"].numpy().tobytes() + drawn.numpy().tobytes()).hexdigest()[:16]
-                    file.write(json.dumps([epoch, sample["index"].tolist(), digest]) + "\\n")
+                    made = sample["row"].numpy().tobytes() + drawn.numpy().tobytes()
+                    line = [epoch, sample["index"].tolist(), hashlib.sha256(made).hexdigest()[:16]]
+                    file.write(json.dumps(line) + "\n")
                     file.flush()
                     saved.with_suffix(".new").write_text(json.dumps(loader.state_dict()))
                     saved.with_suffix(".new").replace(saved)
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
-"""
 
 
 def main() -> int:
@@ -77,21 +85,21 @@ def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
         deadline = time.monotonic() + ROUND_TIMEOUT_S
         left = kills
         while True:
-            trial = _start(folder, workers=rng.choice([1, 2, 3]))
+            trial = _start(folder, workers=rng.choice([1, 2, 3]), script=rng.random() < SCRIPTS)
             below: set[int] = set()
-            while left and trial.poll() is None:
+            while left and not trial.wait(0):
                 below |= _strike(rng, trial)
                 left -= 1
             try:
-                code = trial.wait(max(0.1, deadline - time.monotonic()))
+                assert trial.wait(max(0.1, deadline - time.monotonic())), f"seed {seed}: the trial hangs"
             finally:
                 below |= descendants(trial.pid)
-                trial.kill()
-                trial.wait()
+                trial.end()
             _wait_gone(below, deadline)
-            if code == 0:
+            if trial.code == 0:
                 break
-            assert code == -signal.SIGKILL, f"seed {seed}: the trial ended with {code}"
+            said = (folder / "output").read_text()
+            assert trial.code == -signal.SIGKILL, f"seed {seed}: the trial ended with {trial.code}: {said}"
         batches = _read(folder / "log")
     _wait_unshared(set(os.listdir("/dev/shm")) - shared, deadline)  # noqa: PTH208  # likewise
     for epoch in range(EPOCHS):
@@ -100,20 +108,22 @@ def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
     return batches
 
 
-def _start(folder: Path, *, workers: int) -> subprocess.Popen[bytes]:
-    script = folder / "trial.py"
-    script.write_text(TRIAL.replace("LENGTH", str(LENGTH)).replace("BATCH", str(BATCH)).replace("EPOCHS", str(EPOCHS)))
+def _start(folder: Path, *, workers: int, script: bool) -> Child:
+    if not script:
+        return Child(partial(load, str(folder), workers), folder / "output")
+    path = folder / "trial.py"
+    path.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    return subprocess.Popen([sys.executable, str(script), str(folder), str(workers)], env=environment)
+    command = [sys.executable, str(path), str(folder), str(workers)]
+    return Child(partial(os.execve, sys.executable, command, environment), folder / "output")
 
 
-def _strike(rng: random.Random, trial: subprocess.Popen[bytes]) -> set[int]:
+def _strike(rng: random.Random, trial: Child) -> set[int]:
     """Kill the trial, or something below it, at a point that the clock chooses. What was below it before."""
-    time.sleep(rng.uniform(0.0, 0.4))
     limit = time.monotonic() + 10
-    while not descendants(trial.pid) and trial.poll() is None and time.monotonic() < limit:
-        time.sleep(0.005)
-    time.sleep(rng.uniform(0.0, 0.05))
+    while not descendants(trial.pid) and not trial.wait(0.002) and time.monotonic() < limit:
+        pass
+    trial.wait(rng.uniform(0.0, STRIKE_WITHIN_S))
     below = descendants(trial.pid)
     chosen = rng.choice([trial.pid, *sorted(below)])
     try:

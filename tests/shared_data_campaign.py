@@ -13,17 +13,15 @@ import argparse
 import json
 import os
 import random
-import select
 import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.forked import ENDED_TIMEOUT_S, Child
 from trials.data.shared_loader import SharedDataLoader, Sharing
 from trials.data.shared_start import SharedOrder, read_spec, serve
 
@@ -32,7 +30,6 @@ EPOCHS = 2
 ORDER = {"shuffle": True, "block_size": 16, "group_seed": 3}
 SIZES = (7, 13, 32, 5)
 ROUND_TIMEOUT_S = 120.0
-ENDED_TIMEOUT_S = 20.0
 KILL_WITHIN_S = 0.25  # of the start
 VICTIMS = ("worker", "trial", "server")
 
@@ -78,56 +75,6 @@ def alone(number: int) -> list[Any]:
 
 
 # ── one round ───────────────────────────────────────────────────────────────────────────────────
-class Child:
-    """A fork with a session of its own, so that everything it starts is known; its output goes to a file."""
-
-    def __init__(self, work: Callable[[], object], output: Path) -> None:
-        sys.stdout.flush()
-        self.code: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                os.setsid()
-                file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                os.dup2(file, 1)
-                os.dup2(file, 2)
-                work()
-                sys.stdout.flush()
-                code = 0
-            except BaseException:  # noqa: BLE001  a fork must not go on in this program
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        self._pidfd = os.pidfd_open(self.pid)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended."""
-        if self.code is None:
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            if not poll.poll(timeout_s * 1000):
-                return False
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            os.close(self._pidfd)
-        return True
-
-    def end(self) -> None:
-        if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait(ENDED_TIMEOUT_S)
-
-    def left(self) -> list[int]:
-        """Processes of its session."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                fields = path.read_text().rpartition(")")[2].split()
-                if int(fields[3]) == self.pid and fields[0] not in "ZX":
-                    found.append(int(path.parent.name))
-        return found
-
-
 class Round:
     def __init__(self, folder: Path, chosen: random.Random) -> None:
         self._socket = str(folder / "data.sock")

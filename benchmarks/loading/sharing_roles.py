@@ -76,7 +76,11 @@ def produced(folder: str, count: int, _: str) -> Callable[[], int]:
     """Serves until it is killed; the consumers count."""
     from tensorsocket import TensorProducer
 
-    producer = TensorProducer(torch_loader(folder, count), *PORTS[:2], heart_ports=PORTS[2:])
+    # Its default, eight batches in a message, sends 64 batches' bytes for eight, since each slice is pickled with all
+    # of its storage; one in a message ends in its IndexError; with a short rubber band consumers wait for ever.
+    producer = TensorProducer(
+        torch_loader(folder, count), *PORTS[:2], heart_ports=PORTS[2:], rubber_band_pct=0.2, producer_batch_size=2
+    )
     say("serving")
     while True:
         for _ in producer:
