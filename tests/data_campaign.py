@@ -15,17 +15,18 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from tests.data_samples import Augmented, jittered
+from tests.data_samples import SlowlyAugmented, jittered
 from tests.forked import Child
 from tests.processes_left import descendants
 from trials.data import AsyncDataLoader
 
 LENGTH, BATCH, EPOCHS = 120, 7, 2
 ROUND_TIMEOUT_S = 300.0
-STRIKE_WITHIN_S = 0.2  # of the first worker's start, or of the last kill
+STRIKE_WITHIN_S = 0.15  # of the first worker's start, or of the last kill
 
 SCRIPTS = 0.1  # of the trials are programs of their own; the others are forked, where torch is there already
 SCRIPT = """
@@ -41,7 +42,7 @@ def load(folder: str, workers: int) -> None:
     """The trial: goes on where the state in ``folder`` says, and writes a line for each batch."""
     log, saved = Path(folder) / "log", Path(folder) / "state.json"
     with AsyncDataLoader(
-        Augmented(LENGTH), BATCH, shuffle=True, seed=5, transform=jittered, num_workers=workers
+        SlowlyAugmented(LENGTH), BATCH, shuffle=True, seed=5, transform=jittered, num_workers=workers
     ) as loader:
         if saved.exists():
             loader.load_state_dict(json.loads(saved.read_text()))
@@ -62,22 +63,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    struck: Counter[str] = Counter()
     expected = run_round(0, kills=0)
     for number in range(options.rounds):
-        found = run_round(options.seed + number, kills=2)
+        found = run_round(options.seed + number, kills=2, struck=struck)
         if found != expected:
             print(f"seed {options.seed + number}: the batches are not those of an unkilled trial")
             return 1
         print(f"round {number + 1} of {options.rounds}", end="\r", flush=True)
-    print(f"{options.rounds} rounds: every sample once in each epoch, nothing left")
+    kills = ", ".join(f"{count} of {what}" for what, count in struck.most_common())
+    print(f"{options.rounds} rounds, killed {kills}: every sample once in each epoch, nothing left")
     return 0
 
 
-def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
+def run_round(seed: int, *, kills: int, struck: Counter[str] | None = None) -> list[tuple[int, list[int], str]]:
     """The batches of a trial of which something was killed ``kills`` times; it is started again when it was the trial.
 
-    AssertionError for a sample lost or doubled, a hang, or anything left.
+    AssertionError for a sample lost or doubled, a hang, or anything left. What was killed is counted in ``struck``.
     """
+    struck = Counter() if struck is None else struck
     rng = random.Random(seed)
     shared = set(os.listdir("/dev/shm"))  # noqa: PTH208  # names are enough
     with tempfile.TemporaryDirectory(prefix="data-campaign-") as name:
@@ -88,7 +92,7 @@ def run_round(seed: int, *, kills: int) -> list[tuple[int, list[int], str]]:
             trial = _start(folder, workers=rng.choice([1, 2, 3]), script=rng.random() < SCRIPTS)
             below: set[int] = set()
             while left and not trial.wait(0):
-                below |= _strike(rng, trial)
+                below |= _strike(rng, trial, struck)
                 left -= 1
             try:
                 assert trial.wait(max(0.1, deadline - time.monotonic())), f"seed {seed}: the trial hangs"
@@ -118,7 +122,7 @@ def _start(folder: Path, *, workers: int, script: bool) -> Child:
     return Child(partial(os.execve, sys.executable, command, environment), folder / "output")
 
 
-def _strike(rng: random.Random, trial: Child) -> set[int]:
+def _strike(rng: random.Random, trial: Child, struck: Counter[str]) -> set[int]:
     """Kill the trial, or something below it, at a point that the clock chooses. What was below it before."""
     limit = time.monotonic() + 10
     while not descendants(trial.pid) and not trial.wait(0.002) and time.monotonic() < limit:
@@ -129,7 +133,9 @@ def _strike(rng: random.Random, trial: Child) -> set[int]:
     try:
         os.kill(chosen, signal.SIGKILL)
     except ProcessLookupError:
-        return below  # it had ended already
+        struck["nothing: it had ended"] += 1
+        return below
+    struck["the trial" if chosen == trial.pid else "the first below it" if chosen == min(below) else "workers"] += 1
     return below
 
 

@@ -37,6 +37,16 @@ class Augmented(Numbers):
         return {"row": row + noise, "numpy": np.random.normal(size=2), "random": drawn, "index": number}
 
 
+class SlowlyAugmented(Augmented):
+    """Each sample takes a millisecond, so that there is time to kill something."""
+
+    def __getitem__(self, index: int) -> Any:
+        until = time.perf_counter() + 0.001
+        while time.perf_counter() < until:
+            pass
+        return super().__getitem__(index)
+
+
 class Texts:
     """Samples that fit no layout."""
 
