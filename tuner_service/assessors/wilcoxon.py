@@ -9,7 +9,11 @@ stopped when it is worse with a probability of error below ``p_threshold``, and 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from operator import add
 from typing import Any, ClassVar, Self
 
 from tuner_service.assessors.base import Assessor, Keep, Stop, Verdict
@@ -18,6 +22,9 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 
 STEP_LIMIT = 10_000  # folds of the best trial that are remembered
+EXACT_UP_TO = 50  # folds: the distribution is counted out, as SciPy does; above it is taken as normal
+PROBABILITIES_KEPT = 4_096
+FOLDS_REMEMBERED = 100  # more than these, with ties among them, are tested anew each time
 
 
 class Wilcoxon(Assessor):
@@ -72,9 +79,43 @@ class Wilcoxon(Assessor):
 
 
 def _probability_of_error(differences: Sequence[float]) -> float:
-    """That the trial is not worse, one-sided; ties with the best are shared out between both sides."""
-    from scipy.stats import wilcoxon
+    """That the trial is not worse, one-sided; ties with the best are shared out between both sides.
 
+    It depends on the signs and ranks of the differences only; those with ties come again and again.
+    """
     if not any(differences):
         return 1.0
-    return float(wilcoxon(list(differences), alternative="greater", zero_method="zsplit").pvalue)
+    ordered = sorted(differences, key=lambda difference: (abs(difference), difference))
+    sizes = [abs(difference) for difference in ordered]
+    if sizes[0] and not any(size == following for size, following in pairwise(sizes)):
+        if len(ordered) > EXACT_UP_TO:
+            return _tested(ordered)
+        return _probabilities(len(ordered))[sum(rank for rank, each in enumerate(ordered, start=1) if each > 0)]
+    ranks = tuple(math.copysign(bisect_left(sizes, abs(each)) + 1, each) if each else 0.0 for each in ordered)
+    return _with_ties(ranks) if len(ranks) <= FOLDS_REMEMBERED else _tested(ranks)
+
+
+@lru_cache(maxsize=EXACT_UP_TO + 1)
+def _ways(count: int) -> tuple[int, ...]:
+    """In how many of the 2 ** ``count`` choices of signs the positive ranks have each sum."""
+    if count == 0:
+        return (1,)
+    without = _ways(count - 1)
+    shift = (0,) * count
+    return tuple(map(add, without + shift, shift + without))
+
+
+@lru_cache(maxsize=EXACT_UP_TO + 1)
+def _probabilities(count: int) -> tuple[float, ...]:
+    """Of each sum, or a larger one, where a difference is as likely positive as negative."""
+    at_least = tuple(accumulate(reversed(_ways(count))))
+    return tuple(number / 2**count for number in reversed(at_least))
+
+
+def _tested(differences: Sequence[float]) -> float:
+    from scipy.stats import wilcoxon
+
+    return float(wilcoxon(differences, alternative="greater", zero_method="zsplit").pvalue)
+
+
+_with_ties = lru_cache(maxsize=PROBABILITIES_KEPT)(_tested)

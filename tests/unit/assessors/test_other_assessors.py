@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.base import Assessor, Keep, Stop
 from tuner_service.assessors.registry import create_assessor
+from tuner_service.assessors.wilcoxon import _probability_of_error
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 
@@ -153,6 +157,16 @@ def test_wilcoxon_compares_with_the_best_trial_alone() -> None:
     assert judged(wilcoxon, 5, [1.0, 1.0, 7.0]) is None, "the best trial had no third fold"
 
 
+@settings(deadline=None)  # SciPy tries all signs where there are ties
+@given(st.lists(st.one_of(st.floats(-3, 3), st.integers(-2, 2)), min_size=1, max_size=120))
+@example([0.5] * 101)
+def test_wilcoxon_is_as_sure_as_scipys_test(differences: list[float]) -> None:
+    expected = (
+        stats.wilcoxon(differences, alternative="greater", zero_method="zsplit").pvalue if any(differences) else 1
+    )
+    assert _probability_of_error(differences) == pytest.approx(expected, rel=1e-9)
+
+
 # ── auto, and the cost of a verdict ─────────────────────────────────────────────────────────────
 def test_auto_chooses_successive_halving_where_there_are_trials_to_compare() -> None:
     assert choose_assessor(trials=None).name == "asha"
@@ -162,7 +176,7 @@ def test_auto_chooses_successive_halving_where_there_are_trials_to_compare() -> 
     assert "too few" in few.reason
 
 
-@pytest.mark.parametrize("name", ["median_stop", "asha", "percentile", "threshold", "patience"])
+@pytest.mark.parametrize("name", ["median_stop", "asha", "percentile", "threshold", "patience", "wilcoxon"])
 def test_a_verdict_at_a_thousand_trials_of_twenty_reports_costs_microseconds(name: str) -> None:
     """Best of several, on a machine that others share; `benchmarks` measures it."""
     assessor = an_assessor(name)
