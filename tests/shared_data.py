@@ -99,7 +99,7 @@ def batches_of(
             return None
         try:
             return Link.open(path, layout, hello, patience_s=20.0)
-        except (FileNotFoundError, ConnectionRefusedError):
+        except (FileNotFoundError, ConnectionError):
             return None
 
     parts = {"seed": 0, "transform": getattr(dataset, "transform", None)} | making

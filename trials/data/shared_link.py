@@ -243,6 +243,8 @@ def greeting(fingerprint: str, *, is_waited_for: bool) -> Hello:
 def _greet(connection: socket.socket, layout: Layout, hello: Hello) -> tuple[Welcome, Ring]:
     connection.send(encode(hello))
     data, descriptor = receive_with_descriptor(connection)
+    if not data:
+        raise ConnectionResetError("the server ended before it had answered")
     try:
         answer = decode(data)
         if isinstance(answer, Refused):

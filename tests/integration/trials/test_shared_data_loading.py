@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.shared_data import Served, epochs_of, flat, loader_of, order, serving
+from tests.shared_data import DatasetName, Served, batches_of, epochs_of, flat, loader_of, order, serving
 from tests.waiting import wait_until
 from trials.data.errors import SampleError, SharingError
 from trials.data.layout import Layout
@@ -195,6 +195,23 @@ def test_garbage_ends_the_connection_that_sent_it_and_no_other(served: Served) -
                 stranger.send(garbage)
                 assert stranger.recv(1 << 16) == b""
         assert len(list(steps)) == 14
+
+
+def test_a_server_that_is_killed_while_it_is_greeted_is_as_good_as_none(tmp_path: Path) -> None:
+    name, path = DatasetName(factory="tests.shared_datasets:Decoded", arguments={}), tmp_path / "data.sock"
+
+    def greeted_and_killed() -> None:
+        connection, _ = listening.accept()
+        connection.recv(1 << 16)
+        connection.close()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening, ThreadPoolExecutor(1) as threads:
+        listening.bind(str(path))
+        listening.listen()
+        ended = threads.submit(greeted_and_killed)
+        found = batches_of(name, order(), path).batch(0, 0, 7)
+        ended.result(timeout=20)
+    assert flat(found) == flat(batches_of(name, order(), None).batch(0, 0, 7))
 
 
 def test_the_ring_cannot_be_written_by_a_member(drawn: Served) -> None:

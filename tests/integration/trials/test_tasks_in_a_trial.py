@@ -59,7 +59,10 @@ def test_the_code_of_the_first_process_that_fails_is_the_trials(service: FakeSer
     record = service.wait_for_exit(timeout_s=60).exit
 
     assert (record.cause, record.code) == ("exited", 7)
-    assert "instance 1 of task 'node0/python' on node 'node0' failed: ended with code 7" in record.tail
+    assert (
+        f"instance 1 of task 'node0/{Path(sys.executable).name}' on node 'node0' failed: ended with code 7"
+        in record.tail
+    )
 
 
 def test_a_stop_is_told_to_all_processes_and_each_may_save(service: FakeService, agent: AgentProcess) -> None:
