@@ -53,9 +53,9 @@ def create_once(path: str, data: bytes, *, durable: bool = False) -> bool:
     return True
 
 
-def write_plainly(path: str, data: bytes) -> None:
+def write_plainly(path: str, data: bytes, *, mode: int | None = None, times_ns: tuple[int, int] | None = None) -> None:
     """Where nobody looks before it is said to be complete."""
-    _write(path, data, durable=False)
+    _write(path, data, durable=False, mode=mode, times_ns=times_ns)
 
 
 def read_json(path: str) -> dict[str, Any] | None:
@@ -110,10 +110,16 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _write(path: str, data: bytes, *, durable: bool) -> None:
+def _write(
+    path: str, data: bytes, *, durable: bool, mode: int | None = None, times_ns: tuple[int, int] | None = None
+) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_all(descriptor, data)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        if times_ns is not None:
+            os.utime(descriptor, ns=times_ns)
         if durable:
             os.fsync(descriptor)
     finally:

@@ -20,7 +20,7 @@ from typing import Any
 
 from trials.agent import memory, seeding, threads
 from trials.agent.codes import Codes
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.processes import become_subreaper, identity
 from trials.agent.starting import Start, fork
@@ -88,6 +88,7 @@ class ForkServer:
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
         self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
         self._parent.extra[self._orders.fileno()] = self._take_orders
+        self._write_claim()
         signal.signal(signal.SIGTERM, lambda *_: self._shut_down())
         become_subreaper()
         self._write_state(problem)
@@ -97,6 +98,12 @@ class ForkServer:
             self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
         self._orders.close()
         Path(self._config["orders"]).unlink(missing_ok=True)  # its other files are removed by an agent
+
+    def _write_claim(self) -> None:
+        path = self._config["state"].removesuffix("state.json") + "claim.json"
+        with suppress(OSError):  # on a full disk each attempt has one of its own, once there is room
+            write_plainly(path, to_json(dict(self._parent.claim)))
+            self._parent.claim_file = path
 
     def _write_state(self, problem: str | None) -> None:
         modules = {name.partition(".")[0] for name in sys.modules}

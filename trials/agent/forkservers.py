@@ -370,7 +370,7 @@ class ForkServers:
         self._on_lost(given)
 
     def _remove_files(self, number: str) -> None:
-        for kind in ("state.json", "config.json", "log"):
+        for kind in ("state.json", "config.json", "claim.json", "log"):
             (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
         _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
 

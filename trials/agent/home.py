@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -11,7 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from trials.agent.files import write_atomically
-from trials.protocol import FOLDER_CHECKPOINTS, AttemptKey, ProtocolError, wake_socket_path
+from trials.protocol import (
+    FILE_ATTEMPT,
+    FOLDER_CHECKPOINTS,
+    AttemptKey,
+    ProtocolError,
+    from_plain,
+    wake_socket_path,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -60,7 +68,13 @@ class Home:
 
         Not after a power loss, which ends the attempt, too: then the service starts another one.
         """
-        write_atomically(f"{self._live}/{nonce}", str(folder.relative_to(self.path)).encode())
+        try:
+            # A further name of the file that says where it belongs: making a file costs more.
+            os.link(f"{folder}/{FILE_ATTEMPT}", f"{self._live}/{nonce}")
+        except FileExistsError:
+            return
+        except OSError:  # it was never prepared, or the file system has no links
+            write_atomically(f"{self._live}/{nonce}", str(folder.relative_to(self.path)).encode())
 
     def live(self) -> dict[str, Path]:
         """Folders of the attempts that are not forgotten, by nonce."""
@@ -102,12 +116,17 @@ class Home:
                 _remove(path)
 
     def _indexed(self, entry: Path) -> Path | None:
+        """Where the attempt of this name is: it holds its FILE_ATTEMPT, or the path of its folder."""
         try:
-            relative = entry.read_text(encoding="utf-8").strip()
-        except OSError:
+            text = entry.read_text(encoding="utf-8").strip()
+            if text.startswith("{"):
+                attempt = json.loads(text)
+                folder = self.attempt_folder(from_plain(AttemptKey, attempt["key"], where=FILE_ATTEMPT), entry.name)
+            else:
+                folder = self.path / text
+        except (OSError, ValueError, LookupError):
             return None
-        folder = self.path / relative
-        return folder if relative and folder.is_relative_to(self.attempts) and folder.is_dir() else None
+        return folder if text and folder.is_relative_to(self.attempts) and folder.is_dir() else None
 
 
 def _remove(path: Path) -> None:

@@ -114,7 +114,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
     local: dict[str, Any] = {"python": sys.executable, "wake": str(home.wake), "paths": paths}
     local |= {"has_devices": has_devices, "boot_id": boot_id()}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
-    write_atomically(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))
+    write_plainly(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))  # one that was cut off is no JSON, and made anew
     return attempt
 
 
@@ -156,10 +156,7 @@ async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder:
         await asyncio.to_thread(shutil.copytree, source, work, symlinks=True, dirs_exist_ok=True)
         return
     for file in files:
-        path = f"{work}/{file.name}"
-        write_plainly(path, file.data)
-        os.chmod(path, file.mode)  # noqa: PTH101
-        os.utime(path, ns=file.times_ns)
+        write_plainly(f"{work}/{file.name}", file.data, mode=file.mode, times_ns=file.times_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,19 +14,23 @@ from trials.agent.files import write_all, write_atomically
 
 
 class RotatedLog:
-    """One stream's files, at most two of ``limit`` bytes each."""
+    """One stream's files, at most two of ``limit`` bytes each; none where nothing is written."""
 
     def __init__(self, path: str, *, limit: int) -> None:
         self._path = path
         self._limit = limit
-        self._start = _start_of(path)
-        self._descriptor = self._open()
-        self._size = os.fstat(self._descriptor).st_size
+        self._descriptor = -1  # until there is something to write: many trials say nothing on one of their streams
+        self._start = 0
+        self._size = 0
         self._lost = 0
 
     def write(self, data: bytes) -> None:
         """Append; bytes that a full disk refuses are counted and dropped, because the trial must not wait for them."""
         try:
+            if self._descriptor < 0:
+                self._start = _start_of(self._path)
+                self._descriptor = self._open()
+                self._size = os.fstat(self._descriptor).st_size
             if self._lost:
                 self._append(f"\n[{self._lost} bytes were lost: the disk was full]\n".encode())
                 self._lost = 0
@@ -38,10 +42,12 @@ class RotatedLog:
             self._append(data)
         except OSError:
             self._lost += len(data)
-            self._size = os.fstat(self._descriptor).st_size
+            if self._descriptor >= 0:
+                self._size = os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def _append(self, data: bytes) -> None:
         write_all(self._descriptor, data)

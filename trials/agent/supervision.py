@@ -90,6 +90,7 @@ class Parent:
         # that alone is better gone.
         self.syncs_later = orders is not None
         self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
+        self.claim_file = ""  # with the same in it, where there is one
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
         self._memory_kills = count_memory_kills()
         self._memory_killed_at = -1.0
@@ -208,6 +209,16 @@ class Supervised:
     # ── starting ──────────────────────────────────────────────────────────────────────────────
     def claim(self) -> bool:
         """Spend the nonce; False where it is spent already. OSError where the disk has no room: nothing was done."""
+        if self._parent.claim_file:
+            try:
+                # A further name of a file that is there already: making one costs more.
+                os.link(self._parent.claim_file, f"{self._folder}/{FILE_CLAIM}")
+            except FileExistsError:
+                return False
+            except OSError:
+                pass  # a file has some ten thousand names at most, and some file systems give it one
+            else:
+                return True
         data = to_json(dict(self._parent.claim))
         return create_once(f"{self._folder}/{FILE_CLAIM}", data, durable=not self._parent.syncs_later)
 

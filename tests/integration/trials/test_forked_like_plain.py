@@ -151,7 +151,8 @@ def outcome(service: FakeService, *, name: str, number: int, isolation: str) -> 
 
 
 def _plain(folder: Path, stream: str) -> str:
-    text = (folder / stream).read_text().replace(str(folder), "ATTEMPT")
+    path = folder / stream
+    text = path.read_text().replace(str(folder), "ATTEMPT") if path.exists() else ""
     return re.sub(r"0x[0-9a-f]{6,}", "0x", text.replace("'TUNER_TRIAL_NUMBER': '2'", "'TUNER_TRIAL_NUMBER': '1'"))
 
 

@@ -55,3 +55,9 @@ def test_a_log_that_is_opened_again_goes_on(path: str) -> None:
 
 def test_a_stream_without_output_is_empty(path: str) -> None:
     assert read_log(path, offset=-10, limit=100) == (b"", 0, 0)
+
+
+def test_a_stream_on_which_nothing_is_said_has_no_file(path: str) -> None:
+    written(path)
+
+    assert list(Path(path).parent.iterdir()) == []
