@@ -23,7 +23,11 @@ def to_plain(value: Any) -> Any:
         return value
     names = _names(kind)
     if names is not None:
-        return {name: to_plain(getattr(value, name)) for name in names}
+        plain = {}
+        for name in names:  # most parts are leaves: no call for those
+            part = getattr(value, name)
+            plain[name] = part if type(part) in _LEAVES else to_plain(part)
+        return plain
     if isinstance(value, tuple | list):
         return list(value) if set(map(type, value)) <= {str} else [to_plain(v) for v in value]
     if isinstance(value, dict):
@@ -44,6 +48,16 @@ def _names(kind: Any) -> tuple[str, ...] | None:
 def _hints(cls: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {f.name: hints[f.name] for f in fields(cls)}
+
+
+@cache
+def _types_as_they_are(cls: Any) -> dict[str, frozenset[type[Any]]]:
+    """Of each field, the types of plain values that stay what they are."""
+    found = {}
+    for name, hint in _hints(cls).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        found[name] = frozenset(parts) & _LEAVES
+    return found
 
 
 # Types are few, and looked at for every field of every message.
@@ -107,8 +121,12 @@ def _from_member(expected: type[Enum], value: Any, where: str) -> Enum:
 
 def _from_object(expected: Any, value: Any, where: str) -> Any:
     _require(value, dict, where)
-    hints = _hints(expected)
-    known = {k: from_plain(hints[k], v, where=f"{where}.{k}") for k, v in value.items() if k in hints}
+    hints, as_they_are = _hints(expected), _types_as_they_are(expected)
+    known = {}
+    for name, part in value.items():
+        if name in hints:
+            fits = type(part) in as_they_are[name]
+            known[name] = part if fits else from_plain(hints[name], part, where=f"{where}.{name}")
     try:
         return expected(**known)
     except TypeError as exc:

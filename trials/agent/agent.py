@@ -319,7 +319,7 @@ class Agent:
             held.signal_supervisor(signal.SIGKILL)
 
     def forget(self, nonce: str) -> None:
-        """The service has everything: the spool goes, the logs and checkpoints stay."""
+        """The service has everything: what is in the spool goes, the logs and checkpoints stay."""
         held = self.held.get(nonce)
         if held is None or held.exit is None:
             return
@@ -327,7 +327,9 @@ class Agent:
         self._seen_end.discard(nonce)
         self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
-        (held.folder / FILE_SPOOL).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            # Emptied, not removed: for minutes, a file system may look past each removed file before it makes another.
+            os.truncate(held.folder / FILE_SPOOL, 0)
         names = os.listdir(held.folder)  # noqa: PTH208  few, and looked at for every trial
         for name in names:
             if name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id="")):

@@ -14,6 +14,7 @@ import os
 ENV_CGROUPS = "TUNER_CGROUPS"  # of the agent; "off": as if none were granted
 GROUP_PREFIX = "tuner-"
 _MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+_of_use: set[str] = set()  # folders that are known to take groups of attempts
 
 
 class ControlGroup:
@@ -28,6 +29,8 @@ class ControlGroup:
 
     def pids(self) -> set[int]:
         """Whatever lives in it, its sub-groups included."""
+        if "populated 0" in _read(f"{self.path}/cgroup.events"):
+            return set()  # asked for at every end, when there is nothing left as a rule
         found: set[int] = set()
         for folder, _, files in os.walk(self.path):
             if "cgroup.procs" in files:
@@ -86,9 +89,11 @@ def make_group(nonce: str, *, parent: str | None) -> ControlGroup | None:
         pass  # of a launch that was cut off
     except OSError:
         return None
-    if not os.path.exists(f"{path}/cgroup.kill") or not os.access(f"{path}/cgroup.procs", os.W_OK):
-        ControlGroup(path).remove()
-        return None
+    if parent not in _of_use:
+        if not os.path.exists(f"{path}/cgroup.kill") or not os.access(f"{path}/cgroup.procs", os.W_OK):
+            ControlGroup(path).remove()
+            return None
+        _of_use.add(parent)
     return ControlGroup(path)
 
 

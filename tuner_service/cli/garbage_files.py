@@ -80,7 +80,7 @@ def _spools(home: Home, needed: Needed) -> Iterator[Garbage]:
     live = home.live()
     for path in sorted(home.attempts.glob(f"*/*/*-*/{FILE_SPOOL}")):
         nonce = path.parent.name.partition("-")[2]
-        if nonce in needed.ended_nonces and nonce not in live:
+        if nonce in needed.ended_nonces and nonce not in live and path.stat().st_size:
             yield _found("spool", path, why="every report of it is in the database")
 
 

@@ -146,11 +146,12 @@ def test_a_spool_is_garbage_once_its_attempt_has_ended_and_no_agent_reads_it(tmp
     ended = attempt_folder(tmp_path, "kept", "a")
     read = attempt_folder(tmp_path, "kept", "b")
     attempt_folder(tmp_path, "kept", "c")
+    (attempt_folder(tmp_path, "kept", "d") / FILE_SPOOL).write_text("")
     live = tmp_path / "agent" / "live"
     live.mkdir(parents=True)
     (live / "b").write_text(str(read.relative_to(tmp_path)))
 
-    assert garbage(tmp_path, needed(ended_nonces=frozenset({"a", "b"}))) == {ended / FILE_SPOOL}
+    assert garbage(tmp_path, needed(ended_nonces=frozenset({"a", "b", "d"}))) == {ended / FILE_SPOOL}
 
 
 def test_a_large_checkpoint_is_kept_for_a_row_and_for_an_attempt_that_stays(tmp_path: Path) -> None:

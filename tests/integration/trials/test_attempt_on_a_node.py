@@ -324,7 +324,7 @@ def test_forgotten_attempts_keep_their_logs_and_lose_their_spool(service: FakeSe
     launch = service.launch(REPORTING + "print('kept')")
     service.wait_for_exit()
     service.forget("n1")
-    wait_until(lambda: not (service.folder() / "reports.jsonl").exists())
+    wait_until(lambda: (service.folder() / "reports.jsonl").stat().st_size == 0)
 
     service.send(ReadLog(request_id="r", key=launch.key, nonce="n1", stream="stdout", offset=0, limit=100))
     assert service.wait_for(LogChunk).data == "kept\n"
