@@ -421,6 +421,9 @@ class UnknownKindError(ProtocolError):
     """No message has this kind; the text names the known ones."""
 
 
+_to_text = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
     """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``).
 
@@ -431,7 +434,7 @@ def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
     else:
         require_kind(type(message), version)
         plain = plain_in(message, version, where=message.kind)
-    return json.dumps({"kind": message.kind, **plain}, separators=(",", ":"))
+    return _to_text({"kind": message.kind, **plain})
 
 
 def frames(messages: Sequence[str], *, version: int) -> list[str]:
@@ -470,7 +473,7 @@ def kind_of(value: Any) -> str:
 
 def encode_record(record: SpoolRecord) -> str:
     """One spool line, without its newline."""
-    return json.dumps({"kind": record.kind, **to_plain(record)}, separators=(",", ":"))
+    return _to_text({"kind": record.kind, **to_plain(record)})
 
 
 def decode_record(line: str) -> SpoolRecord:

@@ -13,6 +13,7 @@ import os
 from typing import Any
 
 _READ_BYTES = 64 << 10
+_to_text = json.JSONEncoder(separators=(",", ":")).encode
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -82,7 +83,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def to_json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _to_text(value).encode()
 
 
 def sync_file(path: str) -> None:
