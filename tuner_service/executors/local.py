@@ -31,14 +31,17 @@ class LocalExecutor:
     home: Path
     service_file: Path
     _agent: subprocess.Popen[bytes] | None = None
-    _closing: threading.Event = field(default_factory=threading.Event)
+    _closing: bool = False
     _wake: int = field(default_factory=lambda: os.eventfd(0))
     _ends: int | None = None  # readable once the agent that was started here has ended
     _thread: threading.Thread | None = None
     _backoff: float = 0.0
 
     def start(self) -> None:
-        """See to it that an agent is there, now and for as long as the service lives. Returns at once."""
+        """See to it that an agent is there, now and for as long as the service lives. Returns at once.
+
+        OSError where none can be started; later on that is logged and tried again.
+        """
         self._see_to_it()
         self._thread = threading.Thread(target=self._watch, name="local-executor", daemon=True)
         self._thread.start()
@@ -54,9 +57,9 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Stop watching. The agent and its trials go on."""
-        if self._closing.is_set():
+        if self._closing:
             return
-        self._closing.set()
+        self._closing = True
         os.eventfd_write(self._wake, 1)
         if self._thread is not None:
             self._thread.join()
@@ -67,10 +70,15 @@ class LocalExecutor:
             self._agent.returncode = self._agent.returncode or 0  # not ours to wait for: it outlives this process
 
     def _watch(self) -> None:
-        while not self._closing.is_set():
+        while not self._closing:
             self._wait()
-            if not self._closing.is_set():
+            if self._closing:
+                return
+            try:
                 self._see_to_it()
+            except OSError as error:  # no process, descriptor or room on the disk is to be had
+                self._wait_longer()
+                logger.error("the agent cannot be started; it is tried again", extra={"error": str(error)})
 
     def _wait(self) -> None:
         """Until the agent ends, or for a moment where it lives by itself or was just started anew."""
@@ -90,10 +98,14 @@ class LocalExecutor:
         if agent_is_alive(self.home):
             return
         if self._agent is not None:
-            self._backoff = min(RESPAWN_BACKOFF_LIMIT_S, max(RESPAWN_BACKOFF_S, self._backoff * 2))
+            self._wait_longer()
             logger.warning("the agent ended and is started again", extra={"code": self._agent.returncode})
+            self._agent = None
         self._agent = self._spawn()
         self._ends = os.pidfd_open(self._agent.pid)
+
+    def _wait_longer(self) -> None:
+        self._backoff = min(RESPAWN_BACKOFF_LIMIT_S, max(RESPAWN_BACKOFF_S, self._backoff * 2))
 
     def _forget_end(self) -> None:
         if self._ends is not None:
