@@ -76,10 +76,13 @@ def main() -> int:
     return 0
 
 
-def run_round(seed: int, *, kills: int, struck: Counter[str] | None = None) -> list[tuple[int, list[int], str]]:
+def run_round(
+    seed: int, *, kills: int, struck: Counter[str] | None = None, scripts: float = SCRIPTS
+) -> list[tuple[int, list[int], str]]:
     """The batches of a trial of which something was killed ``kills`` times; it is started again when it was the trial.
 
-    AssertionError for a sample lost or doubled, a hang, or anything left. What was killed is counted in ``struck``.
+    AssertionError for a sample lost or doubled, a hang, or anything left. What was killed is counted in ``struck``;
+    ``scripts``: the portion of the trials that are programs of their own.
     """
     struck = Counter() if struck is None else struck
     rng = random.Random(seed)
@@ -89,7 +92,7 @@ def run_round(seed: int, *, kills: int, struck: Counter[str] | None = None) -> l
         deadline = time.monotonic() + ROUND_TIMEOUT_S
         left = kills
         while True:
-            trial = _start(folder, workers=rng.choice([1, 2, 3]), script=rng.random() < SCRIPTS)
+            trial = _start(folder, workers=rng.choice([1, 2, 3]), script=rng.random() < scripts)
             below: set[int] = set()
             while left and not trial.wait(0):
                 below |= _strike(rng, trial, struck)

@@ -90,8 +90,10 @@ class Home:
         return self._indexed(self._live / name) or self._indexed(self._ended / name)
 
     def put_ended(self, nonce: str) -> None:
+        live = f"{self._live}/{plain_name(nonce, what='nonce')}"
         with suppress(FileNotFoundError):
-            os.replace(f"{self._live}/{plain_name(nonce, what='nonce')}", f"{self._ended}/{nonce}")  # noqa: PTH105
+            os.replace(live, f"{self._ended}/{nonce}")  # noqa: PTH105
+            os.unlink(live)  # noqa: PTH108  still there where both were names of one file: then replacing does nothing
 
     def remove_experiment(self, experiment_id: str) -> None:
         """Its folders, and the names by which they were found."""

@@ -40,6 +40,9 @@ def test_a_prepared_attempt_is_found_until_its_experiment_is_removed(home: Home)
     home.put_ended("n1")
     assert home.live() == {}
     assert home.folder_of("n1") == folder
+    home.put_live("n1", folder)
+    home.put_ended("n1")
+    assert home.live() == {}, "also the second time, when both are names of one file"
     home.remove_experiment("e1")
     assert home.folder_of("n1") is None
 
