@@ -20,7 +20,8 @@ nni.report_final_result(1 / 11)
 
 def main():
     folder, count = Path(sys.argv[1]), int(sys.argv[3])
-    (folder / "trial.py").write_text(TRIAL)
+    imports = "import torch\n" if "import torch" in Path(sys.argv[2]).read_text() else ""  # as the load's script
+    (folder / "trial.py").write_text(imports + TRIAL)
     experiment = Experiment("local")
     config = experiment.config
     config.trial_command = f"{sys.executable} trial.py"

@@ -30,7 +30,8 @@ def main():
     from syne_tune.optimizer.baselines import RandomSearch
 
     logging.getLogger().setLevel(logging.ERROR)
-    (folder / "trial.py").write_text(TRIAL)
+    imports = "import torch\n" if "import torch" in Path(sys.argv[2]).read_text() else ""  # as the load's script
+    (folder / "trial.py").write_text(imports + TRIAL)
     scheduler = RandomSearch(config_space={"x": uniform(0, 1)}, metrics=["loss"])
     tuner = Tuner(
         trial_backend=LocalBackend(entry_point=str(folder / "trial.py")),
