@@ -150,7 +150,7 @@ class Pipeline:
                 if entry.tries > RETRIES:
                     self._give_up(entry, death)
                     continue
-            self._waiting.extendleft(reversed(self._apart(entry)))
+            self._waiting.extendleft(reversed([each for each in self._apart(entry) if self._is_wanted(each)]))
 
     def freed(self, slot: int) -> None:
         """The trial has let go of the batch that was in it."""
@@ -288,6 +288,11 @@ class Pipeline:
             found.append(_Assigned(task=Task(self._next_task, entry.task.epoch, (part,)), tries=entry.tries))
             self._next_task += 1
         return found if len(found) > 1 else [entry]
+
+    def _is_wanted(self, entry: _Assigned) -> bool:
+        """Whether some batch still waits for it; one that was given up does not, and its slot may be another's soon."""
+        batches = [self._batches.get(part.sequence) for part in entry.task.parts]
+        return any(batch is not None and batch.death is None for batch in batches)
 
     def _let_go(self, entry: _Assigned) -> None:
         for part in entry.task.parts:

@@ -255,6 +255,25 @@ def test_the_worker_of_the_next_batch_is_the_one_that_works_on_it() -> None:
     assert pipeline.workers_of_next() == [1]
 
 
+def test_a_part_of_a_batch_given_up_is_not_tried_again_when_its_worker_dies_too() -> None:
+    """Its slot is free once the error was delivered: whoever loaded the part then would write into another batch."""
+    pipeline = a_pipeline(slots=1, ahead=1, chunk=1, workers=3)
+    pipeline.begin(epoch=0, plans=plans(1))
+    for _ in range(1 + RETRIES):
+        pipeline.orders()
+        pipeline.worker_died(1, KILLED)
+        pipeline.worker_started(1)
+    assert pipeline.next_ready() is not None, "given up"
+
+    for worker in (2, 0):
+        pipeline.worker_died(worker, None)
+        pipeline.worker_started(worker)
+    assert take(pipeline).death is not None
+
+    assert pipeline.orders() == []
+    assert pipeline.ended()
+
+
 class PipelineMachine(RuleBasedStateMachine):
     """Workers that answer and die, a trial that takes and frees and begins anew, in any order."""
 
