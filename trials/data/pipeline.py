@@ -150,7 +150,7 @@ class Pipeline:
                 if entry.tries > RETRIES:
                     self._give_up(entry, death)
                     continue
-            self._waiting.extendleft(reversed([each for each in self._apart(entry) if self._is_wanted(each)]))
+            self._waiting.extendleft(reversed(list(filter(self._is_wanted, self._apart(entry)))))
 
     def freed(self, slot: int) -> None:
         """The trial has let go of the batch that was in it."""
@@ -278,8 +278,7 @@ class Pipeline:
             if batch is not None:
                 items = tuple(part.items) if death.index is None else (death.index,)
                 batch.death = (death, items)
-        sequences = {part.sequence for part in entry.task.parts}
-        self._waiting = deque(w for w in self._waiting if not any(p.sequence in sequences for p in w.task.parts))
+        self._waiting = deque(filter(self._is_wanted, self._waiting))
 
     def _apart(self, entry: _Assigned) -> list[_Assigned]:
         """A task for each batch of one that is tried again, so that the bad batch does not take others along."""
