@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.machine import describe
@@ -24,6 +25,11 @@ def save(group: str, *, command: str, machine: Row, rows: Sequence[Row], notes: 
     text += table(rows) + "".join(f"\n{note}\n" for note in notes)
     (RESULTS / f"{group}.md").write_text(text, encoding="utf-8")
     print(table(rows))
+
+
+def median_of(rounds: Sequence[Mapping[str, Any]], key: str) -> float:
+    """Of the rounds that have it; 0 where none has."""
+    return float(median([one[key] for one in rounds if key in one] or [0.0]))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -55,7 +55,7 @@ def _types_as_they_are(cls: Any) -> dict[str, frozenset[type[Any]]]:
     """Of each field, the types of plain values that stay what they are."""
     found = {}
     for name, hint in _hints(cls).items():
-        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        parts = _arguments(hint) if _origin(hint) in (Union, types.UnionType) else (hint,)
         found[name] = frozenset(parts) & _LEAVES
     return found
 

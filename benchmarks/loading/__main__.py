@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.loading import ends
@@ -19,7 +18,7 @@ from benchmarks.loading.sharing import NOTES as SHARING_NOTES
 from benchmarks.loading.sharing import sharing_rows
 from benchmarks.loading.workloads import WORKLOADS, workload
 from benchmarks.machine import describe
-from benchmarks.writing import Row, save
+from benchmarks.writing import Row, median_of, save
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEERS = {"torchdata": "torchdata", "grain": "grain", "spdl": "spdl"}
@@ -123,8 +122,8 @@ def _rows(found: dict[Key, list[dict[str, Any]]]) -> list[Row]:
         if errors:
             rows.append({"workload": name, "loader": loader, "workers": workers, "left out": errors[0]})
             continue
-        torchs = _median(found.get((name, "torch", "2"), []), "samples_s")
-        rate = _median(rounds, "samples_s")
+        torchs = median_of(found.get((name, "torch", "2"), []), "samples_s")
+        rate = median_of(rounds, "samples_s")
         rows.append(
             {
                 "workload": name,
@@ -132,9 +131,9 @@ def _rows(found: dict[Key, list[dict[str, Any]]]) -> list[Row]:
                 "workers": workers,
                 "samples/s": rate,
                 "× torch with 2": round(rate / torchs, 2) if torchs else None,
-                "processor µs a sample": _median(rounds, "cpu_us"),
-                "page faults a sample": round(_median(rounds, "faults"), 1),
-                "peak MiB": round(_median(rounds, "peak_mib")),
+                "processor µs a sample": median_of(rounds, "cpu_us"),
+                "page faults a sample": round(median_of(rounds, "faults"), 1),
+                "peak MiB": round(median_of(rounds, "peak_mib")),
             }
         )
     return rows
@@ -143,17 +142,13 @@ def _rows(found: dict[Key, list[dict[str, Any]]]) -> list[Row]:
 def _verdicts(found: dict[Key, list[dict[str, Any]]]) -> list[str]:
     said = []
     for name, ours, peer, least in TARGETS:
-        mine, theirs = (_median(found.get((name, *who), []), "samples_s") for who in (ours, peer))
+        mine, theirs = (median_of(found.get((name, *who), []), "samples_s") for who in (ours, peer))
         if mine and theirs:
             ratio = mine / theirs
             verdict = "reached" if ratio >= least else "NOT reached"
             what = f"`{name}`: {ours[0]} ({ours[1]}) is {ratio:.2f} of {peer[0]} ({peer[1]})"
             said.append(f"{what}; at least {least:g} was the aim: {verdict}.")
     return said
-
-
-def _median(rounds: list[dict[str, Any]], key: str) -> float:
-    return float(median([row[key] for row in rounds if key in row] or [0.0]))
 
 
 if __name__ == "__main__":

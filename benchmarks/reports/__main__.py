@@ -6,14 +6,13 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks import peers
 from benchmarks.machine import describe
 from benchmarks.reports import inside
 from benchmarks.reports.ours import Load, measure
-from benchmarks.writing import Row, save
+from benchmarks.writing import Row, median_of, save
 
 PEERS = Path(__file__).resolve().parent / "peers"
 TARGET_A_SECOND = 25_000
@@ -68,14 +67,14 @@ def _round(options: argparse.Namespace, others: dict[str, str]) -> dict[str, dic
 
 
 def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
-    sqlite = _median(found["Optuna, SQLite"], "a_second")
+    sqlite = median_of(found["Optuna, SQLite"], "a_second")
     rows = []
     for name, rounds in found.items():
         errors = [r["error"] for r in rounds if "error" in r]
         if errors:
             rows.append({"what": name, "left out": errors[0]})
             continue
-        row: Row = {"what": name, "reports/s": _median(rounds, "a_second")}
+        row: Row = {"what": name, "reports/s": median_of(rounds, "a_second")}
         if sqlite:
             row["× Optuna on SQLite"] = round(row["reports/s"] / sqlite, 1)
         columns = {"delay_median_ms": "median ms to disk", "delay_p99_ms": "p99 ms"}
@@ -85,13 +84,9 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
             "worker_us": "worker µs",
             "report_us": "report() µs",
         }
-        row |= {title: round(_median(rounds, key), 1) for key, title in columns.items() if key in rounds[0]}
+        row |= {title: round(median_of(rounds, key), 1) for key, title in columns.items() if key in rounds[0]}
         rows.append(row)
     return rows
-
-
-def _median(rounds: list[dict[str, Any]], key: str) -> float:
-    return float(median([r[key] for r in rounds if key in r] or [0.0]))
 
 
 def _parts(own: dict[str, float]) -> str:

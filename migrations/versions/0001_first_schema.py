@@ -286,6 +286,10 @@ def _create_trials() -> None:
         sa.PrimaryKeyConstraint("experiment_id", "number"),
         sqlite_with_rowid=False,
     )
+    _create_indexes_of_trials()
+
+
+def _create_indexes_of_trials() -> None:
     op.create_index("ix_trials_decided_line", "trials", ["experiment_id", "decided_line"], unique=False)
     op.create_index("ix_trials_status", "trials", ["status", "experiment_id"], unique=False)
     op.create_index(

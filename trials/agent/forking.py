@@ -66,7 +66,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
 
 
 class ForkServer:
-    """``config``: id, key, ``orders`` (socket), ``state`` (file), ``preload``, ``wake`` (socket), ``agent_gone_s``."""
+    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` and ``claim`` files."""
 
     def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
         self._config = config
@@ -100,10 +100,9 @@ class ForkServer:
         Path(self._config["orders"]).unlink(missing_ok=True)  # its other files are removed by an agent
 
     def _write_claim(self) -> None:
-        path = self._config["state"].removesuffix("state.json") + "claim.json"
         with suppress(OSError):  # on a full disk each attempt has one of its own, once there is room
-            write_plainly(path, to_json(dict(self._parent.claim)))
-            self._parent.claim_file = path
+            write_plainly(self._config["claim"], to_json(dict(self._parent.claim)))
+            self._parent.claim_file = self._config["claim"]
 
     def _write_state(self, problem: str | None) -> None:
         modules = {name.partition(".")[0] for name in sys.modules}

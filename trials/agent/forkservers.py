@@ -259,6 +259,7 @@ class ForkServers:
             "key": choice.key,
             "orders": orders,
             "state": str(server.state),
+            "claim": str(folder / f"{number}.claim.json"),
             "preload": list(choice.preload),
             "wake": str(wake),
             "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),

@@ -70,7 +70,7 @@ class LocalExecutor:
             self._agent.returncode = self._agent.returncode or 0  # not ours to wait for: it outlives this process
 
     def _watch(self) -> None:
-        while not self._closing:
+        while True:
             self._wait()
             if self._closing:
                 return
