@@ -66,7 +66,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
 
 
 class ForkServer:
-    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` and ``claim`` files."""
+    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state``, ``claim`` files."""
 
     def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
         self._config = config
