@@ -43,10 +43,10 @@ class CurveTask:
     data: Callable[[], Any]
 
 
-def _mlp(parameters: dict[str, Any]) -> Any:
-    from sklearn.neural_network import MLPClassifier
+def network(parameters: dict[str, Any], *, kind: str = "MLPClassifier") -> Any:
+    from sklearn import neural_network
 
-    return MLPClassifier(
+    return getattr(neural_network, kind)(
         hidden_layer_sizes=(parameters["width"],) * parameters["depth"],
         solver=parameters["solver"],
         alpha=parameters["alpha"],
@@ -71,43 +71,43 @@ def _linear(parameters: dict[str, Any]) -> Any:
     )
 
 
-def _digits() -> Any:
+def digits() -> Any:
     from sklearn.datasets import load_digits
 
-    return _split(*load_digits(return_X_y=True))
+    return split(*load_digits(return_X_y=True))
 
 
 def _cancer() -> Any:
     from sklearn.datasets import load_breast_cancer
 
-    return _split(*load_breast_cancer(return_X_y=True))
+    return split(*load_breast_cancer(return_X_y=True))
 
 
 def _made() -> Any:
     from sklearn.datasets import make_classification
 
-    return _split(
+    return split(
         *make_classification(
             1500, 20, n_informative=10, n_redundant=4, n_classes=5, n_clusters_per_class=2, flip_y=0.05, random_state=3
         )
     )
 
 
-def _split(inputs: Any, labels: Any) -> Any:
-    """Train and validation inputs, scaled by the former, and their labels."""
+def split(inputs: Any, labels: Any, *, alike: bool = True) -> Any:
+    """Train and validation inputs, scaled by the former, and their labels; ``alike``: labels as often in both."""
     from sklearn.model_selection import train_test_split
 
     train, validate, train_labels, validate_labels = train_test_split(
-        inputs, labels, test_size=0.4, random_state=0, stratify=labels
+        inputs, labels, test_size=0.4, random_state=0, stratify=labels if alike else None
     )
     mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-9
     return (train - mean) / deviation, (validate - mean) / deviation, train_labels, validate_labels
 
 
 CURVE_TASKS = {
-    "mlp_made": CurveTask(space=MLP_SPACE, model=_mlp, data=_made),
-    "mlp_cancer": CurveTask(space=MLP_SPACE, model=_mlp, data=_cancer),
-    "linear_digits": CurveTask(space=LINEAR_SPACE, model=_linear, data=_digits),
+    "mlp_made": CurveTask(space=MLP_SPACE, model=network, data=_made),
+    "mlp_cancer": CurveTask(space=MLP_SPACE, model=network, data=_cancer),
+    "linear_digits": CurveTask(space=LINEAR_SPACE, model=_linear, data=digits),
     "linear_made": CurveTask(space=LINEAR_SPACE, model=_linear, data=_made),
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.search import surfaces
 from benchmarks.search.curves import CURVE_TASKS, CurveTask, sampled
 
 DATA = Path(__file__).parent / "data"
@@ -42,6 +43,9 @@ def main() -> None:
         for name in CURVE_TASKS:
             if not (DATA / f"curves_{name}.npz").exists():
                 record(name)
+        for name in surfaces.SURFACE_TASKS:
+            if not (DATA / f"surface_{name}.npz").exists():
+                surfaces.record(name)
 
 
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────

@@ -90,6 +90,8 @@ def _domain(range_: Range) -> Any:
 
 def _value(config: dict[str, Any], path: str, range_: Range) -> Any:
     value = config[path.rpartition("/")[2]]
+    if isinstance(range_, IntRange | FloatRange):
+        value = min(max(value, range_.low), range_.high)  # BOHB's model may come out past an edge by a rounding
     return int(value) if isinstance(range_, Choice | IntRange) else float(value)
 
 

@@ -1,7 +1,7 @@
 """The benchmark's own tasks. ``python -m benchmarks.search.make_data`` makes the tables that some of them need.
 
 Black-box and two objectives: grids of configurations that were all really trained. Multi-fidelity: recorded learning
-curves; parameters that were not recorded are answered by the nearest ones that were.
+curves; parameters that were not recorded are answered by the nearest ones that were, or by a fit to all (surfaces.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.curves import CURVE_TASKS, coordinates, sampled
+from benchmarks.search.surfaces import SURFACE_TASKS, SmoothTask
 from benchmarks.search.task import Parameters, hypervolume
 from tuner_service.domain.search_space import parse_search_space
 
@@ -106,6 +107,7 @@ TASKS: dict[str, Any] = {
     )
 }
 TASKS |= {name: partial(RecordedTask, name) for name in CURVE_TASKS}
+TASKS |= {name: partial(SmoothTask, name) for name in SURFACE_TASKS}
 TASKS |= {
     f"two_{name}": partial(GridTask, f"two_{name}", name, objectives=("loss", "second"))
     for name in ("hpolib_slice_localization", "nasbench201_cifar10", "hpobench_segment")
