@@ -15,13 +15,12 @@ from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 
 Build = Callable[[], Assessor]
-ARGS = {"curve_fitting": {"gap": 6}}  # a prediction takes some milliseconds
 
 
 @pytest.fixture(params=[(name, goal) for name in ASSESSORS for goal in Goal], ids=str)
 def build(request: pytest.FixtureRequest) -> Build:
     name, goal = request.param
-    return lambda: create_assessor(name, ARGS.get(name, {}), objective=Objective(metric="loss", goal=goal))
+    return lambda: create_assessor(name, {}, objective=Objective(metric="loss", goal=goal))
 
 
 def a_curve(number: int, steps: int = 12) -> list[Report]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuner_service.assessors.base import Assessor, Keep, Stop
-from tuner_service.assessors.curve_fitting import CURVES, CurveFitting, predict
+from tuner_service.assessors.curve_fitting import CURVES, Curve, CurveFitting, Fits, predict
 from tuner_service.assessors.median_stop import MedianStop
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
@@ -70,16 +73,65 @@ def test_a_curve_that_is_not_settled_predicts_nothing() -> None:
     assessor = CurveFitting(Objective(metric="default", goal=Goal.MAXIMIZE), max_step=20)
     end(assessor, 1, [300.0])
     assert isinstance(assessor.assess(2, reports(UNSETTLED)), Keep)
-    assert predict(tuple(map(float, UNSETTLED)), 21) is None
+    assert predict(list(map(float, UNSETTLED)), 21) is None
+
+
+FIRST_PARAMETERS = {
+    "vap": (-0.622028, -0.470050, 0.042322),
+    "pow3": (0.84, 0.52, 0.01),
+    "linear": (1.0, 0.0),
+    "logx_linear": (0.378106, 0.046506),
+    "dr_hill_zero_background": (0.772320, 0.586449, 2.460843),
+    "log_power": (0.77, 2.98, -0.51),
+    "pow4": (0.1, 200.0, 0.0, 0.8),
+    "mmf": (0.7, 0.1, 0.01, 5.0),
+    "exp4": (0.7, 0.8, -0.8, 0.3),
+    "ilog2": (0.78, 0.43),
+    "weibull": (0.7, 0.1, 0.01, 1.0),
+    "janoschek": (0.73, 0.07, 0.355, 0.46),
+}
 
 
 def test_the_curves_are_those_of_nni() -> None:
-    """Its unit test: two of them, and the equally weighted mean of all, at their first parameters."""
-    values = {place: {c.name: c.of(np.float64(place), *np.array(c.start)) for c in CURVES} for place in (9, 15)}
+    """Its unit test: two of them, and the equally weighted mean of all, at its first parameters."""
+    values = {place: {c.name: c.of(np.float64(place), *FIRST_PARAMETERS[c.name]) for c in CURVES} for place in (9, 15)}
     assert values[9]["vap"] == pytest.approx(0.5591906328335763)
     assert values[15]["logx_linear"] == pytest.approx(1.0704360293379522)
     assert np.mean(list(values[9].values())) == pytest.approx(1.1543379521172443)
     assert np.mean(list(values[15].values())) == pytest.approx(1.6949395581692737)
+
+
+# ── fits ────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("curve", [c for c in CURVES if c.name != "ilog2"], ids=lambda c: c.name)
+def test_a_curve_of_a_family_is_found_again(curve: Curve) -> None:
+    """One whose bend is in the list, shifted and stretched: what it gives later is told to the last digits."""
+    bends = curve.bends(20.0)
+    bend = iter(bends[len(bends) // 2])
+    parameters = [next(bend) if given is None else given for given in curve.columns[-1]]
+    values = [3.0 * float(curve.of(np.float64(place), *parameters)) for place in range(1, 21)]
+    explained, known, ends = Fits(12, 20).of(np.array(values[:12]))
+    place = CURVES.index(curve)
+    assert explained[place] == pytest.approx(float(np.square(values[:12]).sum()))
+    assert (known[place], ends[place]) == pytest.approx((values[11], values[19]))
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6).map(lambda value: round(value, 3)), min_size=1, max_size=80),
+    unit=st.integers(-8, 8).map(lambda power: 2.0**power),
+)
+def test_a_prediction_follows_the_unit_of_the_values(values: list[float], unit: float) -> None:
+    predicted = predict(values, 100)
+    assert predict([unit * value for value in values], 100) == (None if predicted is None else unit * predicted)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e300])
+def test_values_that_are_no_numbers_predict_nothing(wrong: float) -> None:
+    assert predict([1.0, 0.5, wrong, 0.4, 0.3, 0.2], 20) is None
+
+
+def test_a_long_course_is_fitted_at_some_of_its_reports() -> None:
+    predicted = predict([1 - 0.9 ** (place / 100) for place in range(1, 2001)], 4000)
+    assert predicted == pytest.approx(1.0, abs=0.05)
 
 
 # ── the rest of the rules ───────────────────────────────────────────────────────────────────────
