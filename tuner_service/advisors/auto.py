@@ -38,6 +38,7 @@ from tuner_service.tuners.model_search import CENTRES, candidates
 REPORTS_AT_FIRST_RUNG = 50  # a trial with so many reports in all is first compared after one of them
 CANDIDATES_TRIED = 64
 CHECKED_EVERY = 8  # one of so many trials goes on whatever a model says, or it would never learn that it errs
+CHECKS_LIMIT = 0.2  # while all such trials have made no more than this portion of the reports
 NEWEST_PEERS = 30  # a trial is compared with: among all, the more the model has learned the fewer would go on
 FIRST_PEERS = 9  # the first trials at a rung, which had few to be compared with, are compared again with each report
 STALE_TRIALS = 30  # after so many without a new best, every other one is drawn at random
@@ -132,7 +133,8 @@ class AutoAdvisor(Advisor):
         if len(field) < self._factor:
             return Keep()
         trusted = self._beliefs.is_trusted(self._inside, longest=self._furthest)
-        may_stop = not _is_exempt(course) and (not trusted or count * LATE >= self._longest)
+        exempt = self._is_exempt(course)
+        may_stop = not exempt and (not trusted or count * LATE >= self._longest)
         gain = self._gain(course, field) if may_stop else None
         if gain is not None and gain < GAIN:
             return Stop(f"after {count} reports it is expected to gain {gain:.4f} deviations of the ends over the best")
@@ -140,7 +142,7 @@ class AutoAdvisor(Advisor):
             return Keep()  # as successive halving has it, whatever the model believes
         newest = field.newest(NEWEST_PEERS, course)
         if trusted:
-            ends, hope = self._believed_ends(newest, course)
+            ends, hope = self._believed_ends(newest, course, exempt=exempt)
         else:
             ends, hope = [peer.losses[field.count - 1] for peer in newest], 0.0
         better = sum(end < ends[newest.index(course)] for end in ends)
@@ -171,7 +173,8 @@ class AutoAdvisor(Advisor):
             if course.losses:
                 self._reach(len(course.losses))
             else:
-                course.losses, course.is_whole = [loss], False
+                self._add(course, loss)
+                course.is_whole = False
             self._note(Point(course=course, count=len(course.losses), loss=loss, is_end=True))
         if course.losses:
             self._past.append(course)
@@ -229,6 +232,9 @@ class AutoAdvisor(Advisor):
         self._best, self._stale, self._seen = math.inf, 0, set[int]()
         self._furthest = self._longest
         self._ends: list[Point] = []
+        courses = (*self._past, *self._live.values())
+        self._work = sum(len(course.losses) for course in courses)
+        self._checks = sum(len(course.losses) for course in courses if _is_check(course))
         for point in self._points:
             self._learn(point)
         self._place_fields()
@@ -246,11 +252,16 @@ class AutoAdvisor(Advisor):
     def _take(self, course: Course, reports: Sequence[Report]) -> None:
         """Note what is new among ``reports``."""
         for index in range(len(course.losses), len(reports)):
-            course.losses.append(self.loss_of(reports[index].value))
+            self._add(course, self.loss_of(reports[index].value))
             count = len(course.losses)
             if count in self._rungs_until(count):
                 self._enter(course, count)
                 self._note(Point(course=course, count=count, loss=course.losses[-1], is_end=False))
+
+    def _add(self, course: Course, loss: float) -> None:
+        course.losses.append(loss)
+        self._work += 1
+        self._checks += _is_check(course)
 
     def _note(self, point: Point) -> None:
         self._points.append(point)
@@ -295,6 +306,10 @@ class AutoAdvisor(Advisor):
         rungs = self._rungs_until(len(course.losses))
         return self._fields.get(rungs[-1]) if rungs and course.row is not None else None
 
+    def _is_exempt(self, course: Course) -> bool:
+        """Whether the models do not stop it: it checks them, and checks have not had more than their portion."""
+        return _is_check(course) and self._checks <= CHECKS_LIMIT * self._work
+
     def _gain(self, course: Course, field: Field) -> float | None:
         """What its course so far promises; None: not known yet."""
         rungs = self._rungs_until(field.count)
@@ -305,14 +320,14 @@ class AutoAdvisor(Advisor):
         ]
         return self._prospects.expected_gain([course.losses[rung - 1] for rung in rungs], ended, rungs=rungs)
 
-    def _believed_ends(self, peers: list[Course], course: Course) -> tuple[list[float], float]:
-        """Where each of ``peers`` is believed to end, and the probability that ``course`` ends as the best: 1 for the
-        trials by which the model is checked.
+    def _believed_ends(self, peers: list[Course], course: Course, *, exempt: bool) -> tuple[list[float], float]:
+        """Where each of ``peers`` is believed to end, and the probability that ``course`` ends as the best: 1 for one
+        that is exempt.
         """
         belief = self._beliefs.belief(self._inside, longest=self._furthest)
         rows = stacked([c.row for c in peers if c.row is not None], self._columns.width)
         means, deviations = belief.at_end(rows)
-        if _is_exempt(course):
+        if exempt:
             return means.tolist(), 1.0
         best = float(belief.targets.min())
         place = peers.index(course)
@@ -320,8 +335,8 @@ class AutoAdvisor(Advisor):
         return means.tolist(), float(hope)
 
 
-def _is_exempt(course: Course) -> bool:
-    """Whether the models are checked by this trial, and do not stop it."""
+def _is_check(course: Course) -> bool:
+    """Whether the models are checked by this trial."""
     return course.number % CHECKED_EVERY == 0
 
 

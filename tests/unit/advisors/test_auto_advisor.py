@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tuner_service.advisors.auto import CHECKED_EVERY, AutoAdvisor
+from tuner_service.advisors.auto import CHECKED_EVERY, CHECKS_LIMIT, AutoAdvisor
 from tuner_service.advisors.base import Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.domain.experiment import Objective
@@ -116,6 +116,16 @@ def test_a_trial_whose_course_ended_badly_before_is_stopped_though_it_is_ahead_o
         told(advisor, next(numbers), [end + 1.0] * (EPOCHS - 1) + [end], parameters)
     number = next(n for n in numbers if n % CHECKED_EVERY)
     assert told(advisor, number, [1.3] * (EPOCHS - 1) + [0.3], {"x": 0.5, "y": 0.5}) < EPOCHS
+
+
+def test_the_trials_that_check_the_models_make_no_more_than_their_portion_of_the_reports() -> None:
+    advisor = an_advisor()
+    for number in range(1, 100):
+        run(advisor, number)
+    made = {number: len(losses) for number, _, losses, _ in advisor.state_dict()["courses"]}
+    checks = [count for number, count in made.items() if number % CHECKED_EVERY == 0]
+    assert sum(checks) <= CHECKS_LIMIT * sum(made.values()) + EPOCHS
+    assert {min(checks) < EPOCHS, max(checks) == EPOCHS} == {True}
 
 
 def test_parameters_that_change_under_way_leave_what_was_reported_with_the_old_ones_known() -> None:
