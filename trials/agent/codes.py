@@ -7,9 +7,9 @@ not without a warning, is left to the trial, which says so as the interpreter wo
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from types import CodeType
 
+from trials.agent.files import read_bytes
 from trials.agent.script import NotForkableError, script_of
 from trials.agent.starting import Start
 
@@ -28,7 +28,7 @@ class Codes:
         try:
             script = script_of(start.command)
             path = f"{start.work}/{script.name}"
-            source = Path(path).read_bytes() if script.kind == "file" and script.name[:1] != "/" else b""
+            source = read_bytes(path) if script.kind == "file" and script.name[:1] != "/" else b""
         except (OSError, NotForkableError):
             return None  # the trial says so itself
         if not 0 < len(source) <= SCRIPT_BYTES_MAX:

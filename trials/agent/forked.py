@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # as in trials.agent.starting
 import atexit
-import ctypes
 import gc
-import json
 import os
 import signal
 import sys
-import threading
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from itertools import takewhile
-from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
 from trials.agent import seeding
+from trials.agent.files import read_bytes, to_json, write_atomically
+from trials.agent.libc import LIBC
 from trials.agent.script import Script, script_of
 from trials.agent.starting import Start
 
 FILE_IMPORTS = "imports.json"  # in the attempt's folder: what the first trial of an experiment imported
 EXIT_FLUSH_FAILED = 120  # of the interpreter, where standard output cannot be written
 EXIT_NO_SCRIPT = 2
-_LIBC = ctypes.CDLL(None)
 
 
 def become(start: Start) -> NoReturn:
@@ -43,11 +41,14 @@ def become(start: Start) -> NoReturn:
 # ── the state of a new process ──────────────────────────────────────────────────────────────────
 def _renew_process(start: Start) -> None:
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    _replace_environment(start.variables)
+    for name in start.removed:
+        del os.environ[name]
+    for name, text in start.changed.items():
+        os.environ[name] = text
     sys.orig_argv[:] = start.command
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
-        processes.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]  # kept for children that are spawned
+        processes.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # noqa: PTH109  kept for children that are spawned
         processes.current_process().authkey = os.urandom(32)
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
@@ -55,15 +56,6 @@ def _renew_process(start: Start) -> None:
     start.restore(start.variables)
     seeding.seed(start.seed)
     gc.enable()
-
-
-def _replace_environment(variables: dict[str, str]) -> None:
-    own = dict(os.environ)
-    for name in own.keys() - variables.keys():
-        del os.environ[name]
-    for name, text in variables.items():
-        if own.get(name) != text:
-            os.environ[name] = text
 
 
 def _new_main() -> ModuleType:
@@ -112,16 +104,19 @@ def _execute(script: Script, main: ModuleType, known: CodeType | None) -> None:
         main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
         exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         return
-    path = os.path.join(os.getcwd(), script.name)  # noqa: PTH109, PTH118  with all its dots, as the interpreter does
+    folder = os.getcwd()  # noqa: PTH109  as the kernel has it, without links
+    path = os.path.join(folder, script.name)  # noqa: PTH118  with all its dots, as the interpreter does
     code = known if known is not None and known.co_filename == path else _code_of_file(path)
-    _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
+    if "/" in script.name or os.path.islink(path):  # noqa: PTH114
+        folder = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+    _put_first(folder)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     exec(code, main.__dict__)  # noqa: S102
 
 
 def _code_of_file(path: str) -> CodeType:
     try:
-        source = Path(path).read_bytes()
+        source = read_bytes(path)
     except OSError as error:
         sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
         raise SystemExit(EXIT_NO_SCRIPT) from None
@@ -167,14 +162,16 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 # ── ending ──────────────────────────────────────────────────────────────────────────────────────
 def _finish(status: int, start: Start) -> NoReturn:
     if start.learn:
-        _write_imports(Path(start.folder) / FILE_IMPORTS)
-    # What the interpreter does first of all when it ends: there is no public way to ask for it.
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  waits for threads that are no daemons
+        _write_imports(start.folder)
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        # What the interpreter does first of all when it ends: there is no public way to ask for it.
+        threading._shutdown()  # noqa: SLF001  waits for threads that are no daemons
     atexit._run_exitfuncs()  # noqa: SLF001  likewise
     status = _flush(status)
     _drop_own_modules(f"{start.work}{os.sep}")
     status = _flush(status)
-    _LIBC.fflush(None)
+    LIBC.fflush(None)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
@@ -210,18 +207,14 @@ def _clear(module: ModuleType) -> None:
             module.__dict__[name] = None
 
 
-def _write_imports(path: Path) -> None:
+def _write_imports(folder: str) -> None:
     """What of the libraries the script has imported, in that order; nothing of its own."""
     roots = tuple(f"{folder}{os.sep}" for folder in sys.path[1:] if folder)
-    work = f"{path.parent}{os.sep}"
+    work = f"{folder}{os.sep}"
     found = []
     for name in reversed(_imported()):
         origin = str(getattr(sys.modules[name], "__file__", None) or "")
         if origin.startswith(roots) and not origin.startswith(work):
             found.append(name)
-    temporary = path.with_suffix(".part")
-    try:
-        temporary.write_text(json.dumps({"modules": found}), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        return  # the next trial tells it
+    with suppress(OSError):  # else the next trial tells it
+        write_atomically(f"{folder}/{FILE_IMPORTS}", to_json({"modules": found}))

@@ -1,7 +1,10 @@
 """The fork server: imports once, then one fork for each trial, which it supervises to its end.
 
 One thread. It outlives agent and service; orders come as datagrams, because a full disk must not stand in their way.
+What it imports is copied for each trial, so it imports little: neither pathlib nor threading, which does a good deal in
+every forked process.
 """
+# ruff: noqa: PTH101, PTH108, PTH116
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from trials.agent import memory, seeding, threads
@@ -57,11 +59,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
         start = became.start
     else:
         return None
-    # Only here, where no frame of the server holds anything any more.
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, not paths
-        if int(name) >= FIRST_DESCRIPTOR:
-            with suppress(OSError):  # the one that this listing was read with
-                os.close(int(name))
+    os.closerange(FIRST_DESCRIPTOR, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208  numbers, not paths
     return start
 
 
@@ -84,6 +82,7 @@ class ForkServer:
         problem = _preload(self._config["preload"])
         self._pools = threads.Pools()
         memory.settle()
+        self._environ = dict(os.environ)
         self._orders = _listen(self._config["orders"])
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
         self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
@@ -97,7 +96,7 @@ class ForkServer:
             self._claim_again()
             self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
         self._orders.close()
-        Path(self._config["orders"]).unlink(missing_ok=True)  # its other files are removed by an agent
+        _unlink(self._config["orders"])  # its other files are removed by an agent
 
     def _write_claim(self) -> None:
         with suppress(OSError):  # on a full disk each attempt has one of its own, once there is room
@@ -111,7 +110,7 @@ class ForkServer:
             with suppress(OSError, TypeError):
                 name = str(getattr(module, "__file__", None) or "")
                 if name:
-                    found = Path(name).stat()
+                    found = os.stat(name)
                     files[name] = [found.st_mtime_ns, found.st_size]
         state = {
             **identity(os.getpid()),
@@ -179,6 +178,8 @@ class ForkServer:
             stream.flush()  # or the child would write it again
         self._first.prepare(nonce=start.nonce, command=start.command)
         start.code = self._codes.find(start)
+        start.removed = [name for name in self._environ if name not in start.variables]
+        start.changed = {name: text for name, text in start.variables.items() if self._environ.get(name) != text}
         gc.freeze()  # a child's collector looks at nothing that was here before it
         pid = fork()
         if pid == 0:
@@ -186,8 +187,7 @@ class ForkServer:
         return pid
 
     def _leave(self, start: Start) -> None:
-        self._parent.let_go()
-        self._orders.detach()
+        start.kept = self  # it has descriptors that are not its own here, which the trial may have by these numbers
         try:
             self._first.show()
             start.enter()
@@ -246,11 +246,16 @@ def has_open(prefix: str) -> bool:
 
 
 def _listen(path: str) -> socket.socket:
-    Path(path).unlink(missing_ok=True)
+    _unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     listening.bind(path)
-    Path(path).chmod(0o600)
+    os.chmod(path, 0o600)
     return listening
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _listens(path: str) -> bool:

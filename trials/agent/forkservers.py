@@ -19,7 +19,7 @@ from trials.agent import forkserver
 from trials.agent.cgroups import ENV_CGROUPS
 from trials.agent.files import read_json, to_json, write_atomically
 from trials.agent.home import Home
-from trials.agent.isolation import SDK, Fork, Spawn, choose, shadowed
+from trials.agent.isolation import Fork, Spawn, choose, shadowed
 from trials.agent.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.agent.orders import send_order
 from trials.agent.processes import is_alive
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 class Server:
     """One of them. ``given`` are the attempts that it was ordered to start and nobody has seen the end of."""
 
-    def __init__(self, *, number: str, key: str, orders: str, state: Path) -> None:
+    def __init__(self, home: Home, *, number: str, key: str, orders: str, state: Path) -> None:
         self.id = number
         self.key = key
         self.orders = orders
@@ -61,6 +61,7 @@ class Server:
         self.given: dict[str, Path] = {}
         self.used_at = time.monotonic()
         self.ready = asyncio.Event()
+        self._library_folders = (*_LIBRARY_FOLDERS, f"{home.sdk}/")
         self._library: dict[str, list[int]] = {}
         self._others: dict[str, list[int]] = {}
         self._compared_at = 0.0
@@ -74,7 +75,8 @@ class Server:
         self.problem = state["problem"]
         self.loaded = frozenset(state["shadowable"])
         files: dict[str, list[int]] = state["files"]
-        self._library = {path: known for path, known in files.items() if any(f in path for f in _LIBRARY_FOLDERS)}
+        folders = self._library_folders
+        self._library = {path: known for path, known in files.items() if any(f in path for f in folders)}
         self._others = {path: known for path, known in files.items() if path not in self._library}
         self.ready.set()
         return True
@@ -124,12 +126,12 @@ class ForkServers:
         experiment_id = attempt["key"]["experiment_id"]
         asked = tuple(attempt["spec"].get("preload", ()))
         learned = () if asked else self._learned_by(experiment_id)
-        choice = choose(attempt, base=os.environ, preload=(*SDK, *(asked or learned or ())))
+        choice = choose(attempt, base=os.environ, preload=asked or learned or ())
         if isinstance(choice, Spawn):
             return choice.why
         if learned and self._is_without(choice.key):
             # While the libraries are being imported, or where they cannot be, trials go on as the first one did.
-            plain = choose(attempt, base=os.environ, preload=SDK)
+            plain = choose(attempt, base=os.environ, preload=())
             choice = plain if isinstance(plain, Fork) else choice
         found = await self._server(choice)
         if isinstance(found, str):
@@ -229,7 +231,7 @@ class ForkServers:
             write_atomically(str(self._imports(experiment_id)), to_json({"modules": modules}))
         self._learned[experiment_id] = tuple(modules)
         logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
-        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=(*SDK, *modules))
+        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=modules)
         if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
             return
         if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
@@ -253,7 +255,7 @@ class ForkServers:
         folder.mkdir(parents=True, exist_ok=True)
         wake = wake_socket_path(self._home.path)
         orders = str(_orders_path(wake, number))
-        server = Server(number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
+        server = Server(self._home, number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
         config: dict[str, Any] = {
             "id": number,
             "key": choice.key,
@@ -290,7 +292,7 @@ class ForkServers:
         local = {"python": sys.executable, "paths": list(paths), "wake": ""}
         key = {"experiment_id": "", "number": 0, "attempt": 0}
         attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
-        choice = choose(attempt, base=os.environ, preload=SDK)
+        choice = choose(attempt, base=os.environ, preload=())
         if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
             self._start(choice)
 
@@ -299,7 +301,7 @@ class ForkServers:
         for path in self._home.forks.glob("*.state.json"):
             state = read_json(str(path)) or {}
             try:
-                server = Server(number=state["id"], key=state["key"], orders=state["orders"], state=path)
+                server = Server(self._home, number=state["id"], key=state["key"], orders=state["orders"], state=path)
                 alive = server.read_state() and server.is_alive()
             except (KeyError, TypeError, ValueError):
                 alive = False  # of another version

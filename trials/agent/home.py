@@ -43,6 +43,7 @@ class Home:
         self.code = self.agent / "code"
         self.incoming = self.agent / "incoming"
         self.forks = self.agent / "fork"
+        self.sdk = self.agent / "path"  # holds a link to the package trials
         self.wake = wake_socket_path(self.path)
         self._live = self.agent / "live"
         self._ended = self.agent / "ended"

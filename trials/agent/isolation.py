@@ -15,7 +15,7 @@ from trials.agent.command import command_line, environment
 from trials.agent.script import NotForkableError, Script, is_interpreter, script_of
 
 SERVERS_REMEMBERED = 64
-SDK = ("trials.session", "trials.nni_calls")  # imported by every fork server: the SDK of training scripts
+SDK = ("trials.session", "trials.nni_calls")  # what a training script imports that reports by itself
 # Of one attempt or one place only, and read when they are used: they are set in the child.
 _OF_ONE_TRIAL = frozenset(
     {
@@ -45,8 +45,13 @@ class Spawn:
 
 
 def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequence[str]) -> Fork | Spawn:
-    """How the attempt, as it stands in attempt.json, is started by an agent whose own variables are ``base``."""
+    """How the attempt, as it stands in attempt.json, is started by an agent whose own variables are ``base``.
+
+    ``preload``: what its script is known to import, beside the SDK, which it is taken to import unless its metrics are
+    read from its output.
+    """
     spec, local = attempt["spec"], attempt["local"]
+    preload = tuple(preload) if spec.get("metrics_pattern") else (*SDK, *preload)
     if spec.get("isolation", "fork") == "spawn":
         return Spawn(why="the experiment asks for isolation: spawn")
     command = command_line(spec, python=local["python"])
@@ -61,8 +66,8 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
         return Spawn(why=str(error))
     own = tuple(sorted(spec.get("environment", {}).items()))
     variables = _variables_of(own, tuple(local["paths"]), frozenset(base.items()))
-    key = _key(local["python"], tuple(preload), frozenset(variables.items()))
-    return Fork(key=key, preload=tuple(preload), variables=variables, script=script)
+    key = _key(local["python"], preload, frozenset(variables.items()))
+    return Fork(key=key, preload=preload, variables=variables, script=script)
 
 
 # Nearly every trial of an experiment asks for the same.

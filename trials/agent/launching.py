@@ -125,7 +125,7 @@ def give_parameters(folder: Path, index: int, parameters: dict[str, Any] | None)
 
 def sdk_folder(home: Home) -> Path:
     """A folder with ``trials`` and nothing else, for the path of any interpreter."""
-    folder = home.agent / "path"
+    folder = home.sdk
     with suppress(OSError):
         if os.readlink(f"{folder}/trials") == _PACKAGE:  # noqa: PTH115  for every launch
             return folder

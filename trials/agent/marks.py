@@ -13,6 +13,7 @@ from __future__ import annotations
 import binascii
 import ctypes
 import resource
+from typing import Any
 
 NONCE_PLACE_BYTES = 160  # room for a nonce in the first environment of a fork server
 NONCE_VARIABLE = "TUNER_NONCE"
@@ -73,23 +74,28 @@ class FirstMemory:
     def __init__(self) -> None:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        self._arguments = (int(fields[_ARGUMENTS]), int(fields[_ARGUMENTS + 1]))
+        begin, end = int(fields[_ARGUMENTS]), int(fields[_ARGUMENTS + 1])
+        self._arguments = _bytes_at(begin, end - begin)
         begin, end = int(fields[_ENVIRONMENT]), int(fields[_ENVIRONMENT + 1])
         place = ctypes.string_at(begin, end - begin).find(f"{NONCE_VARIABLE}=".encode()) if begin else -1
-        self._nonce = begin + place + len(NONCE_VARIABLE) + 1 if place >= 0 else 0
-        self._shown: list[tuple[int, bytes]] = []
+        self._nonce = _bytes_at(begin + place + len(NONCE_VARIABLE) + 1, NONCE_PLACE_BYTES if place >= 0 else 0)
+        self._shown: list[tuple[Any, bytes]] = []
 
     def prepare(self, *, nonce: str, command: list[str]) -> None:
         """Before the fork: what ``show`` will write. The less a child does itself, the less of memory is copied."""
         self._shown = []
-        if self._nonce:
+        if self._nonce is not None:
             self._shown.append((self._nonce, nonce.encode()[:NONCE_PLACE_BYTES].ljust(NONCE_PLACE_BYTES, b"\0")))
-        begin, end = self._arguments
-        room = end - begin
-        if room > 1:
-            self._shown.append((begin, "\0".join(command).encode()[: room - 1].ljust(room, b"\0")))
+        if self._arguments is not None:
+            room = len(self._arguments)
+            self._shown.append((self._arguments, "\0".join(command).encode()[: room - 1].ljust(room, b"\0")))
 
     def show(self) -> None:
         """In the child: from now on the process is seen as the attempt's."""
         for place, data in self._shown:
-            ctypes.memmove(place, data, len(data))
+            place.raw = data
+
+
+def _bytes_at(begin: int, count: int) -> Any:
+    """What is at that place of this process, to be written; None where there is nothing."""
+    return (ctypes.c_char * count).from_address(begin) if begin and count > 1 else None

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from trials.agent.cgroups import ControlGroup
+from trials.agent.libc import LIBC
 from trials.agent.marks import has_mark
 
 KILL_TREE_TIMEOUT_S = 10.0  # a process that survives SIGKILL this long is stuck in the kernel and left to it
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _DEAD_STATES = "ZX"
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStat:
@@ -84,7 +84,7 @@ def become_subreaper() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+    if LIBC.prctl(option, value, 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -17,7 +15,7 @@ TORCH_SEED_LIMIT = 1 << 63
 
 def seed(number: int) -> None:
     """Of ``random``, NumPy's global generator and torch's: now where they are loaded, else when they will be."""
-    random.seed(number)
+    _when_loaded("random", lambda generators: generators.seed(number))
     # NumPy loads this one when it is first asked for.
     _when_loaded("numpy.random", lambda generators: generators.seed(number % NUMPY_SEED_LIMIT))
     _when_loaded("torch", lambda torch: _seed_torch(torch, number % TORCH_SEED_LIMIT))
@@ -47,8 +45,8 @@ def _when_loaded(name: str, do: Callable[[Any], object]) -> None:
         sys.meta_path.insert(0, _Waiting(name, do))
 
 
-class _Waiting(MetaPathFinder):
-    """Lets the others find ``name``, and acts once it has been loaded."""
+class _Waiting:
+    """A finder that lets the others find ``name``, and acts once it has been loaded."""
 
     def __init__(self, name: str, do: Callable[[Any], object]) -> None:
         self._name = name
@@ -64,7 +62,7 @@ class _Waiting(MetaPathFinder):
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loading(spec, self._loaded)
+                    spec.loader = _Loading(spec, self._loaded)  # type: ignore[assignment]  # by its methods
                 return spec
         return None
 
@@ -74,7 +72,7 @@ class _Waiting(MetaPathFinder):
             self._do(module)
 
 
-class _Loading(Loader):
+class _Loading:
     """The loader of the module, followed by one thing more."""
 
     def __init__(self, spec: ModuleSpec, do: Callable[[ModuleType], object]) -> None:

@@ -31,16 +31,19 @@ class Start:
     """What a new process needs to become the trial. ``out`` and ``err`` are the writing ends of its streams."""
 
     __slots__ = (
+        "changed",
         "code",
         "command",
         "err",
         "folder",
         "group",
+        "kept",
         "learn",
         "mark",
         "nonce",
         "out",
         "parent",
+        "removed",
         "restore",
         "seed",
         "variables",
@@ -51,6 +54,9 @@ class Start:
         self.nonce = nonce
         self.command = command
         self.variables = variables
+        self.changed: dict[str, str] = {}  # of a fork server's own variables: to be set
+        self.removed: list[str] = []  # and those that the trial does not have
+        self.kept: object = None  # what must not be taken apart in the new process
         self.folder = folder
         self.work = folder
         self.seed = 0

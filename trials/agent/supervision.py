@@ -43,6 +43,7 @@ DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone 
 SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
+TELL_START_S = 0.01  # a trial that ends within it is told of once, when it has ended
 READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in many pieces is taken in a few
 SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written through to the disk
 WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
@@ -153,11 +154,6 @@ class Parent:
             self._memory_kills, self._memory_killed_at = counts, time.monotonic()
         return self._memory_killed_at >= since
 
-    def let_go(self) -> None:
-        """In a forked child: nothing of the parent's is open any more, and nothing here will close it again."""
-        if self._wakes is not None:
-            self._wakes.detach()
-
     def _woken(self) -> None:
         self._was_woken = True
         try:
@@ -200,6 +196,7 @@ class Supervised:
         self._started_at = 0.0
         self._started = 0.0
         self._sampled = 0.0
+        self._start_told = False
         self._forgotten = False
         self._told_at: float | None = None
         self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
@@ -237,7 +234,6 @@ class Supervised:
             return
         self._sampled = self._started
         self._write(FILE_PROCESS, self._process_record())
-        self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
 
     def _process_record(self) -> dict[str, Any]:
         group = {} if self._group is None else {"group": self._group.path}
@@ -320,8 +316,22 @@ class Supervised:
             self._next = Supervised._kill_rest
             return 0.0
         self._stopping.look()
-        wait = min(self._keep_limits(), self._write_again())
+        wait = min(self._keep_limits(), self._write_again(), self._tell_start())
         return self._stopping.escalate(self._everyone, most_s=wait)
+
+    def _tell_start(self) -> float:
+        """Wake the agent once the trial has lasted a little; the seconds until then."""
+        if self._start_told:
+            return POLL_S
+        left = self._started + TELL_START_S - time.monotonic()
+        if left > 0:
+            return left
+        self._start_told = True
+        self._wake_agent()
+        return POLL_S
+
+    def _wake_agent(self) -> None:
+        self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
 
     def _has_ended(self) -> bool:
         # WNOWAIT: while the trial is a zombie its pid cannot become another process's.
@@ -428,7 +438,7 @@ class Supervised:
             self._told_at = time.monotonic()
             if self._trial:
                 self._parent.family.end(self.nonce)
-            self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
+            self._wake_agent()
         left = self._told_at + SYNC_AFTER_S - time.monotonic()
         if self._parent.syncs_later and not self._forgotten:
             if left > 0:

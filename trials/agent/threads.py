@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, MutableMapping
-from pathlib import Path
+
+from trials.agent.memory import mappings
 
 # Read by OpenBLAS when it is loaded, in this order; more than one thread would be started at once.
 _VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
@@ -44,6 +45,5 @@ class Pools:
 
 
 def _loaded(word: str) -> list[str]:
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    paths = (line.split(maxsplit=5)[5] for line in lines if word in line and "/" in line)
+    paths = (line.split(maxsplit=5)[5] for line in mappings() if word in line and "/" in line)
     return [path for path in dict.fromkeys(paths) if word in path.rpartition("/")[2]]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
+
+from trials.agent.libc import LIBC
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _USER_TICKS, _SYSTEM_TICKS = 11, 12  # of /proc/PID/stat, counted after the name
-_WAITID_SYSCALL = {"x86_64": 247, "aarch64": 95}
+_WAITID_SYSCALL = {"x86_64": 247, "aarch64": 95}.get(os.uname().machine)
 _P_PID = 1
 _MAXRSS_INDEX = 4  # struct rusage: two timevals of two longs each, then ru_maxrss in KiB
 
@@ -72,14 +73,12 @@ def usage_of_ended(pid: int) -> tuple[int, float] | None:
 
     With the children that it has waited for. None where the kernel cannot say.
     """
-    number = _WAITID_SYSCALL.get(platform.machine())
-    if number is None:
+    if _WAITID_SYSCALL is None:
         return None
     information = ctypes.create_string_buffer(256)
     usage = (ctypes.c_long * 32)()
     options = os.WEXITED | os.WNOWAIT | os.WNOHANG
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(number, _P_PID, pid, information, options, usage) != 0:
+    if LIBC.syscall(_WAITID_SYSCALL, _P_PID, pid, information, options, usage) != 0:
         return None
     user_s, user_us, system_s, system_us = usage[:_MAXRSS_INDEX]
     return int(usage[_MAXRSS_INDEX]) * 1024, user_s + system_s + (user_us + system_us) / 1e6

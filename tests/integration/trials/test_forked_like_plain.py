@@ -167,13 +167,15 @@ def differences(service: FakeService, names: Iterable[str]) -> list[str]:
     return found
 
 
-def test_a_forked_script_does_as_a_plain_one(service: FakeService) -> None:
+# Where metrics are read from the output, the fork server has not imported the SDK, and little else.
+@pytest.mark.parametrize("pattern", [None, r"loss=(?P<loss>\S+)"], ids=["by the SDK", "by a pattern"])
+def test_a_forked_script_does_as_a_plain_one(service: FakeService, pattern: str | None) -> None:
     found = []
     cases = [(name.replace(" ", "-"), script) for name, script in CASES.items()]
     for begin in range(0, len(cases), AT_ONCE):
         some = dict(cases[begin : begin + AT_ONCE])
         for name, script in some.items():
-            run_both_ways(service, script=script, name=name)
+            run_both_ways(service, script=script, name=name, metrics_pattern=pattern)
         found += differences(service, some)
 
     assert found == []

@@ -140,7 +140,8 @@ def test_generators_are_seeded_before_the_script_whether_their_library_was_loade
     later = [run(service, script, number, preload=("wave",), seed=seed)[0] for number, seed in ((1, 7), (2, 7), (3, 8))]
     before = [run(service, script, number, preload=("numpy",), seed=seed)[0] for number, seed in ((4, 7), (5, 8))]
 
-    assert later[0] == later[1] == before[0]
+    bare = run(service, script, 6, preload=("wave",), seed=7, metrics_pattern="never (?P<x>x)")[0]
+    assert later[0] == later[1] == before[0] == bare
     assert later[2] == before[1]
     assert later[0] != later[2]
 

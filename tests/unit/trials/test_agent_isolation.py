@@ -52,6 +52,11 @@ def test_what_cannot_be_forked_is_started_anew_and_says_why(spec: dict[str, Any]
     assert why in found.why
 
 
+def test_the_sdk_is_imported_once_for_scripts_that_report_and_not_for_those_whose_output_is_read() -> None:
+    assert chosen(an_attempt(), preload=("numpy",)).preload == ("trials.session", "trials.nni_calls", "numpy")
+    assert chosen(an_attempt(metrics_pattern="(?P<x>x)"), preload=("numpy",)).preload == ("numpy",)
+
+
 @pytest.mark.parametrize(
     ("command", "kind", "name", "arguments"),
     [
