@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from trials.agent.cgroups import group_at
+from trials.agent.cgroups import group_at, group_path
 from trials.agent.exits import exit_record, write_durably
 from trials.agent.files import create_once, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.logs import read_log
@@ -66,6 +66,8 @@ class HeldAttempt:
         self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
         # The exit before the spool, which is complete once there is an exit.
         self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
+        if self.exit is not None and self.process is None:  # it was over before anything else was said of it
+            self.process = self._read(FILE_EXIT, ProcessRecord, within="process")
         self._seen_bytes = self.spool.size()
         self._seen_wanted = _changed_at(f"{self._folder}/{FILE_WANTED}")
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
@@ -126,7 +128,8 @@ class HeldAttempt:
 
     def record_loss(self) -> None:
         """Its supervisor is gone without an exit record: kill what is left and write the record in its place."""
-        group = group_at(str((read_json(str(self.folder / FILE_PROCESS)) or {}).get("group", "")))
+        claim = read_json(f"{self._folder}/{FILE_CLAIM}") or {}
+        group = group_at(group_path(str(claim.get("groups", "")), self.nonce))
         kill_tree(None, self.nonce, group=group)
         if group is not None:
             group.remove()
@@ -157,8 +160,10 @@ class HeldAttempt:
                 return data.decode(errors="replace").strip()
         return ""
 
-    def _read(self, name: str, kind: type[Any]) -> Any:
+    def _read(self, name: str, kind: type[Any], *, within: str | None = None) -> Any:
         value = read_json(f"{self._folder}/{name}")
+        if value is not None and within is not None:
+            value = value.get(within)
         try:
             return None if value is None else from_plain(kind, value, where=name)
         except ProtocolError:

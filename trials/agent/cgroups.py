@@ -82,7 +82,7 @@ def make_group(nonce: str, *, parent: str | None) -> ControlGroup | None:
     """A group for the attempt, below ``parent``, the one this process is in; None where that is not granted."""
     if parent is None:
         return None
-    path = f"{parent}/{GROUP_PREFIX}{nonce}"
+    path = group_path(parent, nonce)
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -95,6 +95,11 @@ def make_group(nonce: str, *, parent: str | None) -> ControlGroup | None:
             return None
         _of_use.add(parent)
     return ControlGroup(path)
+
+
+def group_path(parent: str, nonce: str) -> str:
+    """Where the group of an attempt is, below the group of the process that made it."""
+    return f"{parent}/{GROUP_PREFIX}{nonce}"
 
 
 def group_at(path: str) -> ControlGroup | None:

@@ -287,14 +287,17 @@ class ForkServers:
         return server
 
     def prepare(self, paths: Sequence[str]) -> None:
-        """Have a server for the first trial of an experiment that sets no variables of its own."""
-        spec = {"command": ["python", "script.py"], "parameters": {}, "objective": "", "seed": 0}
+        """Have servers for the first trial of an experiment that sets no variables of its own: one for scripts that
+        report, one for those whose output is read.
+        """
         local = {"python": sys.executable, "paths": list(paths), "wake": ""}
         key = {"experiment_id": "", "number": 0, "attempt": 0}
-        attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
-        choice = choose(attempt, base=os.environ, preload=())
-        if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
-            self._start(choice)
+        for pattern in (None, "any"):
+            spec = {"command": ["python", "script.py"], "parameters": {}, "objective": "", "seed": 0}
+            attempt = {"spec": {**spec, "metrics_pattern": pattern}, "local": local, "key": key, "nonce": ""}
+            choice = choose(attempt, base=os.environ, preload=())
+            if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
+                self._start(choice)
 
     def adopt(self) -> None:
         """Take over the servers of an earlier agent; what is left of dead ones is removed."""

@@ -43,7 +43,7 @@ DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone 
 SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
-TELL_START_S = 0.01  # a trial that ends within it is told of once, when it has ended
+TELL_START_S = 0.01  # of a trial that ends within it one record says all, and the agent is woken once
 READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in many pieces is taken in a few
 SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written through to the disk
 WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
@@ -91,6 +91,8 @@ class Parent:
         # that alone is better gone.
         self.syncs_later = orders is not None
         self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
+        if self.makes_groups and self.group is not None:
+            self.claim["groups"] = self.group
         self.claim_file = ""  # with the same in it, where there is one
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
         self._memory_kills = count_memory_kills()
@@ -233,11 +235,6 @@ class Supervised:
             self._record_end(exit_record("launch_failed", tail=str(error)))
             return
         self._sampled = self._started
-        self._write(FILE_PROCESS, self._process_record())
-
-    def _process_record(self) -> dict[str, Any]:
-        group = {} if self._group is None else {"group": self._group.path}
-        return {**identity(self._trial), **group}
 
     def _start(self) -> None:
         metrics = self._metrics_pattern()
@@ -316,17 +313,18 @@ class Supervised:
             self._next = Supervised._kill_rest
             return 0.0
         self._stopping.look()
-        wait = min(self._keep_limits(), self._write_again(), self._tell_start())
+        wait = min(self._keep_limits(), self._tell_start(), self._write_again())
         return self._stopping.escalate(self._everyone, most_s=wait)
 
     def _tell_start(self) -> float:
-        """Wake the agent once the trial has lasted a little; the seconds until then."""
+        """Say that the trial runs, once it has lasted a little; the seconds until then."""
         if self._start_told:
             return POLL_S
         left = self._started + TELL_START_S - time.monotonic()
         if left > 0:
             return left
         self._start_told = True
+        self._write(FILE_PROCESS, identity(self._trial))
         self._wake_agent()
         return POLL_S
 
@@ -426,6 +424,8 @@ class Supervised:
         self._streams, self._open = {}, set()
 
     def _record_end(self, record: dict[str, Any]) -> None:
+        if self._trial and not self._start_told:
+            record["process"] = identity(self._trial)
         self._write(FILE_EXIT, record)
         self._next = Supervised._finish
 

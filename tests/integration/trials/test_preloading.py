@@ -37,6 +37,9 @@ def run(service: FakeService, script: str, number: int, **spec: Any) -> tuple[st
     return (service.folder(nonce, number=number) / "stdout.log").read_text(), record
 
 
+PREPARED = 2  # for the first trial of any experiment: with the SDK, and without it
+
+
 def ready_servers(service: FakeService) -> int:
     return len(list(service.home.glob("agent/fork/*.state.json")))
 
@@ -47,7 +50,7 @@ def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modu
     start_agent()
 
     first, _ = run(service, LOADED, 1)
-    wait_until(lambda: ready_servers(service) == 2, timeout_s=30)
+    wait_until(lambda: ready_servers(service) == PREPARED + 1, timeout_s=30)
     second, record = run(service, LOADED, 2)
 
     assert (first, second) == ("False False False\n", "True False True\n")
@@ -60,7 +63,7 @@ def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modu
 def test_what_was_learned_is_known_to_the_next_agent(service: FakeService, start_agent: StartAgent) -> None:
     first = start_agent()
     run(service, LOADED, 1)
-    wait_until(lambda: ready_servers(service) == 2, timeout_s=30)
+    wait_until(lambda: ready_servers(service) == PREPARED + 1, timeout_s=30)
     first.kill()
     start_agent()
 
