@@ -56,7 +56,10 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
     try:
         ForkServer(config, at_start=at_start).run()
     except _BecameTrialError as became:
+        # Nothing of the server is taken apart here: it has descriptors that the trial may have by these numbers, and
+        # whatever is let go is first copied.
         start = became.start
+        start.kept = became
     else:
         return None
     os.closerange(FIRST_DESCRIPTOR, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208  numbers, not paths
@@ -187,7 +190,6 @@ class ForkServer:
         return pid
 
     def _leave(self, start: Start) -> None:
-        start.kept = self  # it has descriptors that are not its own here, which the trial may have by these numbers
         try:
             self._first.show()
             start.enter()

@@ -56,7 +56,7 @@ class Start:
         self.variables = variables
         self.changed: dict[str, str] = {}  # of a fork server's own variables: to be set
         self.removed: list[str] = []  # and those that the trial does not have
-        self.kept: object = None  # what must not be taken apart in the new process
+        self.kept: object = None  # what is not to be taken apart in the new process
         self.folder = folder
         self.work = folder
         self.seed = 0
