@@ -29,7 +29,7 @@ from tuner_service.tuners.model_tuner import ModelTuner
 from tuner_service.tuners.tpe import TpeTuner
 from tuner_service.tuners.trial_notes import PRUNED, RUNNING, TrialNote
 
-STARTUP = 10
+STARTUP = 5  # results, after which the process knows enough to be asked how well it predicts
 PROCESS_TRIALS = 300  # results past which ``tpe`` proposes
 WIDEST = 100  # columns past which ``tpe`` proposes
 TRUSTED = 0.3  # rank correlation of predicted and true results, below which every other suggestion is of ``tpe``

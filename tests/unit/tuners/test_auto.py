@@ -9,7 +9,7 @@ from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
-from tuner_service.tuners.auto import PROCESS_TRIALS, AutoTuner
+from tuner_service.tuners.auto import PROCESS_TRIALS, STARTUP, AutoTuner
 
 SPACE: dict[str, Any] = {
     "x": {"type": "float", "low": 0, "high": 1},
@@ -60,7 +60,7 @@ def test_a_snapshot_goes_on_as_the_search_itself_does() -> None:
 
 def test_it_says_what_it_does_and_why() -> None:
     tuner = a_tuner()
-    assert tuner.choice.startswith("random: the first 10 results")
+    assert tuner.choice.startswith(f"random: the first {STARTUP} results")
     searched(tuner, 12)
     assert tuner.choice.startswith("gp")
     tuner.import_results([ended(0, {"x": 0.5, "kind": "c"}, 1.0)] * PROCESS_TRIALS)
