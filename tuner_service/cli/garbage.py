@@ -52,8 +52,7 @@ def collect(arguments: argparse.Namespace) -> int:
 def _require_rest(file: Path) -> None:
     """A service that works decides at any moment what is needed next."""
     try:
-        path = sqlite_path(file)
-        FileLock.acquire(path.with_name(path.name + ".lock")).release()
+        FileLock.acquire(sqlite_path(file)).release()
     except StorageError as exc:
         raise CommandError(
             f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT

@@ -47,7 +47,7 @@ def open_store(url_or_path: str | Path, clock: Clock) -> SqlStore:
     than this program.
     """
     path = sqlite_path(url_or_path)
-    lock = FileLock.acquire(path.with_name(path.name + ".lock"))
+    lock = FileLock.acquire(path)
     try:
         return _open_locked(path, clock, lock)
     except BaseException:

@@ -10,14 +10,18 @@ from tuner_service.domain.errors import StorageError
 
 
 class FileLock:
-    """Held from ``acquire`` to ``release``, or to the end of the process. The file stays; its text is the pid."""
+    """Held from ``acquire`` to ``release``, or to the end of the process.
+
+    The file ``<database>.lock`` stays; its text is the pid.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def acquire(cls, path: Path) -> FileLock:
+    def acquire(cls, database: Path) -> FileLock:
         """StorageError, naming the process, where another one holds it."""
+        path = database.with_name(f"{database.name}.lock")
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
@@ -30,7 +34,7 @@ class FileLock:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
             raise StorageError(
-                f"the database of {path} is in use by process {holder}; stop that service, or name another database"
+                f"the database {database} is in use by process {holder}; stop that service, or name another database"
             ) from exc
         except OSError:
             os.close(descriptor)
