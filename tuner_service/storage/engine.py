@@ -26,7 +26,7 @@ from tuner_service.storage.faults import translated
 from tuner_service.storage.lock import FileLock
 from tuner_service.storage.row_updates import upsert
 from tuner_service.storage.sql_queries import SqlQueries
-from tuner_service.storage.sql_store import SqlStore, prune
+from tuner_service.storage.sql_store import SqlStore, WritingConnection, prune
 from tuner_service.storage.sqlite_watch import CommitWatch
 
 READERS = 16  # most reads at once; one more waits, and is refused after READER_WAIT_S
@@ -91,13 +91,14 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
             from tuner_service.storage.migrate import migrations_folder
 
             migrate_file(path, revision, folder=migrations_folder())
-    writer = _writing_engine(path)
+    log_path = path.with_name(path.name + "-wal")
+    writer = WritingConnection(_writing_engine(path), settle=lambda connection: _checkpoint(connection, log_path))
     try:
         with translated(), writer.begin() as connection:
             lineage = _settle_lineage(connection, path)
             prune(connection, before=clock.now() - KEEP_UNNAMED_S)
     except BaseException:
-        writer.dispose()
+        writer.close()
         raise
     return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, release=lock.release)
 
@@ -120,11 +121,7 @@ def _writing_engine(path: Path, *, foreign_keys: bool = True) -> Engine:
             raise StorageError(f"{path} is on a file system without shared memory files; put it on a local disk")
         return connection
 
-    engine = _engine(connect, begin="BEGIN IMMEDIATE", size=1)
-    log_path = path.with_name(path.name + "-wal")
-    # Called when the connection is back in the pool: its transaction is over, and no other can have begun.
-    event.listen(engine, "checkin", lambda connection, _: _checkpoint(connection, log_path))
-    return engine
+    return _engine(connect, begin="BEGIN IMMEDIATE", size=1)
 
 
 def _queries(path: Path) -> SqlQueries:
@@ -163,11 +160,12 @@ def _engine(connect: Callable[[], sqlite3.Connection], *, begin: str, size: int)
     return engine
 
 
-def _checkpoint(connection: Any, log_path: Path) -> None:
+def _checkpoint(connection: Connection, log_path: Path) -> None:
     """Move the log into the database. Failing is harmless: the log holds everything, and the next time tries again."""
     try:
-        if connection is not None and log_path.stat().st_size > WAL_CHECKPOINT_BYTES:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        if log_path.stat().st_size > WAL_CHECKPOINT_BYTES:
+            driver: Any = connection.connection.driver_connection
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     except (OSError, sqlite3.Error) as exc:
         log.warning("checkpoint_failed", extra={"error": str(exc)})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import (
@@ -44,11 +46,11 @@ class SqlStore:
     """Implements ``ports.Store``. ``queries`` reads the same database; ``release`` gives its files back at the end."""
 
     def __init__(
-        self, *, writer: Engine, queries: SqlQueries, lineage: str, clock: Clock, release: Callable[[], None]
+        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, release: Callable[[], None]
     ) -> None:
         self.queries = queries
         self._writer, self._clock, self._lineage, self._release = writer, clock, lineage, release
-        self._writing = _Writing(writer)
+        self._writing = _Writing(writer.engine)
 
     @property
     def lineage(self) -> str:
@@ -103,8 +105,43 @@ class SqlStore:
 
     def close(self) -> None:
         self.queries.close()
-        self._writer.dispose()
+        self._writer.close()
         self._release()
+
+
+class WritingConnection:
+    """The one connection that writes, kept between transactions: taking it from a pool costs as much as one.
+
+    ``settle`` is called with it after each.
+    """
+
+    def __init__(self, engine: Engine, *, settle: Callable[[Connection], None]) -> None:
+        self.engine = engine
+        self._settle = settle
+        self._lock = Lock()
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction, one at a time."""
+        with self._lock:
+            connection = self._connection or self.engine.connect()
+            self._connection = None  # one that failed is not used again before the pool has looked at it
+            try:
+                with connection.begin():
+                    yield connection
+                self._settle(connection)
+                self._connection = connection
+            finally:
+                if self._connection is None:
+                    connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        self.engine.dispose()
 
 
 class _Writing:

@@ -56,7 +56,7 @@ def commit_until_killed(n, statement):
         if executed == statement:
             os.kill(os.getpid(), signal.SIGKILL)
     store = open_store(path, Clock())
-    event.listen(store._writer, "after_cursor_execute", after)
+    event.listen(store._writer._connection, "after_cursor_execute", after)
     store.commit(step(n))
     os._exit(0)
 
