@@ -174,7 +174,9 @@ class _Coordinates:
         self._is_option = np.array([entry["type"] == "categorical" for entry in space.values()])
 
     def of(self, rows: list[Parameters]) -> Points:
-        encoded = np.array([[0.5 if c is None else c for c in self._space.encode(row)] for row in rows], dtype=float)
+        encoded = np.array(
+            [[0.5 if c is None else c for c in self._space.encode(row) or ()] for row in rows], dtype=np.float64
+        )
         return encoded[:, ~self._is_option], encoded[:, self._is_option]
 
 

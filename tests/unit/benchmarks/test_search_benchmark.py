@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.search import scoring
+from benchmarks.search.curves import sampled
 from benchmarks.search.one import run
+from benchmarks.search.surfaces import DATA, SURFACE_TASKS, SmoothTask
 from benchmarks.search.task import hypervolume, loss_of, space_of
 
 
@@ -64,6 +67,20 @@ def test_two_objectives_are_scored_by_their_hypervolume() -> None:
 
 def test_the_same_seed_gives_the_same_search() -> None:
     assert run(a_job("random"), Bowl())["curve"] == run(a_job("random"), Bowl())["curve"]
+
+
+@pytest.mark.parametrize("name", sorted(SURFACE_TASKS))
+def test_a_fitted_task_answers_between_what_was_recorded_as_the_recorded_ones_do(name: str) -> None:
+    task, again = SmoothTask(name), SmoothTask(name)
+    rows = sampled(task.search_space, 40, seed=0)
+    with np.load(DATA / f"surface_{name}.npz") as arrays:
+        recorded = arrays["losses"][: len(rows), -1]
+    answers = [task.metrics(row, task.max_epochs, 0)["loss"] for row in rows]
+    assert np.corrcoef(answers, recorded)[0, 1] > 0.9
+    assert answers == [again.metrics(row, task.max_epochs, 0)["loss"] for row in rows]
+    others = [task.metrics(row, 9, 0)["loss"] for row in sampled(task.search_space, 200, seed=9)]
+    assert task.best < min(others) < task.reference < max(others)
+    assert all(task.runtime(row, 1) > 0 for row in rows)
 
 
 def test_hypervolume_of_two_steps_is_their_union() -> None:
