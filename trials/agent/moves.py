@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, own_group
+
+READY_S = 0.005  # after an entering the kernel is ready for so long at least
 
 
 class GroupMoves:
@@ -20,8 +23,13 @@ class GroupMoves:
         own = own_group() if os.environ.get(ENV_CGROUPS) != "off" else None
         self._own = None if own is None else ControlGroup(own)
         self._entering: asyncio.Future[bool] | None = None
+        self._began = -READY_S
 
     def expect(self) -> None:
         """A process is soon to enter one."""
-        if self._own is not None and (self._entering is None or self._entering.done()):
+        now = time.monotonic()
+        if self._own is None or now - self._began < READY_S:
+            return
+        if self._entering is None or self._entering.done():
+            self._began = now
             self._entering = asyncio.get_running_loop().run_in_executor(None, self._own.enter)

@@ -24,6 +24,7 @@ class WakeSocket:
         self._on_wake = on_wake
         self._on_connect = on_connect
         self._socket = _listen(path)
+        self._looked_at = -DEBOUNCE_S
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._woken)
 
     def close(self) -> None:
@@ -33,13 +34,17 @@ class WakeSocket:
 
     def _woken(self) -> None:
         loop = asyncio.get_running_loop()
+        rest = self._looked_at + DEBOUNCE_S - loop.time()
+        if rest > 0:
+            loop.remove_reader(self._socket.fileno())  # as a number: the loop would make a text of the socket each time
+            loop.call_later(rest, self._listen_again)
+            return
         found = self._drain()
         if WAKE_CONNECT in found:
             self._on_connect()
         # Looking comes after the draining: a sender that found the queue full wrote its line before.
         self._on_wake(found)
-        loop.remove_reader(self._socket.fileno())  # as a number: the loop would make a text of the socket each time
-        loop.call_later(DEBOUNCE_S, self._listen_again)
+        self._looked_at = loop.time()
 
     def _listen_again(self) -> None:
         if self._socket.fileno() >= 0:

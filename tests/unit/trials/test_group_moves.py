@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_one_entering_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> No
     in_a_loop(twice)
 
     assert times == ["/group"]
+
+
+def test_while_the_kernel_is_ready_nothing_is_entered(entered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENV_CGROUPS, raising=False)
+    times = iter([10.0, 10.0 + moves.READY_S / 2, 10.0 + moves.READY_S])
+    monkeypatch.setattr(moves, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    group_moves = GroupMoves()
+
+    for _ in range(3):
+        in_a_loop(group_moves.expect)
+
+    assert len(entered) == 2
 
 
 @pytest.mark.parametrize("reason", ["switched off", "not granted"])
