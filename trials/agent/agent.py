@@ -189,7 +189,7 @@ class Agent:
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
         if why is None:
-            logger.info("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
+            logger.debug("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
         else:
             self._spawn(held, why=why)
         self._hold(held)

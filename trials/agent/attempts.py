@@ -63,11 +63,9 @@ class HeldAttempt:
         """Take note of what its files say now."""
         before = (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted)
         self.supervisor = self.supervisor or self._read(FILE_CLAIM, ProcessRecord)
-        self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
         # The exit before the spool, which is complete once there is an exit.
-        self.exit = self.exit or self._read(FILE_EXIT, ExitRecord)
-        if self.exit is not None and self.process is None:  # it was over before anything else was said of it
-            self.process = self._read(FILE_EXIT, ProcessRecord, within="process")
+        self._look_for_exit()
+        self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
         self._seen_bytes = self.spool.size()
         self._seen_wanted = _changed_at(f"{self._folder}/{FILE_WANTED}")
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
@@ -88,8 +86,7 @@ class HeldAttempt:
     def is_supervised(self) -> bool:
         """Whether the very process that claimed it still runs, and has not recorded its end yet."""
         claim = self.supervisor
-        if self.exit is None:
-            self.exit = self._read(FILE_EXIT, ExitRecord)
+        self._look_for_exit()
         # A supervisor is there until the end is told to all; a fork server goes on to other attempts.
         if self.exit is not None and self.orders() is not None:
             return False
@@ -160,10 +157,18 @@ class HeldAttempt:
                 return data.decode(errors="replace").strip()
         return ""
 
-    def _read(self, name: str, kind: type[Any], *, within: str | None = None) -> Any:
-        value = read_json(f"{self._folder}/{name}")
-        if value is not None and within is not None:
-            value = value.get(within)
+    def _look_for_exit(self) -> None:
+        if self.exit is not None:
+            return
+        value = read_json(f"{self._folder}/{FILE_EXIT}")
+        self.exit = self._parsed(FILE_EXIT, value, ExitRecord)
+        if value is not None:  # of a short trial it is the only record
+            self.process = self.process or self._parsed(FILE_EXIT, value.get("process"), ProcessRecord)
+
+    def _read(self, name: str, kind: type[Any]) -> Any:
+        return self._parsed(name, read_json(f"{self._folder}/{name}"), kind)
+
+    def _parsed(self, name: str, value: Any, kind: type[Any]) -> Any:
         try:
             return None if value is None else from_plain(kind, value, where=name)
         except ProtocolError:
