@@ -42,7 +42,7 @@ def become(start: Start) -> NoReturn:
 def _renew_process(start: Start) -> None:
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     for name in start.removed:
-        del os.environ[name]
+        os.environ.pop(name, None)
     for name, text in start.changed.items():
         os.environ[name] = text
     sys.orig_argv[:] = start.command
