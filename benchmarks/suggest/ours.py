@@ -63,14 +63,18 @@ def _one(fold: TunerFold, number: int) -> float:
     return taken
 
 
+JUDGED = 10  # of the ended trials, the newest: what an assessor prepares once is ready by then
+
+
 def decisions(name: str, args: dict[str, Any], *, trials: int, reports: int) -> Times:
     """Seconds of one ``assess`` with ``trials`` ended trials of ``reports`` reports each, at each step of new ones."""
     assessor = create_assessor(name, args, objective=Objective(metric="loss"))
     rng = random.Random(3)
     for number in range(1, trials + 1):
         curve = _curve(rng, reports)
-        for length in range(1, reports + 1 if assessor.learns_while_assessing else 1):
-            assessor.assess(number, ReportHistory(curve, length))
+        if assessor.learns_while_assessing or number > trials - JUDGED:
+            for length in range(1, reports + 1):
+                assessor.assess(number, ReportHistory(curve, length))
         assessor.ended(_ended(number, curve[-1]), curve)
     times: list[float] = []
     for number in range(trials + 1, trials + 51):

@@ -222,9 +222,11 @@ class Fits:
     def __init__(self, count: int, last: int) -> None:
         self.places = np.unique(np.linspace(0, count - 1, min(count, POINTS_LIMIT)).round().astype(int))
         x = np.append(self.places + 1.0, float(last))
-        first, second, now, end = (np.concatenate(rows) for rows in zip(*(_fit(c, x) for c in CURVES), strict=True))
-        self._columns = np.concatenate((first, second))
-        self._values = np.stack((now, end), axis=1)
+        columns = np.full((2, len(CURVES), BENDS, len(x)), math.nan)
+        with np.errstate(all="ignore"):
+            for place, curve in enumerate(CURVES):
+                _fill(columns[:, place], curve, x)
+            self._columns, self._values = _orthonormal(*columns.reshape(2, -1, len(x)))
         self._starts = np.arange(len(CURVES)) * BENDS
 
     def of(self, y: Values) -> tuple[list[float], list[float], list[float]]:
@@ -241,37 +243,38 @@ class Fits:
 _fits = lru_cache(maxsize=FITS_KEPT)(Fits)
 
 
-def _fit(curve: Curve, x: Values) -> tuple[Values, Values, Values, Values]:
-    """Each of a row for every bend: two orthonormal columns, and what gives the values at the last two of ``x``.
+def _fill(columns: Values, curve: Curve, x: Values) -> None:
+    """Of each bend two curves at ``x``, the second of zeros where the family has one only."""
+    bends = _bends(CURVES.index(curve), float(x[-1]))
+    columns[1, : len(bends)] = 0.0
+    for column, template in zip(columns, curve.columns, strict=False):
+        rest = iter(bends.T)
+        parameters = [np.float64(given) if given is not None else next(rest)[:, None] for given in template]
+        column[: len(bends)] = curve.of(x, *parameters)
+
+
+@lru_cache(maxsize=FITS_KEPT)
+def _bends(family: int, last: float) -> Values:
+    return np.array(CURVES[family].bends(last), dtype=np.float64)
+
+
+def _orthonormal(first: Values, second: Values) -> tuple[Values, Values]:
+    """Two columns of each bend without the end, all first ones before all second ones; and what gives the values at the
+    last two places.
 
     Rows of zeros explain nothing: bends that are not there, and those that are infinite somewhere.
     """
-    bends = np.array(curve.bends(float(x[-1])), dtype=np.float64)
-    rows = [np.zeros((BENDS, len(x) - 1)) for _ in range(4)]
-    with np.errstate(all="ignore"):
-        columns = [_column(curve, template, bends, x) for template in curve.columns]
-        first, second = columns[0] / _size(columns[0]), np.zeros_like(columns[0])
-        if len(columns) > 1:
-            shared = (first[:, :-1] * columns[1][:, :-1]).sum(axis=1, keepdims=True)
-            rest = columns[1] - shared * first
-            second = np.where(_size(rest) > COLLINEAR * _size(columns[1]), rest / _size(rest), math.nan)
-        now, end = (
-            first[:, place, None] * first[:, :-1] + second[:, place, None] * second[:, :-1] for place in (-2, -1)
-        )
-    good = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
-    for row, found in zip(rows, (first[:, :-1], second[:, :-1], now, end), strict=True):
-        row[: len(bends)][good] = found[good]
-    return rows[0], rows[1], rows[2], rows[3]
+    first = first / _size(first)
+    rest = second - (first[:, :-1] * second[:, :-1]).sum(axis=1, keepdims=True) * first
+    size, limit = _size(rest), COLLINEAR * _size(second)
+    second = np.where(size > limit, rest / size, np.where(limit == 0, 0.0, math.nan))
+    bad = ~(np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1))
+    first[bad] = second[bad] = 0.0
+    known = [first[:, p, None] * first[:, :-1] + second[:, p, None] * second[:, :-1] for p in (-2, -1)]
+    return np.concatenate((first[:, :-1], second[:, :-1])), np.stack(known, axis=1)
 
 
 def _size(column: Values) -> Values:
     """Of each row, the end left out."""
     size: Values = np.linalg.norm(column[:, :-1], axis=1, keepdims=True)
     return size
-
-
-def _column(curve: Curve, template: tuple[float | None, ...], bends: Values, x: Values) -> Values:
-    """A row for every bend."""
-    rest = iter(bends.T)
-    parameters = [np.float64(given) if given is not None else next(rest)[:, None] for given in template]
-    return np.broadcast_to(curve.of(x[None, :], *parameters), (len(bends), len(x))).astype(np.float64)
