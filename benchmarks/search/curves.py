@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner_service.domain.search_space import parse_search_space
 
+DATA = Path(__file__).parent / "data"
+EPOCHS = 27
 MLP_SPACE: dict[str, Any] = {
     "solver": {"type": "categorical", "choices": ["sgd", "adam"]},
     "learning_rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},

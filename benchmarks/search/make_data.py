@@ -19,16 +19,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search import surfaces
-from benchmarks.search.curves import CURVE_TASKS, CurveTask, sampled
+from benchmarks.search.curves import CURVE_TASKS, DATA, EPOCHS, CurveTask, sampled
 
-DATA = Path(__file__).parent / "data"
 TABLES = {
     "hpobench": ("australian", "phoneme", "kc1", "segment"),
     "hpolib": ("slice_localization", "parkinsons_telemonitoring"),
     "nasbench201": ("imagenet", "cifar10"),
 }
 CURVES = 400  # configurations recorded for each task
-EPOCHS = 27
 
 
 def main() -> None:

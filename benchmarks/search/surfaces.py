@@ -11,18 +11,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.search.curves import MLP_SPACE, digits, network, sampled, split
+from benchmarks.search.curves import DATA, EPOCHS, MLP_SPACE, digits, network, sampled, split
 from benchmarks.search.task import Parameters
 from tuner_service.domain.search_space import parse_search_space
 
-DATA = Path(__file__).parent / "data"
 CONFIGURATIONS = 1_500
-EPOCHS = 27
 LENGTHS, MISMATCHES, NOISES = (0.4, 0.8, 1.6), (0.3, 1.0), (1e-3, 1e-2, 1e-1)  # what the fit chooses among
 LOSS_LIMIT = 1.0  # log10 of the loss relative to that of chance: what diverged is no worse
 BEST_ROUNDS, BEST_DRAWN, BEST_KEPT = 40, 2_000, 40  # of the search for the best value there is

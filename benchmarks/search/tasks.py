@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ast
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.search.curves import CURVE_TASKS, coordinates, sampled
+from benchmarks.search.curves import CURVE_TASKS, DATA, coordinates, sampled
 from benchmarks.search.surfaces import SURFACE_TASKS, SmoothTask
 from benchmarks.search.task import Parameters, hypervolume
 from tuner_service.domain.search_space import parse_search_space
 
-DATA = Path(__file__).parent / "data"
 CATEGORICAL = frozenset({"activation_fn_1", "activation_fn_2", "lr_schedule"})
 REFERENCE_QUANTILE = 0.9  # of each objective over the whole table: the corner up to which hypervolume counts
 

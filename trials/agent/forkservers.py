@@ -294,7 +294,8 @@ class ForkServers:
         key = {"experiment_id": "", "number": 0, "attempt": 0}
         for pattern in (None, "any"):
             spec = {"command": ["python", "script.py"], "parameters": {}, "objective": "", "seed": 0}
-            attempt = {"spec": {**spec, "metrics_pattern": pattern}, "local": local, "key": key, "nonce": ""}
+            spec["metrics_pattern"] = pattern
+            attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
             choice = choose(attempt, base=os.environ, preload=())
             if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
                 self._start(choice)

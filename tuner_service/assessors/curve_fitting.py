@@ -32,7 +32,7 @@ LEAST_CURVES = 4  # with fewer that agree, nothing is predicted
 POINTS_LIMIT = 50  # reports that curves are fitted to, spread over the whole; so a verdict's cost is bounded
 BENDS = 40  # of each family at most
 COLLINEAR = 1e-6  # a column that differs from the other by no more, relatively, says nothing of its own
-FITS_KEPT = 128  # of 200 KB at most
+FITS_KEPT = 64  # of 800 KB at most
 
 Values = NDArray[np.float64]
 Bend = Sequence[float]
@@ -224,8 +224,8 @@ class Fits:
         x = np.append(self.places + 1.0, float(last))
         columns = np.full((2, len(CURVES), BENDS, len(x)), math.nan)
         with np.errstate(all="ignore"):
-            for place, curve in enumerate(CURVES):
-                _fill(columns[:, place], curve, x)
+            for family in range(len(CURVES)):
+                _fill(columns[:, family], family, x)
             self._columns, self._values = _orthonormal(*columns.reshape(2, -1, len(x)))
         self._starts = np.arange(len(CURVES)) * BENDS
 
@@ -243,9 +243,9 @@ class Fits:
 _fits = lru_cache(maxsize=FITS_KEPT)(Fits)
 
 
-def _fill(columns: Values, curve: Curve, x: Values) -> None:
+def _fill(columns: Values, family: int, x: Values) -> None:
     """Of each bend two curves at ``x``, the second of zeros where the family has one only."""
-    bends = _bends(CURVES.index(curve), float(x[-1]))
+    curve, bends = CURVES[family], _bends(family, float(x[-1]))
     columns[1, : len(bends)] = 0.0
     for column, template in zip(columns, curve.columns, strict=False):
         rest = iter(bends.T)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.search import scoring
-from benchmarks.search.curves import sampled
+from benchmarks.search.curves import DATA, sampled
 from benchmarks.search.one import run
-from benchmarks.search.surfaces import DATA, SURFACE_TASKS, SmoothTask
+from benchmarks.search.surfaces import SURFACE_TASKS, SmoothTask
 from benchmarks.search.task import hypervolume, loss_of, space_of
 
 
