@@ -176,6 +176,8 @@ class Attempt:
     restored_step: int | None = None  # the step of the newest checkpoint it was given
     holdings: tuple[Holding, ...] = ()  # of devices, cores and memory; empty where it asked for none of them
     peak_gpu_bytes: int | None = None  # the most memory of one of its devices that it was seen to use
+    # Final metrics reported after the script was told to stop: results of half the way. None: it was not told.
+    half_way: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

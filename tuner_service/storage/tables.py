@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0001"  # of the migrations; a test compares
+HEAD_REVISION = "0002"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -259,6 +259,7 @@ attempts = Table(
     Column("restored_step", BigInteger),
     Column("holdings", Text, nullable=False),
     Column("peak_gpu_bytes", BigInteger),
+    Column("half_way", Text),
     _trial_key(),
     Index("ix_attempts_status", "status"),
     sqlite_with_rowid=False,
