@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from trials.launch_spec import CheckpointRef
 
+BEST_TRIAL = 0  # in place of a number: trials are counted from 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsWanted:
     """The attempt of ``nonce`` wants to go on from what trial ``number`` of its experiment saved.
 
-    ``step`` None: from its newest checkpoint, else from the one of that step. Asked again on the next connection until
-    it is answered.
+    ``number`` BEST_TRIAL: the best one so far. ``step`` None: from its newest checkpoint, else from the one of that
+    step. Asked again on the next connection until it is answered.
     """
 
     kind: ClassVar[str] = "checkpoints_wanted"

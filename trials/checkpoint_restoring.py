@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 import json
+import operator
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from trials.checkpoint_files import replace_file
 from trials.checkpoint_image import Restored, read_image
 from trials.checkpoints import Entry, listed
-from trials.protocol import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+from trials.protocol import BEST_TRIAL, FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+from trials.spool_writer import STEP_MAX
 
 ANSWER_POLL_S = 0.02
 WAKE_AGAIN_S = 5.0  # an agent that came meanwhile has not heard of the request
+BEST = "best"
+NUMBER_DIGITS = 20  # of a number in a text; one with more is beyond every trial
 
 
 class CheckpointMissingError(LookupError):
     """The other trial has no such checkpoint, or it cannot be had; the text says what there is instead."""
+
+
+def trial_named(named: SupportsIndex | str, *, experiment_id: str) -> int:
+    """The number of a trial of this experiment: of 7, "7", "EXPERIMENT/7" as the command line prints it, or "best".
+
+    BEST_TRIAL for the last. TypeError and ValueError say what may be given.
+    """
+    forms = f"a trial is named by its number, as {experiment_id}/NUMBER, or as {BEST!r}"
+    if isinstance(named, str):
+        if named == BEST:
+            return BEST_TRIAL
+        experiment, _, number = named.rpartition("/")
+        if experiment not in {"", experiment_id}:
+            raise ValueError(f"{named!r} is not of this experiment, {experiment_id}; {forms}")
+        if not (number.isascii() and number.isdecimal()):
+            raise ValueError(f"{forms}, not {named[:100]!r}")
+        return _counted_from_1(int(number[:NUMBER_DIGITS]), forms)
+    if isinstance(named, bool) or not hasattr(named, "__index__"):
+        raise TypeError(f"{forms}, not {type(named).__name__} {str(named)[:100]!r}")
+    return _counted_from_1(operator.index(named), forms)
+
+
+def _counted_from_1(number: int, forms: str) -> int:
+    if not 1 <= number <= STEP_MAX:
+        raise ValueError(f"{forms}; numbers begin at 1, so there is no trial {number}")
+    return number
+
+
+def describe_trial(number: int) -> str:
+    return "the best trial" if number == BEST_TRIAL else f"trial {number}"
 
 
 def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restored | None:
@@ -90,4 +124,4 @@ class NoOtherTrials:
     def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
         """CheckpointMissingError."""
         del step, is_stopping
-        raise CheckpointMissingError(f"this script runs alone, so there is no trial {number} to restore from")
+        raise CheckpointMissingError(f"this script runs alone, so there is no {describe_trial(number)} to restore from")

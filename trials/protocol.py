@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 # Part of the protocol: the service imports nothing else of this package.
+from trials.checkpoint_messages import BEST_TRIAL as BEST_TRIAL  # noqa: PLC0414
 from trials.checkpoint_messages import CheckpointsFound as CheckpointsFound  # noqa: PLC0414
 from trials.checkpoint_messages import CheckpointsWanted as CheckpointsWanted  # noqa: PLC0414
 from trials.device_messages import DevicesChanged as DevicesChanged  # noqa: PLC0414
@@ -85,7 +86,7 @@ FILE_PARAMETERS = "parameters.json"
 FILE_FURTHER_PARAMETERS = "parameters-{index}.json"  # {"parameters": …}, null when there are none; from index 1
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
-FILE_WANTED = "wanted.json"  # {"id", "number", "step"}: the script wants a checkpoint of another trial
+FILE_WANTED = "wanted.json"  # {"id", "number", "step"}: as CheckpointsWanted, from the script
 FOLDER_WANTED = "wanted-{id}"  # the answer: a FILE_RESTORE in it, with "error" where there is none
 FILE_STOP = "stop.json"  # exists once the trial is asked to stop
 FILE_COOPERATES = "cooperates"  # exists once the script has called should_stop

@@ -13,7 +13,14 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
 
-from trials.checkpoint_restoring import CheckpointMissingError, NoOtherTrials, OtherTrials, restored
+from trials.checkpoint_restoring import (
+    CheckpointMissingError,
+    NoOtherTrials,
+    OtherTrials,
+    describe_trial,
+    restored,
+    trial_named,
+)
 from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.parameters import from_arguments
@@ -156,22 +163,31 @@ class Trial:
             self._sink.checkpoint(replace(record, value=self._last_value, stall_s=took, write_s=took))
 
     def restore(
-        self, default: Any = None, *, from_trial: int | None = None, step: int | None = None, into: Any = None
+        self,
+        default: Any = None,
+        *,
+        from_trial: SupportsIndex | str | None = None,
+        step: SupportsIndex | None = None,
+        into: Any = None,
     ) -> Any:
         """The newest checkpoint whose digest verifies, or ``default``.
 
         Sets the random generators back to it, and ``parameters`` to those it was saved under. ``from_trial``, ``step``:
         the newest one of another trial of the experiment, or the one of that step, fetched from wherever it lies;
-        CheckpointMissingError when there is none. ``into``: the state to fill with what was saved ``sharded``, on
-        every rank of the default process group, of which there may be more or fewer than then; it is returned.
+        CheckpointMissingError when there is none. A trial is named by its number, as ``"8f3k2/3"``, or as ``"best"``,
+        the best so far; anything else is a TypeError or ValueError. ``into``: the state to fill with what was saved
+        ``sharded``, on every rank of the default process group, of which there may be more or fewer than then; it is
+        returned.
         """
+        number = None if from_trial is None else trial_named(from_trial, experiment_id=self.experiment_id)
+        at = None if step is None else self._step(step, default=0)
         self._saver.finish()
-        of_other = from_trial is not None or step is not None
-        found = restored(lambda: self._first_intact(from_trial, step) if of_other else self._own_intact(), into=into)
+        of_other = number is not None or at is not None
+        found = restored(lambda: self._first_intact(number, at) if of_other else self._own_intact(), into=into)
         if found is None:
             return default
         self._next_step = found.step + 1
-        further = self._phases.known(found.index) if found.index and from_trial in (None, self.number) else None
+        further = self._phases.known(found.index) if found.index and number in (None, self.number) else None
         if further is not None:
             self._go_on_with(found.index, further)
         return found.state
@@ -245,7 +261,9 @@ class Trial:
         entries = self._others.entries(number, step=step, is_stopping=self._stop.was_told)
         found = first_intact(entries, on_damaged=self._tell_damaged)
         if found is None:
-            raise CheckpointMissingError(f"no checkpoint of trial {number} could be had; standard error says why")
+            raise CheckpointMissingError(
+                f"no checkpoint of {describe_trial(number)} could be had; standard error says why"
+            )
         return found
 
     def _tell_damaged(self, entry: Entry) -> None:

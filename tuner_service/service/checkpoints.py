@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from trials.protocol import CheckpointRef, CheckpointsFound, CheckpointsWanted
+from trials.protocol import BEST_TRIAL, CheckpointRef, CheckpointsFound, CheckpointsWanted
 from tuner_service.ports import Queries
 
 STEPS_NAMED = 10  # in the error that names those there are
+STEP_MAX = 2**53  # the database asks for nothing beyond, and no script saves there
 
 
 def checkpoints_for(queries: Queries, wanted: CheckpointsWanted) -> CheckpointsFound:
     """Newest first; an error that says what there is instead, when nothing fits. Any thread."""
-    place = f"trial {wanted.number} of experiment {wanted.experiment_id}"
-    rows = [c for c in queries.checkpoints(wanted.experiment_id, wanted.number) if not c.damaged]
-    found = [c for c in rows if wanted.step in (None, c.step)]
+    number = wanted.number
+    if not all(0 <= asked <= STEP_MAX for asked in (number, wanted.step or 0)):
+        error = f"trial and step are numbers from 0 to {STEP_MAX}"
+        return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=error)
+    if number == BEST_TRIAL:
+        experiment = queries.experiment(wanted.experiment_id)
+        best = None if experiment is None else experiment.best_number
+        if best is None:
+            error = f"experiment {wanted.experiment_id} has no best trial so far: none has ended with a result"
+            return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=error)
+        number = best
+    found, problem = _of_trial(queries, wanted.experiment_id, number, wanted.step)
+    return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, checkpoints=found, error=problem)
+
+
+def _of_trial(
+    queries: Queries, experiment_id: str, number: int, step: int | None
+) -> tuple[tuple[CheckpointRef, ...], str | None]:
+    """Its checkpoints, or why there are none."""
+    place = f"trial {number} of experiment {experiment_id}"
+    rows = [c for c in queries.checkpoints(experiment_id, number) if not c.damaged]
+    found = [c for c in rows if step in (None, c.step)]
     error = None
-    if queries.trial(wanted.experiment_id, wanted.number) is None:
+    if queries.trial(experiment_id, number) is None:
         error = f"there is no {place}"
     elif not rows:
         error = f"{place} has saved no checkpoint so far"
     elif not found:
         steps = ", ".join(str(c.step) for c in rows[:STEPS_NAMED])
-        error = f"{place} keeps no checkpoint of step {wanted.step}; it has those of step {steps}"
-    refs = [CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location) for c in found]
-    return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, checkpoints=tuple(refs), error=error)
+        error = f"{place} keeps no checkpoint of step {step}; it has those of step {steps}"
+    return tuple(CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location) for c in found), error

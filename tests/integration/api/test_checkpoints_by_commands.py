@@ -17,6 +17,8 @@ with trials.init() as trial:
     if trial.number == 2:
         newest, best = trial.restore(from_trial=1), trial.restore(from_trial=1, step=1)
         assert (newest[:1], best[:1], len(best)) == (b"\\3", b"\\1", 17 << 20)
+        named = f"{trial.experiment_id}/1"
+        assert trial.restore(from_trial="best")[:1] == trial.restore(from_trial=named)[:1] == b"\\3"
         try:
             trial.restore(from_trial=1, step=0)
         except trials.CheckpointMissingError as error:

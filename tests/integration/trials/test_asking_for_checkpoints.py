@@ -20,7 +20,8 @@ from trials.session import Trial, open_trial
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
     (tmp_path / "parameters.json").write_text("{}")
-    with open_trial(environ={"TUNER_ATTEMPT_DIR": str(tmp_path)}, arguments=[]) as opened:
+    environ = {"TUNER_ATTEMPT_DIR": str(tmp_path), "TUNER_EXPERIMENT_ID": "8f3k2"}
+    with open_trial(environ=environ, arguments=[]) as opened:
         yield opened
 
 
@@ -64,6 +65,40 @@ def test_the_newest_of_another_trial_is_asked_for_and_restored(trial: Trial, tmp
     assert not (tmp_path / "wanted.json").exists()
     trial.report(loss=0.5)
     assert '"step":8' in (tmp_path / "reports.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("named", "number"), [("best", 0), ("8f3k2/3", 3), ("3", 3)])
+def test_a_trial_is_named_as_the_command_line_prints_it_or_as_the_best(
+    trial: Trial, tmp_path: Path, answering: Any, named: str, number: int
+) -> None:
+    questions = answering({"checkpoints": [an_entry(tmp_path, {"n": 7}, 7)]})
+
+    assert trial.restore(from_trial=named) == {"n": 7}
+    assert [(q["number"], q["step"]) for q in questions] == [(number, None)]
+
+
+@pytest.mark.parametrize(
+    ("named", "error"),
+    [
+        ("other/3", "'other/3' is not of this experiment, 8f3k2"),
+        ("8f3k2/3/1", "'8f3k2/3/1' is not of this experiment"),
+        ("worst", "by its number, as 8f3k2/NUMBER, or as 'best', not 'worst'"),
+        ("", "not ''"),
+        ("8f3k2/-1", "not '8f3k2/-1'"),
+        ("\ud800", "not '.ud800'"),
+        ("9" * 5000, "there is no trial 9999"),
+        (0, "numbers begin at 1, so there is no trial 0"),
+        (-1, "there is no trial -1"),
+        (2**60, "there is no trial"),
+        (1.0, "not float '1.0'"),
+        (True, "not bool 'True'"),
+        ([1], "not list"),
+    ],
+)
+def test_what_names_no_trial_is_an_error_in_the_script(trial: Trial, tmp_path: Path, named: Any, error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        trial.restore(from_trial=named)
+    assert not (tmp_path / "wanted.json").exists()
 
 
 def test_one_step_of_this_trial_may_be_asked_for(trial: Trial, tmp_path: Path, answering: Any) -> None:

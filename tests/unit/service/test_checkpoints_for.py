@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial, an_experiment
 from tests.memory_store import MemoryStore
-from trials.protocol import CheckpointsFound, CheckpointsWanted
+from trials.protocol import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.service.checkpoints import checkpoints_for
 
@@ -55,6 +55,10 @@ def test_the_one_of_a_step(store: MemoryStore) -> None:
         (2, None, "trial 2 of experiment .* has saved no checkpoint so far"),
         (1, 4, "keeps no checkpoint of step 4; it has those of step 5, 3"),
         (1, 7, "keeps no checkpoint of step 7"),
+        (0, None, "has no best trial so far"),
+        (-1, None, "numbers from 0 to"),
+        (2**70, None, "numbers from 0 to"),
+        (1, 2**70, "numbers from 0 to"),
     ],
 )
 def test_where_there_is_none_the_error_says_what_there_is(
@@ -67,3 +71,11 @@ def test_where_there_is_none_the_error_says_what_there_is(
     import re
 
     assert re.search(error, found.error)
+
+
+def test_the_best_trial_so_far_may_be_asked_for(store: MemoryStore) -> None:
+    experiment = an_experiment(best_number=1, best_value=0.5)
+    store.commit(Changes(experiments={experiment.id: experiment}))
+
+    assert [ref.step for ref in asked(store, BEST_TRIAL).checkpoints] == [5, 3]
+    assert [ref.step for ref in asked(store, BEST_TRIAL, step=3).checkpoints] == [3]
