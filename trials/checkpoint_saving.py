@@ -34,6 +34,12 @@ class SavingSteps:
     offer: Callable[[CheckpointRecord], None]
 
 
+class WriterThread(threading.Thread):
+    """Lives only while it writes one checkpoint."""
+
+    ends_by_itself = True  # whoever wants to fork waits for it: see trials/data/forking.py
+
+
 class BackgroundSaver:
     """At most one checkpoint is being written; the next one waits for it.
 
@@ -58,7 +64,7 @@ class BackgroundSaver:
         self.finish()
         image = self._imaging.capture(state, step=step, index=index)
         stall = time.perf_counter() - begun
-        self._thread = threading.Thread(
+        self._thread = WriterThread(
             target=self._write, args=(image, stall, value), name=f"checkpoint of step {step}", daemon=False
         )
         self._thread.start()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LoaderTimeout,
         SampleError,
         SharingError,
+        SourceError,
         StateError,
         WorkerDied,
     )
@@ -38,6 +39,7 @@ __all__ = [
     "SharedDataLoader",
     "Sharing",
     "SharingError",
+    "SourceError",
     "StateError",
     "WorkerDied",
     "references",

@@ -12,6 +12,8 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -32,6 +34,10 @@ COPY_LIMIT = 256 << 20  # bytes of a dataset that each thread is given its own c
 
 class Crew(Protocol):
     """Starts workers and says when one ended. Used under the loader's lock."""
+
+    def start(self) -> None:
+        """What workers come from is there; nothing where it is already. Before the first ``spawn``."""
+        ...
 
     def spawn(self, worker: int, workers: int) -> Channel:
         """The trial's end of the new worker's channel."""
@@ -54,12 +60,26 @@ class Crew(Protocol):
 
 
 class ProcessCrew:
+    """Its fork server is forked when the crew is made, where that is safe; else it is a new interpreter, which costs
+    seconds, so that it begins only when workers are wanted."""
+
     def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
         self._pids: dict[int, int] = {}
         self._stacks: dict[int, int] = {}
         self._alive: set[int] = set()
         self._exits: deque[Exited] = deque()
-        self._server = _start_server(recipe)
+        self._started = _forked_server(recipe)
+
+    def start(self) -> None:
+        if self._started is None:
+            self._started = _executed_server(self._recipe)
+
+    @property
+    def _server(self) -> _Server:
+        if self._started is None:
+            raise RuntimeError("the crew was not started")
+        return self._started
 
     def spawn(self, worker: int, workers: int) -> Channel:
         ours, theirs = Channel.pair()
@@ -73,7 +93,7 @@ class ProcessCrew:
         return ours
 
     def fileno(self) -> int:
-        return self._server.control.fileno()
+        return -1 if self._started is None else self._started.control.fileno()
 
     def exits(self) -> list[Exited] | None:
         while _readable(self.fileno(), 0):
@@ -99,6 +119,8 @@ class ProcessCrew:
         return b"".join(parts).decode(errors="replace")
 
     def stop(self, deadline: float) -> None:
+        if self._started is None:
+            return
         try:
             if not self._gone_by(deadline):
                 self._signal_all(signal.SIGTERM)
@@ -159,6 +181,9 @@ class ThreadCrew:
         self._recipe = recipe
         self._threads: dict[int, threading.Thread] = {}
         keep_freed_memory()
+
+    def start(self) -> None:
+        """Threads come from this process."""
 
     def spawn(self, worker: int, workers: int) -> Channel:
         ours, theirs = Channel.pair()
@@ -247,18 +272,32 @@ class _Server:
             return  # likewise
 
 
-def _start_server(recipe: Recipe) -> _Server:
-    """Forked from this process where that is safe, else a new interpreter."""
+def _forked_server(recipe: Recipe) -> _Server | None:
+    """From this process; None where that is not safe."""
+    with _server_ends() as (ours, theirs, trial):
+        pid = fork_if_safe()
+        if pid == 0:
+            _become_server(recipe, ours, theirs, trial)
+        if pid is None:
+            ours.close()
+            return None
+        return _Server(ours, pid, None)
+
+
+def _executed_server(recipe: Recipe) -> _Server:
+    """A new interpreter."""
+    with _server_ends() as (ours, theirs, trial):
+        process = _executed(recipe, ours, theirs, trial)
+        return _Server(ours, process.pid, process)
+
+
+@contextmanager
+def _server_ends() -> Iterator[tuple[Channel, Channel, int]]:
+    """Both ends of a control channel and this process's pidfd; only the first is left, and not after an error."""
     ours, theirs = Channel.pair()
     trial = os.pidfd_open(os.getpid())
     try:
-        pid = fork_if_safe()
-        if pid is None:
-            process = _executed(recipe, ours, theirs, trial)
-            return _Server(ours, process.pid, process)
-        if pid == 0:
-            _become_server(recipe, ours, theirs, trial)
-        return _Server(ours, pid, None)
+        yield ours, theirs, trial
     except BaseException:
         ours.close()
         raise

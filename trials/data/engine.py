@@ -43,6 +43,7 @@ class EngineOptions:
     timeout_s: float = 0.0
     whole_batches: bool = False
     look: Sequence[Any] = ()  # items to try before anything is laid out
+    on_demand: bool = False  # workers start with the first batch that has something for them to load
 
 
 class Engine:
@@ -69,6 +70,7 @@ class Engine:
         self._broken: BaseException | None = None
         self._closed = False
         self._deaths = 0
+        self._staffed = False  # workers were started
         self._owner = os.getpid()
         self._plans: Iterator[Plan] = iter(())
         self._begin: IterableBegin | None = None
@@ -208,7 +210,8 @@ class Engine:
         else:
             self._crew = ProcessCrew(self._recipe)
         try:
-            self._spawn_all(workers)
+            if not self._options.on_demand:
+                self._spawn_all(workers)
             if self._options.look:
                 probed = self._probe(epoch, self._options.look[:PROBE_SAMPLES])
             if probed is not None and self._options.worker_type == "auto" and probed.threads_gain >= THREADS_GAIN:
@@ -224,6 +227,8 @@ class Engine:
 
     def _spawn_all(self, workers: int) -> None:
         assert self._crew is not None
+        self._staffed = True
+        self._crew.start()
         if self._crew.fileno() >= 0:
             self._poll.register(self._crew.fileno(), select.POLLIN)
         for worker in range(workers):
@@ -264,6 +269,13 @@ class Engine:
         self._crew.stop(time.monotonic() + PROBE_WAIT_S)
         self._crew = ThreadCrew(self._recipe)
         self._spawn_all(workers)
+
+    def _staff(self) -> None:
+        """The first workers, when there is something for them to do. By the loop, which waits for what they say."""
+        if threading.current_thread() is self._thread:
+            self._spawn_all(self._options.workers)
+        else:
+            os.eventfd_write(self._wake, 1)
 
     def _lay_out(self, probed: Probed | None) -> None:
         """The size of everything, from what the first samples were like."""
@@ -312,6 +324,8 @@ class Engine:
 
     def _handle(self, ready: Sequence[int]) -> None:
         assert self._crew is not None
+        if self._wake in ready:
+            os.eventfd_read(self._wake)
         for descriptor in ready:
             worker = self._by_descriptor.get(descriptor)
             if worker is not None:
@@ -415,6 +429,8 @@ class Engine:
             self._pipeline.freed(slot)
         if isinstance(self._plans, AheadPlans):
             self._plans.allow(self._pipeline.credit)
+        if not self._staffed and self._pipeline.has_work():
+            self._staff()
         for worker, task in self._pipeline.orders():
             channel = self._channels.get(worker)
             if channel is None:

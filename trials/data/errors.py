@@ -51,6 +51,10 @@ class LoaderTimeout(DataLoadingError):  # noqa: N818  # likewise
         self.stack = stack
 
 
+class SourceError(DataLoadingError):
+    """A data source gave another number of samples than it was asked for."""
+
+
 class LoaderClosed(DataLoadingError):  # noqa: N818  # likewise
     """The loader, or this iterator of it, has ended for good."""
 

@@ -137,6 +137,31 @@ class DeviceFeed:
         event.synchronize()
 
 
+def feed_device(device: Any) -> Any:
+    """The CUDA device that batches are to be copied to; None where they stay in memory, as with ``"cpu"``.
+
+    ``device`` is what torch takes: a name, a number, a ``torch.device``. ValueError for other kinds of device, and for
+    CUDA where there is none.
+    """
+    if device is None:
+        return None
+    torch: Any = import_module("torch")
+    try:
+        found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device is 'cpu' or a CUDA device, not {device!r}: {error}") from error
+    if found.type == "cpu":
+        return None
+    if found.type != "cuda":
+        raise ValueError(f"device is 'cpu' or a CUDA device, not {device!r}; leave it out and move each batch yourself")
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"device={device!r} needs CUDA, and torch finds none here; "
+            'device="cuda" if torch.cuda.is_available() else "cpu" works with and without'
+        )
+    return found
+
+
 class CudaStream:
     """A side stream of one CUDA device."""
 

@@ -16,27 +16,38 @@ _FUTEX = {"x86_64": "202", "aarch64": "98"}  # system call numbers
 _TASKS = Path("/proc/self/task")
 _LOOKS = 3  # at threads that may be about to fall asleep
 _PAUSE_S = 0.01
+_LOCK_WAIT_S = 1.0
+_PASSING_WAIT_S = 5.0
 
 
 class LoopThread(threading.Thread):
-    """The loop of a loader. Whoever holds its lock may fork beside it: it then waits, and holds nothing."""
+    """A thread of a loader. Whoever holds its lock may fork beside it, unless it is ``busy``: it then waits, and holds
+    nothing. A thread that runs code of the trial's without its lock is busy meanwhile."""
 
-    def __init__(self, work: Callable[[], None], lock: threading.Condition) -> None:
-        super().__init__(target=work, name="data loader", daemon=True)
+    def __init__(
+        self,
+        work: Callable[[], None],
+        lock: threading.Condition,
+        *,
+        name: str = "data loader",
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(target=work, name=name, daemon=True)
         self.lock = lock
+        self.busy = busy
 
 
 def unsafe_to_fork() -> str:
     """What makes a fork unsafe; empty when nothing does.
 
-    That is: no CUDA, no other thread that runs Python (but loops of ours), and none that does anything.
+    That is: no CUDA, no other thread that runs Python (but those of ours that wait), and none that does anything.
     The threads that OpenBLAS and OpenMP keep for their next parallel region wait on a futex and hold nothing; a thread
     that waits in any other way, or on a system that does not tell, counts as one that works.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is in use"
-    ours = [thread for thread in threading.enumerate() if isinstance(thread, LoopThread)]
+    ours = [thread for thread in threading.enumerate() if isinstance(thread, LoopThread) and not thread.busy()]
     others = [t for t in threading.enumerate() if t not in ours and t is not threading.current_thread()]
     if others:
         return f"thread {others[0].name!r} runs"
@@ -51,10 +62,16 @@ def unsafe_to_fork() -> str:
 
 def fork_if_safe() -> int | None:
     """As ``os.fork``; None where it is not safe."""
+    if isinstance(threading.current_thread(), LoopThread):
+        return None  # the trial's own thread runs beside it
+    _wait_for_passing_threads()
     with ExitStack() as held:
         for thread in threading.enumerate():
             if isinstance(thread, LoopThread):
-                held.enter_context(thread.lock)
+                # Two loaders may fork at once, and each holds its own lock: neither waits for the other for ever.
+                if not thread.lock.acquire(timeout=_LOCK_WAIT_S):
+                    return None
+                held.callback(thread.lock.release)
         if unsafe_to_fork():
             return None
         for stream in (sys.stdout, sys.stderr):
@@ -64,6 +81,14 @@ def fork_if_safe() -> int | None:
             # From Python 3.12 on it warns of every other thread; which ones there are was looked at above.
             warnings.simplefilter("ignore", DeprecationWarning)
             return os.fork()
+
+
+def _wait_for_passing_threads() -> None:
+    """Those that write a checkpoint. A new interpreter, which imports everything again, takes longer than they do."""
+    deadline = time.monotonic() + _PASSING_WAIT_S
+    for thread in threading.enumerate():
+        if getattr(thread, "ends_by_itself", False) and thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _sleeps(task: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from trials.data.delivery import Assembled
 from trials.data.engine import Engine, EngineOptions
 from trials.data.errors import LoaderClosed, StateError
-from trials.data.feed import CudaStream, DeviceFeed
+from trials.data.feed import CudaStream, DeviceFeed, feed_device
 from trials.data.fingerprint import fingerprint
 from trials.data.inline import InlineEngine
 from trials.data.layout import mapped
@@ -49,7 +49,7 @@ class AsyncDataLoader:
     - ``worker_type``: ``"process"``, ``"thread"``, or ``"auto"``: threads where two load nearly twice as fast as one.
     - ``num_workers="auto"``: none for samples that cost nothing, else one for each core.
     - ``on_error="skip"``: samples that raise are left out and counted.
-    - ``device``: batches arrive on this CUDA device, copied beside the computation.
+    - ``device``: batches arrive on this CUDA device, copied beside the computation; ``"cpu"`` leaves them in memory.
 
     Each iteration is one epoch; the first goes on where ``load_state_dict`` says.
     """
@@ -104,7 +104,7 @@ class AsyncDataLoader:
             seed=seed,
             chunk_size=chunk_size,
             worker_type=worker_type,
-            device=pin_memory_device if device is None and pin_memory_device else device,
+            device=feed_device(pin_memory_device if device is None and pin_memory_device else device),
             on_error=on_error,
             order=order,
             transform=transform,
@@ -292,7 +292,7 @@ class AsyncDataLoader:
         if options.kind == "iterable":
             return counted_plans(begin=begin, batch_size=size)
         if options.kind == "source":
-            asked = AskedPlans(options.dataset, begin=begin, batch_size=size)
+            asked = AskedPlans(options.dataset, begin=begin, batch_size=size, drop_last=options.drop_last)
             return AheadPlans(asked, engine.poke) if isinstance(engine, Engine) else asked
         for sampler in (options.batch_sampler, options.sampler):
             if sampler is not None:
@@ -327,6 +327,7 @@ class AsyncDataLoader:
             timeout_s=options.timeout,
             whole_batches=not recipe.rows,
             look=look,
+            on_demand=options.kind == "source",
         )
         return Engine(recipe, asked, self._stats)
 

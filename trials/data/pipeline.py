@@ -162,12 +162,16 @@ class Pipeline:
         found: list[tuple[int, Task]] = []
         while True:
             room = [(len(entries), worker) for worker, entries in self._assigned.items() if len(entries) < DEPTH]
-            if not room or not (self._waiting or self._cut()):
+            if not room or not self.has_work():
                 return found
             worker = min(room)[1]
             entry = self._waiting.popleft()
             self._assigned[worker].append(entry)
             found.append((worker, entry.task))
+
+    def has_work(self) -> bool:
+        """Whether a task waits for a worker; where none does, the next batch is cut into tasks."""
+        return bool(self._waiting) or self._cut()
 
     def next_ready(self) -> Batch | None:
         """The batch to deliver, once it is complete."""

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from trials.data.errors import SourceError
+from trials.data.forking import LoopThread
 from trials.data.pipeline import PAUSE, Plan
 from trials.data.work import Call
 
@@ -23,24 +25,52 @@ def is_source(dataset: Any) -> bool:
 
 
 class AskedPlans(Iterator[Plan]):
-    """A source asked in the calling process, when a batch is wanted. None or an empty list is its end."""
+    """A source asked in the calling process, when a batch is wanted. None or an empty list is its end.
 
-    def __init__(self, source: Source, *, begin: int, batch_size: int) -> None:
+    It gives as many samples as it is asked for; only its last batch may be shorter. SourceError otherwise, after which
+    it is asked no more.
+    """
+
+    def __init__(self, source: Source, *, begin: int, batch_size: int, drop_last: bool = False) -> None:
         self._source = source
         self._number = begin
         self._batch_size = batch_size
+        self._drop_last = drop_last
+        self._short: int | None = None  # samples of a batch that must have been the last
+        self._ended = False
 
     def __next__(self) -> Plan:
-        given = self._source(self._batch_size)
-        if given is None or len(given) == 0:
+        items = [] if self._ended else self._asked()
+        if not items:
+            self._ended = True
             raise StopIteration
-        items = list(given)
         first, self._number = self._number, self._number + len(items)
         ready = not callable(items[0])
         if not ready:
             items = [Call(first + row, function) for row, function in enumerate(items)]
         state = self._source.state_dict() if hasattr(self._source, "state_dict") else None
         return Plan(first, self._number, items, ready, state)
+
+    def _asked(self) -> list[Any]:
+        given = self._source(self._batch_size)
+        items = [] if given is None else list(given)
+        short, asked = self._short, self._batch_size
+        if items and short is not None:
+            self._ended = True
+            raise SourceError(
+                f"the data source was asked for {asked} samples and gave {short}, and then went on: only its last "
+                f"batch may be shorter; give {asked} samples each time, and None where there are no more"
+            )
+        if len(items) > asked:
+            self._ended = True
+            raise SourceError(
+                f"the data source was asked for {asked} samples and gave {len(items)}: "
+                "give a list of as many as it is asked for, and keep the others for the next time"
+            )
+        if 0 < len(items) < asked:
+            self._short = len(items)
+            return [] if self._drop_last else items
+        return items
 
 
 class AheadPlans(Iterator[Plan]):
@@ -55,12 +85,16 @@ class AheadPlans(Iterator[Plan]):
         self._found: deque[Plan] = deque()
         self._end: BaseException | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._ask, name="data source", daemon=True)
-        self._thread.start()
+        self._asking = False
+        self._thread: LoopThread | None = None
 
     def allow(self, credit: int) -> None:
         """So many batches may be had: those found and not fetched yet count."""
         with self._changed:
+            if self._thread is None and not self._closed:
+                # Not earlier: what loads the batches is forked from this process before.
+                self._thread = LoopThread(self._ask, self._changed, name="data source", busy=lambda: self._asking)
+                self._thread.start()
             if credit != self._credit:
                 self._credit = credit
                 self._changed.notify_all()
@@ -86,13 +120,15 @@ class AheadPlans(Iterator[Plan]):
                 self._changed.wait_for(lambda: self._closed or self._credit > len(self._found))
                 if self._closed:
                     return
+                self._asking = True
             try:
                 plan = next(self._plans)
             except BaseException as error:  # noqa: BLE001  # it is raised where the batch would have been
                 with self._changed:
-                    self._end = error
+                    self._end, self._asking = error, False
                 self._arrived()
                 return
             with self._changed:
+                self._asking = False
                 self._found.append(plan)
             self._arrived()

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from trials.learner.learner import Learner
 
 
+EVERY_STEPS = 100  # iterations from one publication, or look for one, to the next, where nobody says how often
+PUBLISHED = When(every_steps=EVERY_STEPS, on_stop=True)
+LOOKED_FOR = When(every_steps=EVERY_STEPS)
+
+
 class PublishWeights(Hook):
-    """Publishes weights to one or several places: before the first iteration, and ``when`` says so.
+    """Publishes weights to one or several places: before the first iteration, and when ``when`` says so (left out:
+    every 100 iterations, and after the last one).
 
     ``weights`` is a name in the learner's state, or a function that gives what is to be published. The version is the
     number of the iteration. Only the process with rank 0 does it.
@@ -28,7 +34,7 @@ class PublishWeights(Hook):
         self,
         to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
-        when: When,
+        when: When = PUBLISHED,
         weights: str | Callable[[], Any] = "model",
         keep: int = KEPT,
     ) -> None:
@@ -52,7 +58,8 @@ class PublishWeights(Hook):
 
 
 class LoadWeights(Hook):
-    """Loads weights that somebody else publishes: the newest before the first iteration, newer ones ``when`` says so.
+    """Loads weights that somebody else publishes: the newest before the first iteration, newer ones when ``when`` says
+    so (left out: every 100 iterations).
 
     What comes from outside is in no checkpoint before it is loaded, so a trial with it does not resume exactly.
     """
@@ -60,7 +67,12 @@ class LoadWeights(Hook):
     priority = 10
 
     def __init__(
-        self, source: str | os.PathLike[str], *, when: When, into: str = "model", first_within_s: float = 0.0
+        self,
+        source: str | os.PathLike[str],
+        *,
+        when: When = LOOKED_FOR,
+        into: str = "model",
+        first_within_s: float = 0.0,
     ) -> None:
         self.when = when
         self._reader = WeightsReader(source)

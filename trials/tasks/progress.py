@@ -28,7 +28,7 @@ def worlds_of(tasks: Iterable[Task]) -> dict[str, World]:
     """By name; ranks follow the order in which the tasks were made."""
     members: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.step is not None:
+        if task.has_instances:
             members.setdefault(task.world, []).append(task)
     worlds = {}
     for name, found in members.items():
@@ -112,7 +112,7 @@ class Progress:
                 return [] if self._nodes_waiting else self._all_set_up()
             case "task_setup":
                 self._set_up.add(f"task:{name}")
-                return [self._instances(self._tasks[name])]
+                return self._set_up_done(self._tasks[name])
             case "task":
                 return self._task_exit(self._tasks[name])
             case "task_exit":
@@ -142,20 +142,21 @@ class Progress:
         return orders + self._start_tasks()
 
     def _start_tasks(self) -> list[Order]:
-        """Those that have not begun and wait for nothing. Without a step they have ended at once."""
+        """Those that have not begun and wait for nothing. With nothing to run they have ended at once."""
         orders: list[Order] = []
         for task in self._tasks.values():
             if task.name in self._begun or any(other.name not in self._done for other in task.after):
                 continue
             self._begun.add(task.name)
-            if task.step is None:
-                orders += self._task_done(task.name)
-            elif task.setup.before:
+            if task.setup.before:
                 orders.append(self._job(f"task_setup:{task.name}", task.node, task.setup.before, task=task))
             else:
                 self._set_up.add(f"task:{task.name}")
-                orders.append(self._instances(task))
+                orders += self._set_up_done(task)
         return orders
+
+    def _set_up_done(self, task: Task) -> list[Order]:
+        return [self._instances(task)] if task.has_instances else self._task_exit(task)
 
     def _task_exit(self, task: Task) -> list[Order]:
         self._set_up.discard(f"task:{task.name}")
@@ -214,8 +215,8 @@ class Progress:
     def _instances(self, task: Task) -> Order:
         job = f"task:{task.name}"
         self._running.add(job)
-        assert task.step is not None
-        steps = [*task.instance_setup.before, task.step, *task.instance_setup.after]
+        own = [] if task.step is None else [task.step]
+        steps = [*task.instance_setup.before, *own, *task.instance_setup.after]
         command = self._command(steps, what=f"task {task.name!r}", repeated=False)
         instances = [
             {"command": command, "environment": self._environment(task.node, task.name) | self._ranks(task, index)}

@@ -162,8 +162,6 @@ class TaskGroup:
     def use(self) -> None:
         """For sessions: from now on the group is used."""
         self.require_unused()
-        for task in self.tasks:
-            task.require_step()
         self._used = True
 
     def require_unused(self) -> None:
@@ -181,7 +179,8 @@ class TaskGroup:
 
 
 class Task:
-    """A step on a node, in one or several processes at once, which are its instances.
+    """A step on a node, in one or several processes at once, which are its instances. Without a step it ends once what
+    it comes ``after`` and its setup steps have.
 
     It belongs to the group and the node of the context. ``after`` are tasks of the group that must have ended well
     before it starts. Instances get RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; tasks that name the same
@@ -232,6 +231,11 @@ class Task:
     def current() -> Task | None:
         return _TASK.get()
 
+    @property
+    def has_instances(self) -> bool:
+        """Whether processes are started for it: a task may be there for its outputs, its setup or its place alone."""
+        return self.step is not None or bool(self.instance_setup.before or self.instance_setup.after)
+
     def add_output(self, output: str | Sequence[str] | Mapping[str, str] | TaskOutput) -> TaskOutput:
         """What is to be fetched from the task's node when the group has ended."""
         self.group.require_unused()
@@ -239,10 +243,6 @@ class Task:
         added.node = self.node
         self.outputs.append(added)
         return added
-
-    def require_step(self) -> None:
-        if self.step is None and not self.outputs:
-            raise ValueError(f"task {self.name!r} has neither a step nor an output")
 
     def __enter__(self) -> Self:
         self._tokens.append(_TASK.set(self))

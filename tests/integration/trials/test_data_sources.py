@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.data_samples import Coordinator, PlainStream, Stream, jittered, same
+from tests.data_samples import Coordinator, PlainStream, Square, Stream, jittered, same
 from tests.waiting import wait_until
-from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, references
+from trials.checkpoint_saving import WriterThread
+from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, SourceError, references
+from trials.data.forking import LoopThread, fork_if_safe
 
 WAYS: list[dict[str, Any]] = [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 3}]
 
@@ -92,6 +95,106 @@ def test_a_data_source_is_asked_for_no_more_than_may_be_ahead() -> None:
     assert 5 <= len(source.asked) <= 5 + 2
 
 
+def command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def crew_of(loader: AsyncDataLoader) -> Any:
+    return loader.workers.crew  # type: ignore[union-attr]  # it has workers
+
+
+def test_workers_of_a_data_source_come_from_a_fork_of_the_trial_beside_its_own_thread_and_other_loaders() -> None:
+    with (
+        AsyncDataLoader(Coordinator(9, functions=True), 4, num_workers=1) as loader,
+        AsyncDataLoader(Coordinator(9, functions=True), 4, num_workers=1) as second,
+        AsyncDataLoader(list(range(9)), 4, num_workers=1, worker_type="process") as third,
+    ):
+        iterators = []
+        for one in (loader, second, third):
+            iterators.append(iter(one))
+            next(iterators[-1])
+            assert command_of(crew_of(one).server_pid) == command_of(os.getpid())
+            wait_until(lambda: all(not thread.busy() for thread in loop_threads()), 60)
+
+
+def loop_threads() -> list[LoopThread]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, LoopThread)]
+
+
+def test_beside_a_data_source_that_is_being_asked_nothing_is_forked() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def source(batch_size: int) -> list[int] | None:
+        if not given:
+            given.append(batch_size)
+            return [1] * batch_size
+        asked.set()
+        answer.wait()
+        return None
+
+    given: list[int] = []
+    with AsyncDataLoader(source, 4, num_workers=1) as loader:
+        assert next(iter(loader)).tolist() == [1, 1, 1, 1]
+        assert asked.wait(60)
+        assert fork_if_safe() is None
+        answer.set()
+
+
+def test_a_fork_waits_for_a_checkpoint_that_is_being_written() -> None:
+    writer = WriterThread(target=lambda: threading.Event().wait(0.2))
+    writer.start()
+
+    with AsyncDataLoader(list(range(9)), 4, num_workers=1, worker_type="process") as loader:
+        next(iter(loader))
+        assert command_of(crew_of(loader).server_pid) == command_of(os.getpid())
+    writer.join()
+
+
+def test_samples_that_come_ready_start_no_worker() -> None:
+    with AsyncDataLoader(Coordinator(5, functions=False), 4, num_workers=2) as loader:
+        assert len(drawn(loader)) == 5
+        assert crew_of(loader).pids == {}
+
+
+@pytest.mark.parametrize("worker_type", ["process", "thread"])
+def test_functions_after_ready_samples_start_the_workers(worker_type: str) -> None:
+    batches = iter([[torch.tensor(1)] * 2, [torch.tensor(2)] * 2, [Square(3)] * 2, [Square(4)] * 2])
+    with AsyncDataLoader(lambda _: next(batches, None), 2, num_workers=2, worker_type=worker_type) as loader:
+        found = [batch.reshape(2, -1)[0, 0].item() for batch in loader]
+
+    assert found == [1, 2, 9, 16]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("functions", [True, False])
+def test_a_source_that_gives_more_samples_than_it_was_asked_for_is_told_so_after_its_good_batches(
+    way: dict[str, Any], functions: bool
+) -> None:
+    make: Any = Square if functions else float
+    batches = iter([[make(1)] * 4, [make(2)] * 5, [make(3)] * 4])
+    with AsyncDataLoader(lambda _: next(batches, None), 4, **way) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(SourceError, match="asked for 4 samples and gave 5"):
+            next(iterator)
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_only_the_last_batch_of_a_source_may_be_shorter(way: dict[str, Any], drop_last: bool) -> None:
+    ends = iter([[1.0] * 4, [2.0] * 3])
+    with AsyncDataLoader(lambda _: next(ends, None), 4, drop_last=drop_last, **way) as loader:
+        assert [len(batch) for batch in loader] == ([4] if drop_last else [4, 3])
+    goes_on = iter([[1.0] * 4, [2.0] * 3, [3.0] * 4])
+    with AsyncDataLoader(lambda _: next(goes_on, None), 4, **way) as loader:
+        iterator = iter(loader)
+        assert [len(next(iterator)) for _ in range(2)] == [4, 3]
+        with pytest.raises(SourceError, match="asked for 4 samples and gave 3, and then went on"):
+            next(iterator)
+
+
 def test_priorities_learnt_go_back_to_who_wants_them() -> None:
     source = Coordinator(5, functions=False)
     with AsyncDataLoader(source, 4) as loader:
@@ -139,6 +242,21 @@ def test_a_torn_or_missing_file_is_an_error_that_names_it_in_its_place(tmp_path:
     assert isinstance(raised.value.__cause__, BrokenReferenceError)
     with pytest.raises(BrokenReferenceError, match="away"):
         Reference(path=tmp_path / "away")()
+
+
+def test_how_often_a_torn_file_is_tried_can_be_set(tmp_path: Path) -> None:
+    away = {"data_id": "away"}
+    [reference] = references([away], folder=tmp_path, tries=2, first_pause_s=0)
+    with pytest.raises(BrokenReferenceError, match="away could not be read in 2 tries"):
+        reference()
+    for wrong, why in (
+        ({"tries": 0}, "tries is a number from 1 to 1000, not 0"),
+        ({"tries": 1001}, "not 1001"),
+        ({"first_pause_s": -1.0}, "first_pause_s is from 0 to 60 seconds, not -1.0"),
+        ({"first_pause_s": float("nan")}, "not nan"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            Reference(path=tmp_path, **wrong)  # type: ignore[arg-type]  # both kinds of value
 
 
 def test_a_trajectory_too_short_for_its_cut_says_so(tmp_path: Path) -> None:

@@ -47,6 +47,17 @@ def pids(folder: Path) -> list[int]:
     return [int(line.split()[1]) for line in notes(folder) if line.startswith("pid ")]
 
 
+def test_a_group_of_a_task_without_a_step_runs(session: LocalSession, tmp_path: Path) -> None:
+    with TaskGroup() as group:
+        Task(name="nothing")
+    session.run(group)
+    with TaskGroup() as group:
+        Task(name="only set up", setup=SetupSteps(before=[steps.set_up_task], after=[steps.leave_task]))
+    session.run(group)
+
+    assert notes(tmp_path) == ["task set up", "task left"]
+
+
 def test_a_group_with_everything_runs_in_order_and_gives_its_outputs(session: LocalSession, tmp_path: Path) -> None:
     with TaskGroup() as group, Node("n"):
         group.node_setup(SetupSteps(before=[steps.set_up_node], after=[steps.leave_node]))

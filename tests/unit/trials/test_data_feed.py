@@ -12,8 +12,39 @@ import torch
 
 from tests.waiting import wait_until
 from trials.data.delivery import Assembled
-from trials.data.feed import AHEAD, DeviceFeed
+from trials.data.feed import AHEAD, DeviceFeed, feed_device
+from trials.data.loader import AsyncDataLoader
 from trials.data.pipeline import Plan
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cpu:0", torch.device("cpu")], ids=str)
+@pytest.mark.parametrize("pin_memory", [True, False])
+def test_on_the_processor_batches_stay_in_memory(device: Any, pin_memory: bool) -> None:
+    assert feed_device(device) is None
+    with AsyncDataLoader([1, 2, 3], 3, device=device, pin_memory=pin_memory) as loader:
+        assert [batch.tolist() for batch in loader] == [[1, 2, 3]]
+
+
+def test_devices_that_batches_cannot_be_copied_to_are_refused_when_the_loader_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device, why in (
+        ("cuda", 'device="cuda" if torch.cuda.is_available\\(\\) else "cpu"'),
+        (0, "needs CUDA, and torch finds none"),
+        ("meta", "device is 'cpu' or a CUDA device, not 'meta'"),
+        ("gpu", "device is 'cpu' or a CUDA device, not 'gpu'"),
+        (object(), "device is 'cpu' or a CUDA device, not <object"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            AsyncDataLoader([1, 2, 3], 3, device=device)
+
+
+def test_a_cuda_device_is_taken_by_name_number_or_as_torch_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    assert feed_device("cuda") == torch.device("cuda")
+    assert feed_device("cuda:1") == feed_device(1) == feed_device(torch.device("cuda", 1)) == torch.device("cuda:1")
 
 
 class FakeEvent:

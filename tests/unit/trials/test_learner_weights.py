@@ -164,6 +164,17 @@ def test_the_hook_publishes_before_the_first_iteration_and_when_it_is_due(tmp_pa
         assert WeightsReader(place).poll() == {"value": 5.0}
 
 
+def test_left_out_weights_are_published_and_looked_for_every_hundred_iterations_and_published_at_the_end(
+    tmp_path: Path,
+) -> None:
+    a_learner(Weight(), PublishWeights(tmp_path, keep=9)).run(steps=250)
+    assert sorted(int(p.name.split("-")[1]) for p in tmp_path.glob("weights-*")) == [0, 100, 200, 250]
+
+    follower = Weight()
+    a_learner(follower, LoadWeights(tmp_path)).run(steps=1)
+    assert follower.value == 251.0
+
+
 def test_only_rank_0_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "2")
     a_learner(Weight(), PublishWeights(tmp_path / "p", when=When(every_steps=1))).run(steps=2)

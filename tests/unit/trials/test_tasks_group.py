@@ -146,10 +146,6 @@ def test_what_a_group_cannot_be_run_with_is_said_at_once(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="give the session a folder"):
         LocalSession().run(group)
     with TaskGroup() as group:
-        Task(name="nothing")
-    with pytest.raises(ValueError, match="neither a step nor an output"):
-        LocalSession().run(group)
-    with TaskGroup() as group:
         for number in range(65):
             Task("true", node=f"n{number}")
     with pytest.raises(ValueError, match="has 65 nodes; a local session runs 64 at most"):
@@ -286,6 +282,27 @@ def test_a_group_of_outputs_alone_ends_at_once(progress_of: Callable[[TaskGroup]
     progress = progress_of(group)
 
     assert progress.begin() == []
+    assert progress.is_done()
+
+
+def test_a_task_without_a_step_ends_once_what_it_comes_after_and_its_own_steps_have(
+    progress_of: Callable[[TaskGroup], Progress],
+) -> None:
+    steps = SetupSteps(before=["true"], after=["true"])
+    with TaskGroup() as group:
+        first = Task("true", name="first")
+        barrier = Task(name="barrier", after=[first], setup=steps)
+        Task("true", name="last", after=[barrier])
+        Task(name="alone", instance_setup=steps, num_instances=2)
+    progress = progress_of(group)
+
+    assert jobs(progress.begin()) == ["run task:local/first", "run task:local/alone"]
+    assert jobs(progress.ended("task:local/first")) == ["run task_setup:local/barrier"]
+    assert jobs(progress.ended("task_setup:local/barrier")) == ["run task_exit:local/barrier"]
+    assert jobs(progress.ended("task_exit:local/barrier")) == ["run task:local/last"]
+    assert jobs(progress.ended("task:local/last")) == []
+    assert not progress.is_done()
+    assert jobs(progress.ended("task:local/alone")) == []
     assert progress.is_done()
 
 
