@@ -44,6 +44,7 @@ from trials.records import MetricRecord as MetricRecord  # noqa: PLC0414
 from trials.records import ParametersWantedRecord as ParametersWantedRecord  # noqa: PLC0414
 from trials.records import ProcessRecord as ProcessRecord  # noqa: PLC0414
 from trials.records import SpoolRecord as SpoolRecord  # noqa: PLC0414
+from trials.records import StopToldRecord as StopToldRecord  # noqa: PLC0414
 from trials.versions import NotInVersionError as NotInVersionError  # noqa: PLC0414
 from trials.versions import common_version as common_version  # noqa: PLC0414
 from trials.versions import plain_in, require_kind, since

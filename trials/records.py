@@ -103,6 +103,14 @@ class CooperationRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopToldRecord:
+    """The script was told to stop. That it leaves then is no end, and what it reports as final then is no result."""
+
+    kind: ClassVar[str] = "stop_told"
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersWantedRecord:
     """The script waits for the parameters of ``index``, from 1. A later attempt that asks for it gets the same."""
 
@@ -111,4 +119,7 @@ class ParametersWantedRecord:
     at: float
 
 
-SpoolRecord = MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | ParametersWantedRecord
+SpoolRecord = (
+    MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
+    | ParametersWantedRecord
+)  # fmt: skip

@@ -21,6 +21,7 @@ from trials.protocol import (
     CheckpointRecord,
     CooperationRecord,
     ParametersWantedRecord,
+    StopToldRecord,
     encode_record,
 )
 from trials.spool_writer import SpoolWriter, metric_line
@@ -79,6 +80,9 @@ class Sink(Protocol):
 
     def cooperates(self) -> None: ...
 
+    def stop_told(self) -> None:
+        """Before the script knows: whatever it writes because of it stands after this."""
+
     def sync(self) -> None: ...
 
     def close(self) -> None: ...
@@ -120,6 +124,10 @@ class SpoolSink:
     def cooperates(self) -> None:
         (self._folder / FILE_COOPERATES).touch()
         self._writer.append(encode_record(CooperationRecord(at=time.time())).encode())
+        self._waker.wake()
+
+    def stop_told(self) -> None:
+        self._writer.append(encode_record(StopToldRecord(at=time.time())).encode())
         self._waker.wake()
 
     def wants_parameters(self, index: int) -> None:
@@ -212,6 +220,9 @@ class TerminalSink:
 
     def cooperates(self) -> None:
         """Nobody needs to know."""
+
+    def stop_told(self) -> None:
+        """It runs alone, so what it reports is its own."""
 
     def sync(self) -> None:
         """The terminal keeps nothing."""

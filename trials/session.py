@@ -83,6 +83,7 @@ class Trial:
         self._next_step = 0
         self._until_step = parts.until_step
         self._came_to_rest = False
+        self._stop_told = False
         self._closed = False
         self._listeners: list[Listener] = []
 
@@ -199,7 +200,7 @@ class Trial:
         An attempt that begins anew is given the same ones in the same order.
         """
         self._require_open()
-        further = self._phases.wait_for(self._index + 1, is_stopping=self._stop.was_told)
+        further = self._phases.wait_for(self._index + 1, is_stopping=self._was_told)
         if further is None:
             return None
         self._go_on_with(self._index + 1, further)
@@ -217,11 +218,13 @@ class Trial:
 
         Also where the trial has come to the step to which it was to run: it may be let go on from there later.
         From the first call on, a stop is told by this first and by SIGTERM only later. Before it says yes, the
-        checkpoint that is being written is on the disk.
+        checkpoint that is being written is on the disk. A final metric after that is no result of the trial: it
+        goes on where it left, unless it was to be stopped for good.
         """
         stopping = self._stop.is_set() or self._came_to_rest
         if stopping:
             self._saver.wait()
+            self._note_told()
         return stopping
 
     def close(self) -> None:
@@ -258,7 +261,7 @@ class Trial:
     def _first_intact(self, number: int | None, step: int | None) -> Entry:
         """Of another trial, or of another step than the newest."""
         number = self.number if number is None else number
-        entries = self._others.entries(number, step=step, is_stopping=self._stop.was_told)
+        entries = self._others.entries(number, step=step, is_stopping=self._was_told)
         found = first_intact(entries, on_damaged=self._tell_damaged)
         if found is None:
             raise CheckpointMissingError(
@@ -268,6 +271,18 @@ class Trial:
 
     def _tell_damaged(self, entry: Entry) -> None:
         self._sink.damaged(step=entry["step"], digest=entry["digest"])
+
+    def _was_told(self) -> bool:
+        """For what waits on behalf of the script, and ends its waiting with a yes."""
+        told = self._stop.was_told()
+        if told:
+            self._note_told()
+        return told
+
+    def _note_told(self) -> None:
+        if not self._stop_told and not self._closed:
+            self._stop_told = True
+            self._sink.stop_told()
 
     def _announce_cooperation(self) -> None:
         if not self._closed:

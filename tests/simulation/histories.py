@@ -74,6 +74,7 @@ def faults_for(seed: int) -> Faults:
         kill_agent=pick(0.3),
         kill_supervisor=pick(0.02),
         kill_trial=pick(0.05),
+        preempt=random.Random(f"preempt{seed}").choice((0.0, 0.02, 0.05)),
         reboot=pick(0.005),
         lose=pick(0.1),
         double=pick(0.3),

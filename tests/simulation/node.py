@@ -16,6 +16,7 @@ from trials.protocol import (
     ObservedAttempt,
     ParametersWantedRecord,
     ProcessRecord,
+    StopToldRecord,
 )
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -58,6 +59,8 @@ class SimAttempt:
     index: int = 0  # of the parameters it runs with
     ancestry: str = ""  # of its weights: the checkpoint of another trial that it began with
     cooperates: bool = False  # its script asks should_stop
+    asks_first: bool = False  # before each step instead of after it
+    reports_half_way: bool = False  # a final metric, although it was told to stop
     asked: int = 0
     asked_at: float = 0.0
 
@@ -208,6 +211,8 @@ class Agent:
         self._check_devices()
         first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
         attempt.cooperates = unit(effect.spec.seed, "cooperates") < 0.7
+        attempt.asks_first = unit(effect.spec.seed, "asks first") < 0.4
+        attempt.reports_half_way = unit(effect.spec.seed, "half way") < 0.6
         if effect.spec.checkpoints:
             digest = effect.spec.checkpoints[0].digest
             number, ancestry = self.saved[digest]
@@ -265,6 +270,11 @@ class Agent:
             return
         key = f"{sorted(attempt.parameters.items())}{attempt.ancestry}"
         fails_at = int(unit(key, "fails") * self.world.steps) if unit(key) < 0.1 else None
+        until = attempt.spec.until_step
+        rests = until is not None and step - 1 >= until and any(isinstance(r, MetricRecord) for r in attempt.spool)
+        if attempt.asks_first and step < world.steps and self._is_told(attempt, rests=rests):
+            self._leave(attempt, key)
+            return
         if step == fails_at:
             self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
             return
@@ -274,16 +284,32 @@ class Agent:
             return
         value = 1.0 + unit(key, "level") - 0.5 * step / world.steps + 0.05 * unit(key, step)
         attempt.spool.append(MetricRecord(step=step, values={"loss": value, "step2": step * 2.0}, at=world.now))
-        until = attempt.spec.until_step
-        leaves = attempt.cooperates and (attempt.stopping or (until is not None and step >= until))
-        if leaves or step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+        rests = until is not None and step >= until
+        leaves = not attempt.asks_first and self._is_told(attempt, rests=rests)
+        saves = attempt.cooperates and (not attempt.asks_first or unit(key, "saves") < 0.5)
+        if leaves or (rests and saves) or step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
             self._save(attempt, key, step)
         if leaves:
-            self._exit(attempt, ExitRecord(cause="stopped" if attempt.stopping else "exited", code=0))
+            self._leave(attempt, key)
             return
         self.send(attempt)
         pace = STEP_S * (0.5 + unit(key, "pace")) * (0.5 + world.rng.random())
         world.later(pace, lambda: self._run(attempt, step + 1))
+
+    def _is_told(self, attempt: SimAttempt, *, rests: bool) -> bool:
+        """What should_stop answers: asked to stop, where it is to rest, or a signal from outside has come."""
+        if not attempt.cooperates:
+            return False
+        return attempt.stopping or rests or self.world.may_kill(self.world.faults.preempt)
+
+    def _leave(self, attempt: SimAttempt, key: str) -> None:
+        """As scripts do that break out of their loop: what is behind the loop is done all the same."""
+        now = self.world.now
+        attempt.spool.append(StopToldRecord(at=now))
+        if attempt.reports_half_way:
+            values = {"loss": unit(key, "half way")}
+            attempt.spool.append(MetricRecord(step=None, values=values, at=now, final=True))
+        self._exit(attempt, ExitRecord(cause="stopped" if attempt.stopping else "exited", code=0))
 
     def _save(self, attempt: SimAttempt, key: str, step: int) -> None:
         world, number = self.world, attempt.key.number

@@ -47,6 +47,7 @@ class Faults:
     kill_agent: float = 0.0
     kill_supervisor: float = 0.0
     kill_trial: float = 0.0
+    preempt: float = 0.0  # a signal that a script takes for being told to stop
     reboot: float = 0.0
     lose: float = 0.0
     double: float = 0.0

@@ -10,6 +10,7 @@ from trials.protocol import (
     ExitRecord,
     MetricRecord,
     ParametersWantedRecord,
+    StopToldRecord,
 )
 from tuner_service.dispatcher import devices, endings, launching, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
@@ -107,7 +108,7 @@ def _adopt(step: Step, xs: ExperimentState, attempt: Attempt, finding: Adopt) ->
     step.put_attempt(xs, number, last_heard_at=step.at)
     trial = xs.trials[number]
     if trial.status is TrialStatus.STOPPING:
-        launching.order_stop(step, xs, attempt, trial.reason.value)
+        launching.order_wanted_stop(step, xs, xs.attempts[number])
     devices.mind_loss(step, xs, attempt)
     phases.send_wanted(step, xs, attempt)
 
@@ -178,7 +179,7 @@ def _attempt_over(step: Step, xs: ExperimentState, attempt: Attempt, status: Att
     step.put_trial(xs, number, running_s=trial.running_s + max(0.0, step.at - begun))
     payload = {"number": number, "attempt": attempt.key.attempt, "cause": record.cause, "code": record.code}
     step.journal(xs, LineKind.ATTEMPT_ENDED, payload | {"signal": record.signal})
-    endings.attempt_ended(step, xs, number, record, lost=lost)
+    endings.attempt_ended(step, xs, attempt, record, lost=lost)
 
 
 def blob_received(step: Step, command: BlobReceived) -> None:
@@ -230,8 +231,14 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
     spec = xs.experiment.spec
     metric, is_advised, deterministic = spec.objective.metric, spec.advisor is not None, spec.deterministic
     for sequence, record in enumerate(command.records, start=command.first_sequence):
-        if is_advised and rungs.is_beyond(xs.trials[number], record, deterministic=deterministic):
-            rungs.leave_out(step, attempt, record)
+        if isinstance(record, StopToldRecord):
+            rungs.told(step, xs, number)
+            continue
+        if isinstance(record, MetricRecord) and record.final and xs.attempts[number].half_way is not None:
+            rungs.keep_half_way(step, xs, number, record)
+            continue
+        if is_advised and deterministic and rungs.is_beyond(xs.trials[number], record, xs.attempts[number]):
+            rungs.leave_out(step, xs, number, record)
             continue
         match record:
             case MetricRecord():

@@ -15,6 +15,7 @@ from trials.protocol import (
     ObservedAttempt,
     ParametersWantedRecord,
     ProcessRecord,
+    StopToldRecord,
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
@@ -186,8 +187,8 @@ class RejectedRecord:
 
 
 Record = (
-    MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | ParametersWantedRecord
-    | RejectedRecord
+    MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
+    | ParametersWantedRecord | RejectedRecord
 )  # fmt: skip
 
 

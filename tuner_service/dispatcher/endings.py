@@ -19,7 +19,7 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import FinalFrom
 from tuner_service.domain.objectives import further_value, further_values
-from tuner_service.domain.trial import PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
+from tuner_service.domain.trial import Attempt, PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
 
 NOT_ALIKE = "not alike"  # beside fingerprints: the trials told first did not all fail with one error
 
@@ -42,17 +42,18 @@ class _Failure:
     fingerprint: str
 
 
-def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitRecord, *, lost: str = "") -> None:
-    """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial.
+def attempt_ended(step: Step, xs: ExperimentState, ended: Attempt, record: ExitRecord, *, lost: str = "") -> None:
+    """The live attempt of its trial is gone, and ``record`` says how: decide what becomes of the trial.
 
     ``lost``: which of its devices cannot be used any more. Then its end, unless all went well, is not its own doing.
     """
+    number = ended.key.number
     trial = xs.trials[number]
-    meaning = exits.meaning(record)
+    meaning = _meaning(xs, ended, record)
     if lost and not isinstance(meaning, exits.Ended):
         meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=lost)
     if trial.status is TrialStatus.STOPPING and trial.reason is TrialReason.RUNG_REACHED:
-        _left_at_rung(step, xs, number, record)
+        _left_at_rung(step, xs, ended, record)
         return
     if trial.status is TrialStatus.STOPPING and trial.reason not in GOES_ON:
         target = STOP_TARGETS[trial.reason]
@@ -78,25 +79,46 @@ def attempt_ended(step: Step, xs: ExperimentState, number: int, record: ExitReco
             _interrupted(step, xs, number, meaning)
 
 
+def _meaning(xs: ExperimentState, ended: Attempt, record: ExitRecord) -> exits.Meaning:
+    has_result = xs.experiment.spec.objective.metric in xs.trials[ended.key.number].final
+    return exits.meaning(record, was_told=ended.half_way is not None, has_result=has_result)
+
+
 # ── rest ────────────────────────────────────────────────────────────────────────────────────────
-def _left_at_rung(step: Step, xs: ExperimentState, number: int, record: ExitRecord) -> None:
+def _left_at_rung(step: Step, xs: ExperimentState, ended: Attempt, record: ExitRecord) -> None:
     """However the attempt ended, the trial did what was decided; unless it was done altogether.
 
     Deterministic: a fork of it may not depend on what happened just then. So it comes to its rung once more where it
-    was killed before it had saved what it would have rested with, or where the advisor's word came while it ran on.
+    was killed before it had saved what it would have rested with, or before it was told to rest and so might have
+    ended there; or where the advisor's word came while it ran on.
     """
-    trial, meaning = xs.trials[number], exits.meaning(record)
-    if isinstance(meaning, exits.Ended) and xs.experiment.spec.objective.metric in trial.final:
+    number, spec = ended.key.number, xs.experiment.spec
+    trial, meaning = xs.trials[number], _meaning(xs, ended, record)
+    if isinstance(meaning, exits.Ended) and _final_value(trial, spec.trial.final, spec.objective.metric) is not None:
         _ran_to_its_end(step, xs, number)
         return
-    was_killed = isinstance(meaning, exits.Interrupted) and record.cause != "stopped"
+    was_killed = isinstance(meaning, exits.Interrupted) and record.cause not in {"stopped", "exited"}
     deaths = trial.deaths_without_progress + was_killed
-    may_differ = xs.experiment.spec.deterministic and (was_killed or was_late(trial))
+    may_differ = spec.deterministic and (was_killed or was_late(trial))
+    if may_differ and may_end_at_rung(trial, ended) and trial.rung_step is not None:
+        forget_beyond(step, xs, number, trial.rung_step - 1)
     if may_differ and deaths < DEATHS_WITHOUT_PROGRESS_LIMIT and not has_saved_at_rung(xs, trial):
         step.put_trial(xs, number, deaths_without_progress=deaths)
         come_again(step, xs, number)
     else:
         rest_later(step, xs, number)
+
+
+def may_end_at_rung(trial: Trial, attempt: Attempt) -> bool:
+    """Deterministic: whether its script may end by itself where it is to rest, not having been told of that."""
+    return not was_late(trial) and attempt.half_way is None
+
+
+def forget_beyond(step: Step, xs: ExperimentState, number: int, at_step: int) -> None:
+    kept = xs.checkpoints.get(number, [])
+    for beyond in [c for c in kept if c.step > at_step]:
+        kept.remove(beyond)
+        step.changes.dropped_checkpoints.append(beyond)
 
 
 def was_late(trial: Trial) -> bool:

@@ -41,10 +41,16 @@ class Interrupted:
 Meaning = Ended | Died | Interrupted
 
 
-def meaning(record: ExitRecord) -> Meaning:
+def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = False) -> Meaning:
+    """``was_told``: the script knew that it is to stop. ``has_result``: it reported the objective's final metric.
+
+    A script that was told has left where it was; one that was not, and exits well, has ended.
+    """
     match record.cause:
-        case "exited" if record.code == 0:
-            return Ended()
+        case "exited" if was_told:
+            return Interrupted(reason=TrialReason.PREEMPTED, message="left when it was told to stop")
+        case "exited" | "stopped" if record.code == 0 and not was_told and (has_result or record.cause == "exited"):
+            return Ended()  # also where an order to stop had not reached it yet
         case "exited":
             return _died(TrialReason.EXIT_CODE, f"exit code {record.code}", record)
         case "signaled" if record.signal in OUTSIDE_SIGNALS:

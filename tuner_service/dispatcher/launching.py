@@ -179,6 +179,20 @@ def order_again(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         order_launch(step, xs, attempt)
 
 
+def order_wanted_stop(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+    """Order the stop of a trial that is stopping.
+
+    Deterministic: whether the order or the end of a script comes first where it is to rest may decide nothing. So one
+    that may end there is let, until it knows that it is to rest or has gone on; or for as long as a grace.
+    """
+    number, trial = attempt.key.number, xs.trials[attempt.key.number]
+    rests = xs.experiment.spec.deterministic and trial.reason is TrialReason.RUNG_REACHED
+    if rests and endings.may_end_at_rung(trial, attempt):
+        xs.ordered_at[number] = step.at
+    else:
+        order_stop(step, xs, attempt, trial.reason.value)
+
+
 def order_stop(step: Step, xs: ExperimentState, attempt: Attempt, reason: str) -> None:
     xs.ordered_at[attempt.key.number] = step.at
     step.do(

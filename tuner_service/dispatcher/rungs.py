@@ -165,17 +165,44 @@ def give_up_all(step: Step, xs: ExperimentState) -> None:
 
 
 # ── coming to rest ──────────────────────────────────────────────────────────────────────────────
-def is_beyond(trial: Trial, record: Record, *, deterministic: bool) -> bool:
-    """Whether a record came after the trial had reached its rung, and is no part of it."""
-    if not (deterministic and trial.rung_reached):
+def is_beyond(trial: Trial, record: Record, attempt: Attempt) -> bool:
+    """Deterministic: whether a record came after the trial had reached its rung, and is no part of it.
+
+    A final metric is, where the script was not told that it is to rest: then it has ended there.
+    """
+    if not trial.rung_reached:
         return False
-    return not (isinstance(record, CheckpointRecord) and record.step <= (trial.rung_step or 0))
+    match record:
+        case CheckpointRecord():
+            return record.step > (trial.rung_step or 0)
+        case MetricRecord(final=True):
+            return not endings.may_end_at_rung(trial, attempt)
+        case _:
+            return True
 
 
-def leave_out(step: Step, attempt: Attempt, record: Record) -> None:
-    """Nobody will ask for the file of a checkpoint that is no part of the trial."""
+def leave_out(step: Step, xs: ExperimentState, number: int, record: Record) -> None:
+    """Nobody will ask for the file of a checkpoint that is no part of the trial. It is past its end there."""
+    attempt = xs.attempts[number]
     if isinstance(record, CheckpointRecord):
         step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=attempt.nonce, name=record.name))
+    if isinstance(record, CheckpointRecord | MetricRecord):
+        told(step, xs, number)
+    if isinstance(record, MetricRecord) and record.final:
+        keep_half_way(step, xs, number, record)
+
+
+def told(step: Step, xs: ExperimentState, number: int) -> None:
+    """The script knows that it is to stop, or has gone on beyond where it was to rest: it comes to no end from here.
+
+    What it reports as final from now on is kept with its attempt and is no result.
+    """
+    attempt, trial = xs.attempts[number], xs.trials[number]
+    if attempt.half_way is not None:
+        return
+    attempt = step.put_attempt(xs, number, half_way={})
+    if xs.experiment.spec.deterministic and trial.status is TrialStatus.STOPPING:
+        launching.order_wanted_stop(step, xs, attempt)  # which waited for this
 
 
 def is_at_rung(trial: Trial, record: MetricRecord, metric: str) -> bool:
@@ -200,7 +227,7 @@ def reach(step: Step, xs: ExperimentState, number: int, at_step: int) -> None:
         case _:
             return  # it is to end, which wins over a rest
     if number in xs.attempts:
-        launching.order_stop(step, xs, xs.attempts[number], why.reason.value)
+        launching.order_wanted_stop(step, xs, xs.attempts[number])
     elif trial.status is TrialStatus.PAUSED:
         endings.tell_rest_now(step, xs, number)
     else:
@@ -218,7 +245,7 @@ def pause_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, a
             MetricsCut(experiment_id=xs.id, number=number, line=item.line, sequence=advice.sequence)
         )
         xs.seen_steps[number] = {seen for seen in xs.seen_steps[number] if seen <= report.step}
-        _forget_beyond(step, xs, number, report.step)
+        endings.forget_beyond(step, xs, number, report.step)
         trial = step.put_trial(xs, number, rung_step=report.step, rung_reached=True)
         if number not in xs.attempts and not endings.has_saved_at_rung(xs, trial):
             endings.come_again(step, xs, number)
@@ -226,11 +253,8 @@ def pause_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, a
     reach(step, xs, number, report.step)
 
 
-def _forget_beyond(step: Step, xs: ExperimentState, number: int, at_step: int) -> None:
-    kept = xs.checkpoints.get(number, [])
-    for beyond in [c for c in kept if c.step > at_step]:
-        kept.remove(beyond)
-        step.changes.dropped_checkpoints.append(beyond)
+def keep_half_way(step: Step, xs: ExperimentState, number: int, record: MetricRecord) -> None:
+    step.put_attempt(xs, number, half_way={**(xs.attempts[number].half_way or {}), **record.values})
 
 
 # ── the checkpoint of a rung ────────────────────────────────────────────────────────────────────

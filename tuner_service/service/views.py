@@ -292,6 +292,7 @@ def attempt_view(attempt: Attempt) -> View:
         "agent": attempt.agent_id,
         "pid": attempt.process.pid if attempt.process else None,
         "restored_step": attempt.restored_step,
+        "half_way": plain(attempt.half_way),
         "devices": devices_view(attempt),
         "peak_gpu_bytes": attempt.peak_gpu_bytes,
         "created_at": moment(attempt.created_at),

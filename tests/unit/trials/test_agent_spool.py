@@ -11,6 +11,7 @@ from trials.protocol import (
     CooperationRecord,
     MetricRecord,
     SpoolRecord,
+    StopToldRecord,
     decode_record,
     encode_record,
 )
@@ -41,6 +42,7 @@ def reader_of(spool: Path) -> SpoolReader:
         MetricRecord(step=3, values={}, at=1.0),
         CheckpointRecord(step=1, name="a", digest="d", size=3, at=1.0),
         CooperationRecord(at=2.0),
+        StopToldRecord(at=2.0),
     ],
 )
 def test_every_record_of_the_protocol_is_one_here(record: SpoolRecord) -> None:

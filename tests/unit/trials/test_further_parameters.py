@@ -54,6 +54,7 @@ def test_a_stop_ends_the_wait_without_a_promise_to_ask_again(trial: Trial, tmp_p
     (tmp_path / "stop.json").write_text("{}")
     assert trial.next_parameters() is None
     assert not (tmp_path / "cooperates").exists()
+    assert '"stop_told"' in (tmp_path / "reports.jsonl").read_text(), "that it leaves now is no end"
 
 
 def test_in_the_order_of_nni_the_first_call_gives_the_first_ones(trial: Trial, tmp_path: Path) -> None:
