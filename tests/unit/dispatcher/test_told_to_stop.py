@@ -46,7 +46,7 @@ def settle(h: Advised) -> None:
 @pytest.mark.parametrize("final", [(a_final(0.1),), ()], ids=["break and a final metric", "return"])
 @pytest.mark.parametrize("record", [EXITED, STOPPED_AND_DONE, CRASHED], ids=["exited", "stopped", "failed"])
 def test_a_trial_that_leaves_when_it_is_told_rests_at_its_rung(
-    deterministic: bool,  # noqa: FBT001  # pytest gives it
+    deterministic: bool,
     final: tuple[Any, ...],
     record: ExitRecord,
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_trial_that_leaves_when_it_is_told_rests_at_its_rung(
 
 
 @MODES
-def test_the_final_metric_of_half_the_way_is_kept_with_its_attempt(deterministic: bool) -> None:  # noqa: FBT001
+def test_the_final_metric_of_half_the_way_is_kept_with_its_attempt(deterministic: bool) -> None:
     h = at_its_rung(deterministic=deterministic)
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), TOLD, a_final(0.1), a_final(accuracy=0.7))
     h.exit(1, EXITED)
@@ -76,7 +76,7 @@ def test_the_final_metric_of_half_the_way_is_kept_with_its_attempt(deterministic
 @MODES
 @pytest.mark.parametrize("record", [EXITED, STOPPED_AND_DONE], ids=["exited", "stopped"])
 def test_a_trial_that_ends_at_its_rung_without_having_been_told_has_ended(
-    deterministic: bool,  # noqa: FBT001
+    deterministic: bool,
     record: ExitRecord,
 ) -> None:
     h = at_its_rung(deterministic=deterministic)
@@ -89,7 +89,7 @@ def test_a_trial_that_ends_at_its_rung_without_having_been_told_has_ended(
 
 
 @MODES
-def test_it_has_ended_too_where_its_result_is_the_last_that_it_reported(deterministic: bool) -> None:  # noqa: FBT001
+def test_it_has_ended_too_where_its_result_is_the_last_that_it_reported(deterministic: bool) -> None:
     h = at_its_rung(deterministic=deterministic, trial={"final": FinalFrom.LAST})
     h.report(1, an_intermediate(1, 0.5))
     h.exit(1, EXITED)
@@ -100,7 +100,7 @@ def test_it_has_ended_too_where_its_result_is_the_last_that_it_reported(determin
 
 
 @MODES
-def test_told_it_rests_where_its_result_is_the_last_that_it_reported(deterministic: bool) -> None:  # noqa: FBT001
+def test_told_it_rests_where_its_result_is_the_last_that_it_reported(deterministic: bool) -> None:
     h = at_its_rung(deterministic=deterministic, trial={"final": FinalFrom.LAST})
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), TOLD)
     h.exit(1, EXITED)
@@ -110,7 +110,7 @@ def test_told_it_rests_where_its_result_is_the_last_that_it_reported(determinist
 
 
 @MODES
-def test_promoted_it_ends_from_its_checkpoint_with_a_result_that_counts(deterministic: bool) -> None:  # noqa: FBT001
+def test_promoted_it_ends_from_its_checkpoint_with_a_result_that_counts(deterministic: bool) -> None:
     h = at_its_rung(deterministic=deterministic)
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), TOLD, a_final(0.9))
     h.exit(1, EXITED)
@@ -256,7 +256,7 @@ def test_signals_from_outside_without_progress_come_to_an_end(h: Harness) -> Non
 
 
 @MODES
-def test_a_trial_that_the_assessor_stops_is_early_stopped_with_its_last_value(deterministic: bool) -> None:  # noqa: FBT001
+def test_a_trial_that_the_assessor_stops_is_early_stopped_with_its_last_value(deterministic: bool) -> None:
     h = Harness()
     h.run(assessor=AlgorithmSpec(name="median_stop"), deterministic=deterministic)
     h.report(1, an_intermediate(1, 0.5))
