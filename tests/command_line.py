@@ -57,7 +57,7 @@ class CommandLine:
 
     def start(self, *arguments: str) -> Process:
         return Process(
-            [sys.executable, "-m", "tuner_service.cli.main", *arguments],
+            [sys.executable, "-P", "-m", "tuner_service.cli.main", *arguments],  # -P: as the installed command
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.PIPE,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
+    import socket
     from http.client import HTTPConnection
 
 HEALTH_TIMEOUT_S = 2.0
@@ -18,6 +19,7 @@ WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 STREAM_BYTES = 1 << 16
+REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
 class ClientError(Exception):
@@ -26,6 +28,10 @@ class ClientError(Exception):
 
 class UnreachableError(ClientError):
     """No service answers."""
+
+
+class TokenWithheldError(ClientError):
+    """The token was not sent, because nothing says that it belongs to whoever is at the address."""
 
 
 @dataclass
@@ -52,11 +58,16 @@ class Answer:
 
 
 class Client:
-    """One connection, kept open between calls. Not thread-safe."""
+    """One connection, kept open between calls. Not thread-safe.
 
-    def __init__(self, url: str, token: str) -> None:
+    Redirects are not followed and proxies not used: the token goes to ``url`` and nowhere else.
+    """
+
+    def __init__(self, url: str, token: str, *, admit: Callable[[socket.socket], None] | None = None) -> None:
+        """``admit`` is asked about every connection before anything is sent on it; an OSError of it closes it."""
         self.url = url.rstrip("/")
         self._token = token
+        self._admit = admit
         self._connection: HTTPConnection | None = None
         self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
 
@@ -252,7 +263,7 @@ class Client:
             data = json.dumps(body, allow_nan=False).encode()
             sent["Content-Type"] = "application/json"
         answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)
-        if answer.status >= 400:
+        if answer.status >= REFUSING_STATUS:
             raise ProblemError(answer.status, _problem(answer))
         return answer
 
@@ -277,7 +288,7 @@ class Client:
             connection = self._connect(REQUEST_TIMEOUT_S)
             connection.request("GET", _target(path, query), headers=self._authorization)
             response = connection.getresponse()
-            if response.status >= 400:
+            if response.status >= REFUSING_STATUS:
                 headers = dict(response.headers.items())
                 answer = Answer(status=response.status, headers=headers, data=response.read())
                 raise ProblemError(answer.status, _problem(answer))
@@ -299,7 +310,7 @@ class Client:
         if self._asked not in (None, target):
             self.close()
         for is_last in (False, True):
-            is_fresh = self._connection is None
+            is_fresh = self._connection is None or self._connection.sock is None
             try:
                 connection = self._connect(timeout_s)
                 if self._asked is None:
@@ -319,15 +330,24 @@ class Client:
     def _connect(self, timeout_s: float) -> HTTPConnection:
         import http.client
 
-        if self._connection is None:
+        connection = self._connection
+        if connection is None or connection.sock is None:  # the service closes one with its answer when it ends
             parts = urlsplit(self.url)
             secure = parts.scheme == "https"
             cls = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            self._connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
-        self._connection.timeout = timeout_s
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout_s)
-        return self._connection
+            connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
+            connection.auto_open = 0  # it would connect again by itself, and ask nobody
+            connection.connect()
+            try:
+                if self._admit is not None:
+                    self._admit(connection.sock)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        connection.timeout = timeout_s
+        connection.sock.settimeout(timeout_s)
+        return connection
 
 
 def _target(path: str, query: Mapping[str, Any] | None) -> str:

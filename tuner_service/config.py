@@ -2,6 +2,9 @@
 
 Precedence, highest first: command-line flag, environment (``TUNER_*``), the profile, ``./tuner.toml``, the user's
 file, the default. Standard library only: the command line reads this before anything else.
+
+``./tuner.toml`` may belong to somebody else's project: it sets only what can neither send a token or data somewhere
+nor run anything.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class Setting:
     environment: str
     default: str
     meaning: str
+    of_project: bool = False  # whether ./tuner.toml may set it: a project that was cloned brings one
 
 
 SETTINGS = (
@@ -57,6 +61,7 @@ SETTINGS = (
         environment="TUNER_PORT",
         default="0",
         meaning="the port that `serve` listens on; 0 picks a free one",
+        of_project=True,
     ),
     Setting(
         name="log_level",
@@ -64,6 +69,7 @@ SETTINGS = (
         environment="TUNER_LOG_LEVEL",
         default="info",
         meaning="how much the service writes to its log: debug, info, warning or error",
+        of_project=True,
     ),
     Setting(
         name="allowed_hosts",
@@ -106,6 +112,7 @@ SETTINGS = (
         environment="TUNER_PROFILE",
         default="",
         meaning="a table [profiles.NAME] of the files, used before their other settings",
+        of_project=True,
     ),
 )
 
@@ -126,6 +133,11 @@ class Settings:
     token: str = field(default="", repr=False)
     profile: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def token_is_for_url(self) -> bool:
+        """Whether somebody meant the token for the URL: it is the environment's, or stands where the URL stands."""
+        return bool(self.token) and self.origins["token"] in {"environment", self.origins["url"]}
 
     @property
     def token_file(self) -> Path:
@@ -168,7 +180,9 @@ def resolve_settings(
 ) -> Settings:
     """``flags`` by setting name, None where not given. InputError names every wrong value with where it stands."""
     user_file = user_file or _user_file(environment)
-    files = [(str(folder / PROJECT_FILE), _read(folder / PROJECT_FILE)), (str(user_file), _read(user_file))]
+    project_file = folder / PROJECT_FILE
+    files = [(str(project_file), _read(project_file)), (str(user_file), _read(user_file))]
+    _check_project(*files[0], user_file=user_file)
     profile, profile_origin = _profile(flags, environment, files)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", {name: value for name, value in flags.items() if value is not None}),
@@ -181,6 +195,20 @@ def resolve_settings(
         for name, value in values.items():
             raw.setdefault(name, (value, origin))
     return _check(raw, environment=environment, folder=folder, profile=(profile, profile_origin))
+
+
+def _check_project(origin: str, values: Mapping[str, Any], *, user_file: Path) -> None:
+    """InputError for what a project's file may not set; what no file may set is found later."""
+    profiles = values.get("profiles", {})
+    tables = [values, *(profiles.values() if isinstance(profiles, dict) else ())]
+    set_there = {name for table in tables if isinstance(table, dict) for name in table}
+    names = [s.name for s in SETTINGS if s.name in set_there and not s.of_project]
+    message = (
+        f"{origin}: the file of a project may not set it, because whoever wrote the project would decide where your "
+        f"tokens and data go and what runs as you; use the flag, the environment or {user_file}"
+    )
+    if names:
+        raise InputError([Fault(pointer=f"/{name}", message=message) for name in names])
 
 
 def _profile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tuner_service.client import Client, ClientError, ProblemError, UnreachableError
+from trials.peers import NotHeldError, require_peer
+from tuner_service.client import (
+    HEALTH_TIMEOUT_S,
+    Client,
+    ClientError,
+    ProblemError,
+    TokenWithheldError,
+    UnreachableError,
+)
 from tuner_service.config import Settings
 
 START_TIMEOUT_S = 20.0  # of a service that was started; beyond: UnreachableError with the end of its log
@@ -21,13 +30,17 @@ LOG_TAIL_BYTES = 2_000
 
 
 def find_service(settings: Settings) -> Client | None:
-    """The service of the settings' URL or home folder; None when none runs. UnreachableError: it runs and hangs."""
-    if settings.url:
-        return Client(settings.url, _token(settings))
+    """The service of the settings' URL or home folder; None when none runs. UnreachableError: it runs and hangs.
+
+    The home's own token goes to the process that the home names as its service, and to nobody else. A token that was
+    given beside a URL goes there. TokenWithheldError: there is a URL, and no token for it.
+    """
     described = read_service_file(settings)
+    if settings.url and (described is None or described["url"] != settings.url or settings.token_is_for_url):
+        return Client(settings.url, _token_for_url(settings))
     if described is None or not _is_alive(described["pid"]):
         return None
-    client = Client(described["url"], _token(settings))
+    client = Client(described["url"], _token(settings), admit=lambda connection: _admit(settings, connection))
     try:
         health = client.health()
     except UnreachableError as exc:
@@ -37,7 +50,7 @@ def find_service(settings: Settings) -> Client | None:
                 f"the service of {settings.home} (process {described['pid']}) does not answer: {exc}; "
                 "its log is service.log there"
             ) from exc
-        return None  # it is on its way out, or another process has its number now
+        return None  # it is on its way out, or another process has its address or its number now
     except ProblemError:
         client.close()
         return None  # something else listens at its old address
@@ -45,6 +58,19 @@ def find_service(settings: Settings) -> Client | None:
         client.close()
         return None
     return client
+
+
+def _admit(settings: Settings, connection: socket.socket) -> None:
+    """NotHeldError unless the other end is the service that the home names now, of the user whose token it is."""
+    described = read_service_file(settings)
+    if described is None:
+        raise NotHeldError(f"no service runs on {settings.home} any more")
+    try:
+        owner = settings.token_file.stat().st_uid
+    except OSError:
+        owner = os.geteuid()
+    timeout_s = connection.gettimeout() or HEALTH_TIMEOUT_S
+    require_peer(connection, pid=described["pid"], uid=owner, timeout_s=timeout_s)
 
 
 def require_service(settings: Settings) -> Client:
@@ -125,7 +151,8 @@ def start_service(settings: Settings) -> StartingService:
         log = settings.log_file.open("ab")
     except OSError as exc:
         raise UnreachableError(f"the home folder {settings.home} cannot be used: {exc.strerror}") from exc
-    command = [sys.executable, "-m", "tuner_service.cli.main", "serve"]
+    # -P: what lies in the folder that a command was called in is no part of the service.
+    command = [sys.executable, "-P", "-m", "tuner_service.cli.main", "serve"]
     command += ["--home", str(settings.home), "--db", settings.db]
     command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
     with log:
@@ -135,8 +162,16 @@ def start_service(settings: Settings) -> StartingService:
 
 
 def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C in this terminal, or its end, is no reason for the service to stop.
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+        start_new_session=True,  # Ctrl-C in this terminal, or its end, is no reason for the service to stop
+    )
 
 
 def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
@@ -149,6 +184,16 @@ def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
     while _is_alive(described["pid"]) and time.monotonic() < deadline:
         time.sleep(START_POLL_S)
     return True
+
+
+def _token_for_url(settings: Settings) -> str:
+    if settings.token_is_for_url:
+        return settings.token
+    whose = f"the token of {settings.origins['token']}" if settings.token else f"the token of {settings.home}"
+    raise TokenWithheldError(
+        f"{whose} is not sent to {settings.url} ({settings.origins['url']}): it belongs to another service; set "
+        "TUNER_TOKEN to the token of that one, or write it beside the url in your own config.toml"
+    )
 
 
 def _token(settings: Settings) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.config import SETTINGS, Settings, resolve_settings
+from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings
 from tuner_service.domain.errors import InputError
 
 
@@ -25,7 +25,7 @@ def write_files(tmp_path: Path, *, project: str = "", user: str = "") -> None:
 def test_the_highest_of_flag_environment_profile_project_user_and_default_wins(tmp_path: Path) -> None:
     write_files(
         tmp_path,
-        project='profile = "p"\nport = 4\nhost = "project"\n[profiles.p]\nport = 3\n',
+        project='profile = "p"\nport = 4\nlog_level = "debug"\n[profiles.p]\nport = 3\n',
         user='port = 5\nhost = "user"\nlog_level = "error"\n',
     )
 
@@ -34,7 +34,7 @@ def test_the_highest_of_flag_environment_profile_project_user_and_default_wins(t
     no_environment = resolve(tmp_path)
 
     assert (everything.port, no_flag.port, no_environment.port) == (1, 2, 3)
-    assert (no_environment.host, no_environment.log_level) == ("project", "error")
+    assert (no_environment.host, no_environment.log_level) == ("user", "debug")
     assert everything.origins["port"] == "flag"
     assert no_environment.origins["port"].endswith("tuner.toml [profiles.p]")
     assert no_environment.origins["allowed_hosts"] == "default"
@@ -55,7 +55,7 @@ def test_paths_are_relative_to_the_folder_and_a_database_may_be_a_url(tmp_path: 
 
 
 def test_names_come_as_text_or_as_a_list(tmp_path: Path) -> None:
-    write_files(tmp_path, project='allowed_hosts = ["a", "b"]\n')
+    write_files(tmp_path, user='allowed_hosts = ["a", "b"]\n')
 
     settings = resolve(tmp_path, TUNER_ALLOWED_ORIGINS="https://x, https://y,")
 
@@ -113,3 +113,43 @@ def test_the_checkpoint_store_is_a_url_or_an_absolute_folder(tmp_path: Path, giv
 def test_a_token_is_not_shown_by_accident(tmp_path: Path) -> None:
     assert "secret" not in repr(resolve(tmp_path, TUNER_TOKEN="secret"))
     assert [setting.name for setting in SETTINGS if not setting.flag] == ["token"]
+
+
+OF_PROJECTS = {"port": "8123", "log_level": "debug", "profile": "mine"}
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("table", ["", "[profiles.p]\n"])
+def test_the_file_of_a_project_sets_nothing_that_sends_a_token_or_data_anywhere(
+    tmp_path: Path, setting: Setting, table: str
+) -> None:
+    value = OF_PROJECTS.get(setting.name, "http://evil.example")
+    write_files(tmp_path, project=f'{table}{setting.name} = "{value}"\n', user="[profiles.mine]\nport = 1\n")
+
+    if setting.name in OF_PROJECTS:
+        resolve(tmp_path)
+        return
+    with pytest.raises(InputError, match=r"tuner\.toml: the file of a project may not set it.*config\.toml") as caught:
+        resolve(tmp_path)
+    assert [fault.pointer for fault in caught.value.faults] == [f"/{setting.name}"]
+
+
+def test_what_a_project_may_not_set_is_refused_whatever_else_sets_it(tmp_path: Path) -> None:
+    write_files(tmp_path, project='home = "theirs"\n', user='home = "mine"\n')
+
+    with pytest.raises(InputError, match="may not set it"):
+        resolve(tmp_path, flags={"home": "here"}, TUNER_HOME="there")
+
+
+def test_a_token_is_for_the_url_only_where_somebody_put_them_together(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        user='token = "t"\n[profiles.lab]\nurl = "https://lab"\n[profiles.both]\nurl = "https://b"\ntoken = "b"\n',
+    )
+
+    assert resolve(tmp_path, TUNER_URL="https://x", TUNER_TOKEN="e").token_is_for_url
+    assert resolve(tmp_path, TUNER_PROFILE="lab", TUNER_TOKEN="e").token_is_for_url
+    assert resolve(tmp_path, TUNER_PROFILE="both").token_is_for_url
+    assert not resolve(tmp_path, TUNER_URL="https://x").token_is_for_url
+    assert not resolve(tmp_path, TUNER_PROFILE="lab").token_is_for_url
+    assert not resolve(tmp_path, flags={"url": "https://x"}, TUNER_PROFILE="both").token_is_for_url

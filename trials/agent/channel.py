@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import time
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
@@ -15,6 +17,7 @@ from websockets.exceptions import InvalidHandshake, InvalidURI
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, RefusedError
 from trials.agent.home import Home
+from trials.peers import require_peer
 from trials.protocol import MESSAGE_LIMIT_BYTES, ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
@@ -22,15 +25,17 @@ BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 REFUSED_PAUSE_S = 30.0
 OPEN_TIMEOUT_S = 5.0
+HTTP_PORT = 80
 CLOSE_TIMEOUT_S = 1.0
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
-    """Where the service listens; ``stamp`` differs whenever its file was written anew."""
+    """Where the service listens, and as which process; ``stamp`` differs whenever its file was written anew."""
 
     url: str
+    pid: int
     stamp: tuple[int, int]
 
 
@@ -40,6 +45,13 @@ class Outcome(Enum):
     TALKED = "talked"
     REFUSED = "refused"
     FAILED = "failed"
+
+
+class _ConnectHere(connect):
+    """Follows no redirect: the answer that is one is the error."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
 
 
 class Channel:
@@ -88,9 +100,11 @@ class Channel:
         """One connection from beginning to end."""
         uri = f"ws{address.url.removeprefix('http').rstrip('/')}/api/v1/agents/{self._agent_id}/channel"
         try:
-            token = (self._agent.home.agent / "token").read_text(encoding="utf-8").strip()
-            connecting = connect(
+            token_file = self._agent.home.agent / "token"
+            token = token_file.read_text(encoding="utf-8").strip()
+            connecting = _ConnectHere(
                 uri,
+                sock=await asyncio.to_thread(connected, address, uid=token_file.stat().st_uid),
                 additional_headers={"Authorization": f"Bearer {token}"},
                 proxy=None,  # a proxy for the web is not the way to the service of this node
                 compression=None,
@@ -109,11 +123,29 @@ class Channel:
         return Outcome.FAILED
 
 
+def connected(address: ServiceAddress, *, uid: int) -> socket.socket:
+    """A connection whose other end is the service that the address names, of the user ``uid``; OSError without one.
+
+    Whoever else has the address by now would be sent the agent's token, and would say what runs here. What is sent
+    later goes through this connection only: a redirect is not followed.
+    """
+    parts = urlsplit(address.url)
+    if parts.scheme != "http" or parts.hostname is None:
+        raise ProtocolError(f"a service of this machine has an address that begins with http://, not {address.url!r}")
+    connection = socket.create_connection((parts.hostname, parts.port or HTTP_PORT), OPEN_TIMEOUT_S)
+    try:
+        require_peer(connection, pid=address.pid, uid=uid, timeout_s=OPEN_TIMEOUT_S)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def service_address(home: Home) -> ServiceAddress | None:
     """What service.json says; None when there is none or it is being written."""
     try:
         stat = home.service_file.stat()
         data = json.loads(home.service_file.read_bytes())
-        return ServiceAddress(url=str(data["url"]), stamp=(stat.st_mtime_ns, stat.st_ino))
+        return ServiceAddress(url=str(data["url"]), pid=int(data["pid"]), stamp=(stat.st_mtime_ns, stat.st_ino))
     except (OSError, ValueError, LookupError, TypeError):
         return None

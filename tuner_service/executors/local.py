@@ -116,7 +116,7 @@ class LocalExecutor:
         folder = self.home / "agent"
         folder.mkdir(parents=True, exist_ok=True)
         # The id is constant, so that attempts are still this agent's when its own folder was lost.
-        command = [sys.executable, "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
+        command = [sys.executable, "-P", "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
         with (folder / "agent.out").open("ab") as output:
             return subprocess.Popen(
                 [*command, "--service-file", str(self.service_file)],

@@ -34,7 +34,8 @@ with trials.init() as trial:
 
 @pytest.fixture
 def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    (tmp_path / "tuner.toml").write_text('checkpoint_store = "weights"\n')
+    (tmp_path / "config" / "tuner").mkdir(parents=True)
+    (tmp_path / "config" / "tuner" / "config.toml").write_text('checkpoint_store = "weights"\n')
     with command_line(tmp_path) as line:
         yield line
 

@@ -6,9 +6,12 @@ import json
 import os
 import queue
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from websockets.sync.client import connect
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, READ_ONLY_TOKEN, a_body
-from tuner_service.client import Client, ProblemError, UnreachableError
+from tuner_service.client import Client, ProblemError, TokenWithheldError, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import find_service
 
@@ -90,6 +93,116 @@ def test_another_process_at_the_old_address_is_not_taken_for_the_service(tmp_pat
         (tmp_path / "service.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
 
         assert find_service(settings_of(tmp_path)) is None
+
+
+OTHER_PROCESS = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    connection, _ = listening.accept()
+    print(len(connection.recv(65536)), flush=True)
+"""
+
+
+@contextmanager
+def another_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """One that listens, and says how many bytes it was sent."""
+    with subprocess.Popen([sys.executable, "-c", OTHER_PROCESS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, f"http://127.0.0.1:{process.stdout.readline().strip()}"
+
+
+def bytes_sent(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def test_a_process_that_took_the_address_of_the_service_is_sent_nothing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with another_process() as (process, url):
+        (tmp_path / "service.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
+
+        assert find_service(settings_of(tmp_path)) is None
+
+        assert bytes_sent(process) == 0
+
+
+def test_a_process_that_takes_the_address_while_a_command_runs_is_sent_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        api.create()
+        client = find_service(settings_of(tmp_path))
+        assert client is not None
+        assert len(client.experiments()) == 1
+    client.close()
+    with another_process() as (process, url):
+        (tmp_path / "service.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
+        client.url = url
+
+        with pytest.raises(UnreachableError, match="another process than"):
+            client.experiments()
+
+        assert bytes_sent(process) == 0
+
+
+def test_the_token_of_a_home_is_not_sent_to_a_url(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with another_process() as (process, url):
+        settings = replace(settings_of(tmp_path), url=url, origins={"token": "default", "url": "flag"})
+
+        with pytest.raises(TokenWithheldError, match="set TUNER_TOKEN"):
+            find_service(settings)
+
+        process.kill()
+
+
+def test_the_service_of_the_home_may_also_be_named_by_its_address(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        url = json.loads((tmp_path / "service.json").read_text())["url"]
+        settings = replace(settings_of(tmp_path), url=url, origins={"token": "default", "url": "flag"})
+
+        client = find_service(settings)
+
+        assert client is not None
+        assert client.experiments() == []
+        client.close()
+
+
+def test_a_token_that_was_given_with_a_url_goes_there(tmp_path: Path) -> None:
+    origins = {"token": "environment", "url": "environment"}
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{'items':[],'next':null}".replace(b"'", b'"')) as (
+        url,
+        received,
+    ):
+        client = find_service(replace(settings_of(tmp_path), url=url, token="given", origins=origins))
+        assert client is not None
+        assert client.agents() == []
+        client.close()
+
+    assert b"Bearer given" in received[0]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    with another_process() as (process, elsewhere):
+        redirect = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        with answering(redirect) as (url, _):
+            client = Client(url, "t")
+            with pytest.raises(ProblemError, match=f"answered {status}"):
+                client.call("GET", "/")
+            client.close()
+        assert process.poll() is None
+        process.kill()
+
+
+def test_a_proxy_for_the_web_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with answering(ANSWER) as (url, received):
+        client = Client(url, "t")
+        client.call("GET", "/a")
+        client.close()
+
+    assert len(received) == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": "x", "url": "y"}'])

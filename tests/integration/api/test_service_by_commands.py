@@ -160,3 +160,13 @@ def test_a_service_that_cannot_start_says_why(tuner: CommandLine) -> None:
 
     assert "is not a database" in said
     assert (tuner.home / "tuner.db").read_text().startswith("this is not")
+
+
+def test_what_lies_in_the_folder_of_a_command_is_no_part_of_the_service(tuner: CommandLine) -> None:
+    for name in ("json", "yaml", "uvicorn", "sqlalchemy", "websockets", "tuner_service", "trials"):
+        (tuner.folder / f"{name}.py").write_text("import pathlib; pathlib.Path('was_run').touch()")
+
+    tuner.run("run", tuner.experiment_file())
+
+    assert tuner.read("show", "@last")["counts"] == {"succeeded": 3}
+    assert not list(tuner.folder.rglob("was_run"))
