@@ -19,6 +19,8 @@ from tuner_service.domain.errors import Fault, InputError
 PROJECT_FILE = "tuner.toml"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65_535
+WORKER_MEMORY_LEAST = 256 << 20  # a worker that has imported its own algorithms holds a fifth of it
+MEMORY_DIGITS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,13 @@ SETTINGS = (
         meaning="where checkpoints go that are too large for the database: a folder, or a URL that fsspec opens",
     ),
     Setting(
+        name="worker_memory",
+        flag="--worker-memory",
+        environment="TUNER_WORKER_MEMORY",
+        default="4GiB",
+        meaning="the most that the algorithms of one experiment, and what they start, hold in memory; 0: no limit",
+    ),
+    Setting(
         name="url",
         flag="--url",
         environment="TUNER_URL",
@@ -129,6 +138,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
+    worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
     profile: str = ""
@@ -252,6 +262,7 @@ def _check(
         "allowed_hosts": _names,
         "allowed_origins": _names,
         "checkpoint_store": lambda value: _store(_text(value), folder=folder),
+        "worker_memory": _worker_memory,
         "url": _url,
         "token": _text,
         "profile": _text,
@@ -341,6 +352,18 @@ def _store(value: str, *, folder: Path) -> str:
     if value.startswith("file://"):
         value = value.removeprefix("file://")
     return value if "://" in value else str((folder / Path(value).expanduser()).resolve())
+
+
+def _worker_memory(value: Any) -> int:
+    text = str(value).replace(" ", "").lower()
+    for unit, size in (("mib", 1 << 20), ("gib", 1 << 30)):
+        number = text.removesuffix(unit)
+        wanted = int(number) * size if number.isdecimal() and len(number) <= MEMORY_DIGITS else 0
+        if number != text and wanted >= WORKER_MEMORY_LEAST:
+            return wanted
+    if text == "0":
+        return 0
+    raise ValueError(f'worker_memory is a size such as "800MiB" or "4GiB", at least 256MiB, or 0, got {value!r:.40}')
 
 
 def _url(value: Any) -> str:

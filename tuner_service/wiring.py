@@ -62,7 +62,7 @@ def running_core(settings: Settings) -> Iterator[Core]:
         executor = LocalExecutor(home=settings.home, service_file=settings.service_file)
         stack.callback(executor.close)
         executor.start()
-        spare = SpareWorker(folder=settings.home / "workers")
+        spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
         stack.callback(spare.close)
         spare.prepare()
         with _dispatching(settings, executor, spare) as core:

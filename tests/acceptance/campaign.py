@@ -141,10 +141,9 @@ class Search:
             case "service":
                 return [p for p, words in processes() if "serve" in words and str(self.home) in words]
             case "worker":
-                parents = set(self.pids("service"))
-                return [
-                    p for p, words in processes() if "tuner_service.workers.worker" in words and parent(p) in parents
-                ]
+                workers = [(p, parent(p)) for p, words in processes() if "tuner_service.workers.worker" in words]
+                keepers = [p for p, above in workers if above in self.pids("service")]
+                return [p for p, above in workers if above in {*keepers, *self.pids("service")}]
             case "agent":
                 return [p for p, words in processes() if "trials.agent" in words and str(self.home) in words]
             case "supervisor":

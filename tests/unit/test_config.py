@@ -54,6 +54,19 @@ def test_paths_are_relative_to_the_folder_and_a_database_may_be_a_url(tmp_path: 
     assert resolve(tmp_path, TUNER_DB="postgresql://host/db").database_file is None
 
 
+@pytest.mark.parametrize(
+    ("given", "used"), [("2GiB", 2 << 30), ("800 MiB", 800 << 20), ("256mib", 256 << 20), ("0", 0)]
+)
+def test_the_memory_of_workers_is_a_size(tmp_path: Path, given: str, used: int) -> None:
+    assert resolve(tmp_path, TUNER_WORKER_MEMORY=given).worker_memory == used
+
+
+@pytest.mark.parametrize("given", ["255MiB", "4", "-1GiB", "GiB", "9" * 5_000 + "GiB", "1.5GiB", "lots"])
+def test_a_memory_of_workers_that_is_no_size_or_too_small_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(InputError, match="256MiB"):
+        resolve(tmp_path, TUNER_WORKER_MEMORY=given)
+
+
 def test_names_come_as_text_or_as_a_list(tmp_path: Path) -> None:
     write_files(tmp_path, user='allowed_hosts = ["a", "b"]\n')
 

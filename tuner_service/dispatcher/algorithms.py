@@ -42,6 +42,7 @@ from tuner_service.dispatcher.limits import (
     WORKER_BACKOFF_LIMIT_S,
     WORKER_BACKOFF_S,
     WORKER_DEATHS_LIMIT,
+    WORKER_IDLE_DEATHS_LIMIT,
     WORKER_START_LIMIT_S,
     WORKER_STEADY_S,
 )
@@ -126,13 +127,22 @@ def died(step: Step, event: WorkerDied) -> ExperimentState | None:
     for waiting in xs.queues.values():
         waiting.deaths += bool(waiting.pending)
     deaths = max(xs.worker.unready_deaths, *(waiting.deaths for waiting in xs.queues.values()))
-    if deaths >= WORKER_DEATHS_LIMIT:
-        message = f"the algorithm worker died {deaths} times in a row without an answer; fix the cause, then resume"
+    xs.worker.idle_deaths += 1
+    if deaths >= WORKER_DEATHS_LIMIT or xs.worker.idle_deaths >= WORKER_IDLE_DEATHS_LIMIT:
+        often = f"{max(deaths, xs.worker.idle_deaths)} times in a row without an answer{_waiting_lines(xs)}"
+        message = f"{event.detail.partition(chr(10))[0]}, {often}; fix the cause, then resume"
         _halt(step, xs, Why(reason=ExperimentReason.WORKER_DIES, message=message, detail=event.detail))
         stop_worker(step, xs)
     else:
         _replace_later(step, xs, "died")
     return xs
+
+
+def _waiting_lines(xs: ExperimentState) -> str:
+    heads = [
+        f"{queue.value}: line {waiting.pending[0].line}" for queue, waiting in xs.queues.items() if waiting.pending
+    ]
+    return f" ({', '.join(heads)} of the journal)" if heads else ""
 
 
 def snapshot_taken(step: Step, event: SnapshotTaken) -> ExperimentState | None:
@@ -201,7 +211,7 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
     if not worker.takes_items:
         return
     if worker.phase is WorkerPhase.READY and step.at - worker.ready_at > WORKER_STEADY_S:
-        worker.deaths = 0
+        worker.deaths = worker.idle_deaths = 0
     if worker.phase is WorkerPhase.STARTING and step.at - worker.ready_at > WORKER_START_LIMIT_S:
         message = f"the algorithms were not built and told their history within {WORKER_START_LIMIT_S:g} s"
         _try_again(step, xs, Queue.TUNER, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
@@ -226,11 +236,21 @@ def _hanging_queue(step: Step, xs: ExperimentState) -> Queue | None:
 def _ping(step: Step, xs: ExperimentState) -> None:
     worker = xs.worker
     if worker.pinged_at is not None and step.at - worker.pinged_at > PING_TIMEOUT_S:
-        _replace_later(step, xs, "did not answer a ping")
+        _replace_silent(step, xs)
     elif worker.pinged_at is None and step.at - worker.heard_at > PING_EVERY_S:
         # Also before it is ready: it answers while it builds and folds, and one that was stopped never would be.
         worker.pinged_at = step.at
         step.do(PingWorker(experiment_id=xs.id, generation=worker.generation))
+
+
+def _replace_silent(step: Step, xs: ExperimentState) -> None:
+    """It answers no ping: it is stopped, or one call of an algorithm lets no other thread run."""
+    waiting = next((queue for queue, waiting in xs.queues.items() if waiting.pending), None)
+    message = f"the algorithm worker did not answer within {PING_TIMEOUT_S:g} s; is it stopped, or in one endless call?"
+    if waiting is None:
+        _replace_later(step, xs, "did not answer a ping")
+    else:
+        _try_again(step, xs, waiting, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +269,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
         item = waiting.pending.popleft()
         waiting.reports -= report_count(item)
         waiting.head_since = step.at if waiting.pending else None
-        waiting.retries = waiting.deaths = 0
+        waiting.retries = waiting.deaths = xs.worker.idle_deaths = 0
         waiting.warned = waiting.warned and len(waiting.pending) >= QUEUE_WARNING_LENGTH // 2
         _move_cursor(step, xs, event.queue, answer.line)
         _apply(step, xs, item, answer)

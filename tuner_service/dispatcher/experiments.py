@@ -111,7 +111,7 @@ def resume(step: Step, command: ExperimentResumed) -> None:
 
 def _start_worker_anew(step: Step, xs: ExperimentState) -> None:
     """With a clean record: a person has looked at what went wrong before."""
-    xs.worker.deaths = xs.worker.unready_deaths = 0
+    xs.worker.deaths = xs.worker.unready_deaths = xs.worker.idle_deaths = 0
     for waiting in xs.queues.values():
         waiting.deaths = waiting.retries = 0
     algorithms.start_worker(step, xs)

@@ -34,6 +34,7 @@ class WorkerState:
     phase: WorkerPhase = WorkerPhase.ABSENT
     deaths: int = 0  # in a row, none of them after a steady life: they set the pause before the next start
     unready_deaths: int = 0  # in a row, before it was ready
+    idle_deaths: int = 0  # in a row, without an answer or a steady life between them
     respawn_at: float | None = None
     ready_at: float = 0.0
     heard_at: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ def describe_fault(error: BaseException, line: int) -> Faulted:
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2 - 20
         text = f"{text[:half]}\n… left out …\n{text[-half:]}"
-    said = str(error)
+    said = _text_of(error)
     message = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, MemoryError):
+        message += _memory_note()
     return Faulted(line=line, fault=fault, message=message[:MESSAGE_LIMIT], traceback=text)
 
 
@@ -49,5 +52,19 @@ def guarded(call: Callable[[], Result], *, line: int) -> Result | Faulted:
     """What ``call`` returns, or how it failed."""
     try:
         return call()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's class may raise anything; it becomes data
+    except BaseException as error:  # noqa: BLE001  # a user's class may raise anything, in whatever thread; it becomes data
         return describe_fault(error, line)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001  # likewise
+        return f"(its text cannot be had: {type(other).__name__})"
+
+
+def _memory_note() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f" (the algorithm worker may have {limit / (1 << 30):.3g} GiB: setting worker_memory)"

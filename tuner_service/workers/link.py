@@ -46,14 +46,16 @@ from tuner_service.workers.messages import (
     command_to_wire,
     messages_from_wire,
 )
-from tuner_service.workers.protocol import FrameError, encode_frames, read_frame
-from tuner_service.workers.spare import spawn_worker
+from tuner_service.workers.protocol import EXIT_NO_PIPES, FrameError, encode_frames, read_frame
+from tuner_service.workers.spare import end_worker, spawn_worker
 from tuner_service.workers.worker_log import WorkerLog
 
 BATCH_ITEMS = 256  # items of one frame
 UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others wait here
 PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
 STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
+SILENT_END_S = 5.0  # likewise one that closed its side of the pipe, and can answer nothing any more
+KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.agent.keeping
 LOG_DRAIN_S = 0.5  # likewise for what it printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
 
@@ -140,15 +142,22 @@ class WorkerLink:
             return
         with self._wake:
             if self._killer is None:
-                self._killer = threading.Timer(STOP_GRACE_S, process.kill)
+                self._killer = threading.Timer(STOP_GRACE_S, self._end)
                 self._killer.daemon = True
                 self._killer.start()
 
     def kill(self) -> None:
-        """End the process now (SIGKILL); no event comes out any more. Returns at once; safe to repeat."""
+        """End the process now, with all that it started; no event comes out any more. Returns at once; repeatable."""
         self._close()
-        if self._process is not None:
-            self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        with self._wake:
+            if self._killer is not None:
+                self._killer.cancel()
+            self._killer = end_worker(self._process)
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the process and the link's threads have ended; whether they have."""
@@ -172,7 +181,7 @@ class WorkerLink:
         finally:
             if not done:  # reading the history failed, or the frame did: nothing more can be answered
                 self._broke = self._broke or "its history could not be read; see the service's log"
-                process.kill()
+                self._end()
             with contextlib.suppress(OSError):  # what was not flushed has nowhere to go
                 stream.close()
 
@@ -249,10 +258,16 @@ class WorkerLink:
             while (objects := read_frame(stream)) is not None:
                 for message in messages_from_wire(objects):
                     self._hear(message)
+            process.wait(SILENT_END_S)
         except FrameError as error:
             if process.poll() is None:  # a frame cut short by its death needs no words of its own
                 self._broke = f"it sent what is no answer: {error}"
-                process.kill()
+                self._end()
+        except subprocess.TimeoutExpired:
+            self._broke = "an algorithm closed the pipe that the worker answers on"
+            self._end()
+        finally:
+            stream.close()
 
     def _hear(self, message: FromWorker) -> None:
         at = self._now()
@@ -311,20 +326,17 @@ class WorkerLink:
             self._wake.notify_all()
             if self._killer is not None:
                 self._killer.cancel()
-        how = f"was killed by signal {-code} ({_signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
-        parts = [f"the algorithm worker {how}", self._broke, f"its last output:\n{log.tail}" if log.tail else ""]
+        tail = log.tail
+        how = "; ".join(part for part in (_how_it_ended(code, tail), self._broke) if part)
         self._emit(
             WorkerDied(
                 at=self._now(),
                 experiment_id=self._experiment_id,
                 generation=self._generation,
-                detail="; ".join(part for part in parts if part),
+                detail=f"{how}\nits last output:\n{tail}" if tail else how,
             )
         )
         self._close()
-        for thread, stream in ((reader, process.stdout), (log, process.stderr)):
-            if stream is not None and not thread.is_alive():
-                stream.close()
 
     # ── the gate ────────────────────────────────────────────────────────────────────────────────
     def _emit(self, event: WorkerEvent) -> None:
@@ -338,6 +350,17 @@ class WorkerLink:
         with self._wake:
             self._ending = True
             self._wake.notify_all()
+
+
+def _how_it_ended(code: int, tail: str) -> str:
+    """In a sentence; its keeper's, where that has ended it."""
+    said = [line for line in tail.splitlines() if line.startswith(KEEPER_SAYS)]
+    if said:
+        return said[-1]
+    if code < 0:
+        return f"the algorithm worker was killed by signal {-code} ({_signal_name(-code)})"
+    why = ": an algorithm has closed its descriptors" if code == EXIT_NO_PIPES else ""
+    return f"the algorithm worker ended with exit code {code}{why}"
 
 
 def _signal_name(number: int) -> str:

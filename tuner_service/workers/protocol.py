@@ -16,6 +16,7 @@ import json_tricks
 
 FRAME_LIMIT_BYTES = 64 << 20  # FrameError on either side; senders split what holds several objects
 DEPTH_LIMIT = 100  # of nested values in a frame
+EXIT_NO_PIPES = 4  # of a worker whose descriptors were closed
 LENGTH = struct.Struct(">I")
 
 TUPLE, MAPPING, SCALAR, ARRAY = "__tuple__", "__mapping__", "__scalar__", "__ndarray__"

@@ -1,11 +1,13 @@
 """Worker processes, and one kept ready: it has imported what every worker imports, and waits for its experiment.
 
 Half of the time to a first trial would go into starting a worker. A spare one ends, like every worker, with its input.
+A worker is the child of a keeper, which ends whatever the worker started, however it got away, and bounds its memory.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,21 +15,43 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tuner_service
+from trials import protocol
 
 NEXT_SPARE_DELAY_S = 2.0  # after one was taken: its experiment's first trials come before the next spare
+WORKER_MEMORY_BYTES = 4 << 30  # of a worker and whatever it started, unless the setting says another
+KILL_GRACE_S = 15.0  # for a keeper to end everything below it, which it tries for ten seconds
+_KEEPER = Path(protocol.__file__).parent / "agent" / "keeper.py"
+_RECORDS = "kept"  # in the workers' folder: what keepers have to end
 
 
-def spawn_worker(folder: Path) -> subprocess.Popen[bytes]:
-    """Start a worker; OSError where no process can be started. It waits on its standard input."""
+def spawn_worker(folder: Path, *, memory_bytes: int = WORKER_MEMORY_BYTES) -> subprocess.Popen[bytes]:
+    """Start a worker below a keeper; OSError where no process can be started. It waits on its standard input.
+
+    The process is the keeper: SIGTERM ends it with all that is below, and it ends as the worker did. ``memory_bytes``
+    0: without a limit.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "tuner_service.workers.worker"],
+        [
+            *(sys.executable, "-I", "-S", str(_KEEPER), str(folder.absolute() / _RECORDS), str(memory_bytes)),
+            *(sys.executable, "-P", "-m", "tuner_service.workers.worker"),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=_environment(),
         cwd=folder,
     )
+
+
+def end_worker(process: subprocess.Popen[bytes]) -> threading.Timer:
+    """Have a worker ended with everything that it started; returns at once. The timer does it the hard way, later."""
+    process.terminate()
+    process.send_signal(signal.SIGCONT)  # one that is stopped hears nothing else
+    timer = threading.Timer(KILL_GRACE_S, process.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _environment() -> dict[str, str]:
@@ -48,6 +72,7 @@ class SpareWorker:
     """At most one process that waits. Any thread."""
 
     folder: Path
+    memory_bytes: int = WORKER_MEMORY_BYTES
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _spare: subprocess.Popen[bytes] | None = None
     _timer: threading.Timer | None = None
@@ -59,7 +84,7 @@ class SpareWorker:
             if not self._closed and (self._spare is None or self._spare.poll() is not None):
                 self._discard()
                 try:
-                    self._spare = spawn_worker(self.folder)
+                    self._spare = spawn_worker(self.folder, memory_bytes=self.memory_bytes)
                 except OSError:
                     self._spare = None
 
@@ -74,7 +99,7 @@ class SpareWorker:
         if process is not None and process.poll() is None:
             return process
         _close(process)
-        return spawn_worker(folder)
+        return spawn_worker(folder, memory_bytes=self.memory_bytes)
 
     def close(self) -> None:
         with self._lock:
@@ -91,8 +116,9 @@ class SpareWorker:
 def _close(process: subprocess.Popen[bytes] | None) -> None:
     if process is None:
         return
-    process.kill()
+    timer = end_worker(process)
     process.wait()
+    timer.cancel()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()

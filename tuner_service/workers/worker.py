@@ -8,6 +8,7 @@ What algorithms print goes to standard error.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import os
@@ -45,13 +46,14 @@ from tuner_service.workers.messages import (
     command_from_wire,
     message_to_wire,
 )
-from tuner_service.workers.protocol import FrameError, encode_frames, read_frame
+from tuner_service.workers.protocol import EXIT_NO_PIPES, FrameError, encode_frames, read_frame
 
 ANSWER_DELAY_S = 0.01  # answers wait this long for others while there is more to fold
 BATCH_ITEMS = 1_000  # folded history items that are counted in one message
 SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so that its cost a line stays bounded
 PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
 EXIT_BAD_FRAME = 3
+FIRST_OWN_DESCRIPTOR = 500  # of the pipes: far from those that a program closes, or is given again, by habit
 
 Fold = TunerFold | AssessorFold | AdvisorFold
 QueueCommand = LoadSnapshot | Told | HistoryEnd
@@ -67,9 +69,15 @@ class Outbox:
     def send(self, *messages: FromWorker) -> None:
         frames = encode_frames([wire for message in messages for wire in message_to_wire(message)])
         with self._lock:
-            for frame in frames:
-                self._stream.write(frame)
-            self._stream.flush()
+            try:
+                for frame in frames:
+                    self._stream.write(frame)
+                self._stream.flush()
+            except BrokenPipeError:
+                leave(0)  # the service is gone
+            except (OSError, ValueError) as error:
+                _note(f"the worker cannot answer any more, an algorithm has closed its descriptors: {error}")
+                leave(EXIT_NO_PIPES)
 
 
 class QueueThread(threading.Thread):
@@ -105,7 +113,10 @@ class QueueThread(threading.Thread):
     def run(self) -> None:
         fold = guarded(self._build, line=0)
         while not isinstance(fold, Faulted):
-            command = self._next_command(fold)
+            command = guarded(partial(self._next_command, fold), line=self._line)
+            if isinstance(command, Faulted):
+                fold = command
+                break
             done = guarded(partial(self._perform, command, fold), line=_line_of(command))
             if isinstance(done, Faulted):
                 fold = done
@@ -267,19 +278,20 @@ def _snapshot_text(fold: Fold) -> str | None:
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201  # the worker's log is its standard error
+    with contextlib.suppress(OSError, ValueError):  # an algorithm may have closed it
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  # the worker's log is its standard error
 
 
 def leave(code: int) -> NoReturn:
     """End the process now: an algorithm that hangs, or a thread of its own, must not keep it."""
-    with contextlib.suppress(OSError, ValueError):  # the service that read it may be gone
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the service that read it may be gone
         sys.stderr.flush()
     os._exit(code)
 
 
 def take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
     """The frames' streams; from here on standard input is empty and standard output is standard error."""
-    frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    frames_in, frames_out = os.fdopen(_far_copy(0), "rb"), os.fdopen(_far_copy(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -287,6 +299,13 @@ def take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     return frames_in, frames_out
+
+
+def _far_copy(descriptor: int) -> int:
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_OWN_DESCRIPTOR)
+    except OSError:
+        return os.dup(descriptor)  # no process may have as many here
 
 
 def main() -> NoReturn:
@@ -300,10 +319,12 @@ def main() -> NoReturn:
     except FrameError as error:
         _note(f"the worker was sent something it cannot use: {error}")
         leave(EXIT_BAD_FRAME)
-    except BrokenPipeError:
-        leave(0)  # the service is gone
+    except OSError as error:
+        _note(f"the worker hears nothing any more, an algorithm has closed its descriptors: {error}")
+        leave(EXIT_NO_PIPES)
     except BaseException:  # noqa: BLE001  # whatever it is, threads of algorithms must not keep the process
-        traceback.print_exc()
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
         leave(1)
     leave(0)
 

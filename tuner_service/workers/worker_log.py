@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
 LOG_LIMIT_BYTES = 8 << 20  # then the file is moved to .log.1, over an older one
 TAIL_BYTES = 4 << 10  # kept for the message about a worker that died
+BYTES_A_SECOND = 16 << 20  # a worker that prints faster waits, so that the service does nothing else as well
 
 
 class WorkerLog(threading.Thread):
-    """Copies ``stream`` to ``path`` until it ends. A file that cannot be written loses text; the worker never waits."""
+    """Copies ``stream`` to ``path`` until it ends. A file that cannot be written loses text."""
 
     def __init__(self, stream: BinaryIO, path: Path) -> None:
         super().__init__(name=f"log {path.name}", daemon=True)
@@ -27,7 +29,16 @@ class WorkerLog(threading.Thread):
             return b"".join(self._tail)[-TAIL_BYTES:].decode(errors="replace").strip()
 
     def run(self) -> None:
+        with self._stream:
+            self._copy()
+
+    def _copy(self) -> None:
+        begun, copied = time.monotonic(), 0
         while chunk := self._read():
+            copied += len(chunk)
+            if copied >= BYTES_A_SECOND:
+                time.sleep(max(0.0, begun + 1.0 - time.monotonic()))
+                begun, copied = time.monotonic(), 0
             with self._lock:
                 self._tail.append(chunk)
                 self._tail_bytes += len(chunk)

@@ -16,6 +16,7 @@ from tuner_service.dispatcher.limits import (
     WORKER_BACKOFF_LIMIT_S,
     WORKER_BACKOFF_S,
     WORKER_DEATHS_LIMIT,
+    WORKER_IDLE_DEATHS_LIMIT,
     WORKER_STEADY_S,
 )
 from tuner_service.dispatcher.state import WorkerPhase
@@ -219,6 +220,10 @@ def test_a_worker_that_keeps_dying_on_one_line_pauses_the_experiment(h: Harness)
 
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.WORKER_DIES)
     assert h.experiment.detail == "signal 9"
+    assert h.experiment.message == (
+        f"signal 9, {WORKER_DEATHS_LIMIT} times in a row without an answer (tuner: line 2 of the journal); "
+        "fix the cause, then resume"
+    )
     assert len(h.orders(e.StopWorker)) == 1
     h.after(LONG_S)
     assert generations(h) == []
@@ -232,6 +237,30 @@ def test_a_worker_that_dies_before_it_is_ready_is_not_started_for_ever(h: Harnes
         h.worker_dies()
 
     assert h.experiment.reason is ExperimentReason.WORKER_DIES
+
+
+def test_a_worker_that_keeps_dying_with_nothing_to_answer_pauses_the_experiment_too(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 1, "parallel": 1})
+    for _ in range(WORKER_IDLE_DEATHS_LIMIT - 1):
+        h.worker_dies()
+        assert h.experiment.status is ExperimentStatus.RUNNING
+        h.after(LONG_S)
+        h.ready()
+    h.worker_dies()
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.WORKER_DIES)
+    assert "times in a row without an answer; fix" in h.experiment.message
+
+
+def test_a_steady_life_ends_the_series_of_idle_deaths(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 1, "parallel": 1})
+    for _ in range(2 * WORKER_IDLE_DEATHS_LIMIT):
+        h.worker_dies()
+        h.after(LONG_S)
+        h.ready()
+        h.after(WORKER_STEADY_S + 1)
+
+    assert h.experiment.status is ExperimentStatus.RUNNING
 
 
 def test_an_answer_ends_the_series_of_deaths(h: Harness) -> None:
@@ -477,6 +506,18 @@ def test_a_worker_that_does_not_is_replaced(silent: Harness) -> None:
 
     silent.after(1)
     assert len(generations(silent)) == 1
+
+
+def test_a_worker_that_answers_neither_its_line_nor_pings_pauses_the_experiment_in_the_end(h: Harness) -> None:
+    h.begin(algorithm_timeout_s=600.0)
+    for _ in range(ALGORITHM_RETRIES + 1):
+        h.ready()
+        h.after(PING_EVERY_S + 1)
+        h.after(PING_TIMEOUT_S + 1)
+        h.after(LONG_S)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.ALGORITHM_HANGS)
+    assert "did not answer within" in h.experiment.message
 
 
 def test_an_ended_experiment_has_no_worker(h: Harness) -> None:

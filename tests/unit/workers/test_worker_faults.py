@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from tuner_service.dispatcher.items import AlgorithmFault
@@ -24,6 +26,8 @@ def raising(error: BaseException) -> Faulted:
         (ZeroDivisionError("division by zero"), AlgorithmFault.RAISED),
         (SystemExit(3), AlgorithmFault.RAISED),
         (RecursionError("too deep"), AlgorithmFault.RAISED),
+        (KeyboardInterrupt("now"), AlgorithmFault.RAISED),
+        (GeneratorExit("over"), AlgorithmFault.RAISED),
     ],
 )
 def test_what_is_raised_says_what_the_service_does_next(error: BaseException, fault: AlgorithmFault) -> None:
@@ -42,3 +46,19 @@ def test_messages_and_tracebacks_are_bounded_and_keep_their_end() -> None:
 
 def test_what_works_comes_through() -> None:
     assert guarded(lambda: 3, line=1) == 3
+
+
+def test_what_has_no_text_of_its_own_is_described_all_the_same() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    assert raising(MuteError()).message == "MuteError: (its text cannot be had: ValueError)"
+
+
+def test_an_error_of_memory_names_the_limit_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert raising(MemoryError()).message == "MemoryError"
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 29, 3 << 29))
+    expected = "MemoryError (the algorithm worker may have 1.5 GiB: setting worker_memory)"
+    assert raising(MemoryError()).message == expected
