@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from tuner_service.api import agents, analyses, devices, experiments, export, live_changes, system, table, trials
 from tuner_service.api.auth import authorize
+from tuner_service.api.bodies import LargeBodies
 from tuner_service.api.change_bodies import (
     AddTrialBody,
     ChangeBody,
@@ -69,6 +70,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.large_bodies = LargeBodies()
     install_error_handlers(app)
     app.add_middleware(KeptAnswers, queries=services.queries)  # the one added last is asked first
     app.add_middleware(Guard, settings=services.config)

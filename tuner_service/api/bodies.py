@@ -2,91 +2,78 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from tuner_service.api.guard import MAX_BODY_BYTES
+from tuner_service.api.strict_json import MAX_SHOWN, parse_json, shown
 from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 
-MAX_JSON_DEPTH = 50  # beyond: 422
-MAX_SHOWN = 60  # characters of a wrong value that a fault repeats
+MAX_PLAIN_BODY_BYTES = 8 << 20  # of a request that brings no code; beyond: 413
+SMALL_BODY_BYTES = 16 << 10  # looked at at once; a larger one by a thread, so that others are answered meanwhile
+LARGE_BODIES = 2  # looked at at a time; the other threads go on reading
 
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
-async def read_json(request: Request, *, optional: bool = False) -> Any:
-    """The body's value; {} for an ``optional`` body that is empty."""
-    data = await _read(request)
+class LargeBodies:
+    """Its turn for each large body."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(LARGE_BODIES)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        async with self._turns:
+            return await asyncio.to_thread(work)
+
+
+async def read_body(
+    request: Request,
+    make: Callable[[Any], T],
+    *,
+    optional: bool = False,
+    most: int = MAX_PLAIN_BODY_BYTES,
+    is_slow: bool = False,
+) -> T:
+    """What ``make`` makes of the body's value, which is {} for an ``optional`` body that is empty.
+
+    It runs in another thread where the body is large, or where it ``is_slow`` whatever the body.
+    """
+    data = await _read(request, most)
     if optional and not data:
-        return {}
+        return await asyncio.to_thread(make, {}) if is_slow else make({})
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
-        raise HTTPException(415, f"send JSON with Content-Type: application/json, not {content_type or 'nothing'!r}")
-    return parse_json(data)
+        raise HTTPException(
+            415, f"send JSON with Content-Type: application/json, not {content_type or 'nothing'!r:.60}"
+        )
+    if len(data) > SMALL_BODY_BYTES:
+        large_bodies: LargeBodies = request.app.state.large_bodies
+        return await large_bodies.run(lambda: make(parse_json(data)))
+    value = parse_json(data)
+    return await asyncio.to_thread(make, value) if is_slow else make(value)
 
 
-async def _read(request: Request) -> bytes:
+async def read_as(request: Request, model: type[Model], *, optional: bool = False) -> Model:
+    """The body as ``model``; InputError with every fault."""
+    return await read_body(request, lambda value: parse(model, value), optional=optional)
+
+
+async def _read(request: Request, most: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise LimitExceededError(f"the body is larger than {MAX_BODY_BYTES} bytes, the most that is taken")
+        if size > most:
+            raise LimitExceededError(f"the body is larger than {most} bytes, the most that is taken here")
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def parse_json(data: bytes) -> Any:
-    """Strict JSON: no NaN, no key twice, no NUL or lone surrogate in text, no deeper than MAX_JSON_DEPTH."""
-    too_deep = InputError([Fault(pointer="", message=f"the body is nested deeper than {MAX_JSON_DEPTH} levels")])
-    try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_object)
-    except UnicodeDecodeError as exc:
-        raise InputError([Fault(pointer="", message=f"the body is not UTF-8: {exc.reason} at {exc.start}")]) from exc
-    except RecursionError as exc:
-        raise too_deep from exc
-    except ValueError as exc:
-        raise InputError([Fault(pointer="", message=f"the body is not JSON: {exc}")]) from exc
-    pending: list[tuple[Any, int]] = [(value, 1)]
-    while pending:
-        item, depth = pending.pop()
-        if depth > MAX_JSON_DEPTH:
-            raise too_deep
-        if isinstance(item, dict):
-            pending += [(part, depth + 1) for part in (*item, *item.values())]
-        elif isinstance(item, list):
-            pending += [(part, depth + 1) for part in item]
-        elif isinstance(item, str):
-            _check_text(item)
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        doubled = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {doubled!r} stands twice in one object")
-    return value
-
-
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise InputError([Fault(pointer="", message="the body has text with a NUL character")])
-    try:
-        text.encode()
-    except UnicodeEncodeError as exc:
-        raise InputError([Fault(pointer="", message="the body has text with half a surrogate pair")]) from exc
 
 
 def validate(model: type[Model], value: Any) -> tuple[Model | None, list[Fault]]:
@@ -127,13 +114,8 @@ def _fault(error: Any, model: type[BaseModel]) -> Fault:
 
 def unknown_field(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name[:MAX_SHOWN], names, n=1)
     return f"no such field; did you mean {near[0]!r}?" if near else f"no such field; known: {', '.join(names)}"
-
-
-def shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def _fields(model: type[BaseModel], location: Iterable[Any]) -> list[str]:

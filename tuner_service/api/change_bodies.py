@@ -68,6 +68,8 @@ class RetryBody(Body):
 class ResultBody(Body):
     """``value`` is of the objective; null for a failed one."""
 
+    most_unknown = 1
+
     parameters: dict[str, Any]
     value: Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, BeforeValidator(_number)] = None
     status: Literal["succeeded", "early_stopped", "failed"] | None = None

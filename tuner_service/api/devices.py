@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tuner_service.api.answers import json_response
-from tuner_service.api.bodies import parse, read_json
+from tuner_service.api.bodies import read_as
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.schemas import GROUP_NAME, GROUP_WORDS, MAX_GPUS, Body
 from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
@@ -52,7 +52,7 @@ def read_quota_group(name: GroupName, services: CurrentServices) -> Response:
 @router.put("/quota-groups/{name}")
 async def set_quota_group(request: Request, name: GroupName, services: CurrentServices) -> Response:
     """Make the group, or change it. What its trials hold beyond a lower quota is given back as they end."""
-    body = parse(QuotaGroupBody, await read_json(request))
+    body = await read_as(request, QuotaGroupBody)
     if GROUP_NAME.fullmatch(name) is None:
         raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
     is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))

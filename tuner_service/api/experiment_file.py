@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tuner_service.advisors.registry import check_advisor_args
-from tuner_service.api.bodies import pointer_of, shown, validate
+from tuner_service.api.bodies import pointer_of, validate
 from tuner_service.api.schemas import (
     ONE,
     SEVERAL,
@@ -19,10 +19,11 @@ from tuner_service.api.schemas import (
     ObjectiveBody,
     ResumeBody,
 )
+from tuner_service.api.strict_json import is_longer, shown
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
-from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 from tuner_service.domain.experiment import (
     AlgorithmSpec,
     Budget,
@@ -41,6 +42,7 @@ from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
 AUTO = "auto"
 DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
+MAX_FILE_BYTES = 4 << 20  # of an experiment file without its code; beyond: 413. Each view of an experiment repeats it
 SAMPLES = 3  # suggestions of a dry run
 T = TypeVar("T")
 CheckArgs = Callable[[str, Any], Sequence[Fault]]
@@ -73,7 +75,12 @@ class ResolvedResume:
 
 
 def resolve_experiment(raw: Any) -> ResolvedExperiment:
-    """InputError with every fault of the whole file."""
+    """InputError with every fault of the whole file; LimitExceededError for one that is too long."""
+    if is_longer(_without_code(raw), MAX_FILE_BYTES):
+        message = (
+            f"the experiment file is longer than {MAX_FILE_BYTES} bytes, its code left out: the most that is taken"
+        )
+        raise LimitExceededError(message)
     body, faults = validate(ExperimentBody, raw)
     space: SearchSpace | None = None
     code: CodeArchive | None = None
@@ -240,6 +247,11 @@ def _without_tag(fault: Fault) -> Fault:
 def _distinct(faults: Sequence[Fault]) -> list[Fault]:
     """One fault of each pointer: the first says it best."""
     return list({fault.pointer: fault for fault in reversed(faults)}.values())[::-1]
+
+
+def _without_code(raw: Any) -> Any:
+    trial = _at(raw, "trial")
+    return raw | {"trial": {**trial, "code": None}} if isinstance(trial, dict) else raw
 
 
 # ── code ────────────────────────────────────────────────────────────────────────────────────────

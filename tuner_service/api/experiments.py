@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
 from tuner_service.api.answers import json_response, tagged_response
-from tuner_service.api.bodies import parse, read_json
+from tuner_service.api.bodies import read_as, read_body
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.experiment_file import dry_run_view, resolve_experiment, resolve_resume
+from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.paging import (
     DEFAULT_PAGE,
     PAGE_LIMIT,
@@ -23,6 +22,7 @@ from tuner_service.api.paging import (
     read_number_cursor,
 )
 from tuner_service.api.schemas import NothingBody
+from tuner_service.api.strict_json import canonical_digest
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
@@ -51,18 +51,24 @@ async def create_experiment(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> Response:
     """Create an experiment and start it. With `dry_run` nothing is stored: the answer is the resolved file."""
-    raw = await read_json(request)
-    resolved = await asyncio.to_thread(resolve_experiment, raw)
-    if dry_run:
-        return json_response(dry_run_view(resolved))
-    key = None
-    if idempotency_key is not None:
-        canonical = json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
-        key = IdempotencyKey(key=idempotency_key, body_digest=hashlib.sha256(canonical).hexdigest())
+
+    def asked(raw: Any) -> Creation | Response:
+        resolved = resolve_experiment(raw)
+        if dry_run:
+            return json_response(dry_run_view(resolved))
+        digest = None if idempotency_key is None else canonical_digest(raw)
+        key = None if digest is None else IdempotencyKey(key=idempotency_key or "", body_digest=digest)
+        return Creation(spec=resolved.spec, code=resolved.code, idempotency=key)
+
+    creation = await read_body(request, asked, most=MAX_BODY_BYTES, is_slow=True)
+    if isinstance(creation, Response):
+        return creation
     experiments = services.experiments
-    experiment_id, _ = await experiments.create(Creation(spec=resolved.spec, code=resolved.code, idempotency=key))
-    view = await asyncio.to_thread(experiments.detail_view, experiment_id)
-    return json_response(view, status=201, headers={"Location": f"{router.prefix}/{experiment_id}"})
+    experiment_id, _ = await experiments.create(creation)
+    headers = {"Location": f"{router.prefix}/{experiment_id}"}
+    return await asyncio.to_thread(
+        lambda: json_response(experiments.detail_view(experiment_id), status=201, headers=headers)
+    )
 
 
 @router.get("")
@@ -100,13 +106,14 @@ async def read_experiment(
     """One experiment, with what was asked for and what runs now."""
     if wait_for is not None:
         await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout)
-    return tagged_response(request, await asyncio.to_thread(services.experiments.detail_view, experiment_id))
+    view = services.experiments.detail_view
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id)))
 
 
 @router.post("/{experiment_id}/pause")
 async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """No new trials; those running go on."""
-    parse(NothingBody, await read_json(request, optional=True))
+    await read_as(request, NothingBody, optional=True)
     await services.experiments.pause(experiment_id)
     return await _shown(services, experiment_id)
 
@@ -114,7 +121,7 @@ async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, se
 @router.post("/{experiment_id}/resume")
 async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Go on where it was, with a raised budget or new code if given. A running one goes on as it is."""
-    resolved = await asyncio.to_thread(resolve_resume, await read_json(request, optional=True))
+    resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
     await services.experiments.resume(
         experiment_id, resolved.budget, code=resolved.code, code_digest=resolved.code_digest
     )
@@ -124,7 +131,7 @@ async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, s
 @router.post("/{experiment_id}/stop")
 async def stop_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
-    parse(NothingBody, await read_json(request, optional=True))
+    await read_as(request, NothingBody, optional=True)
     await services.experiments.stop(experiment_id)
     return await _shown(services, experiment_id)
 
@@ -178,7 +185,7 @@ def read_journal(
 
 
 async def _shown(services: Services, experiment_id: str) -> Response:
-    return json_response(await asyncio.to_thread(services.experiments.detail_view, experiment_id))
+    return await asyncio.to_thread(lambda: json_response(services.experiments.detail_view(experiment_id)))
 
 
 def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:

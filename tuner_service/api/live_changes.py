@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import secrets
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -13,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from tuner_service.api.answers import entity_tag, json_response
-from tuner_service.api.bodies import parse, read_json, validate
+from tuner_service.api.bodies import parse, read_as, read_body, validate
 from tuner_service.api.change_bodies import (
     AddTrialBody,
     ChangeBody,
@@ -24,10 +23,11 @@ from tuner_service.api.change_bodies import (
     SearchSpaceBody,
 )
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.experiment_file import DRAWN_SEED_BITS, budget_raise, collect_faults
+from tuner_service.api.experiment_file import DRAWN_SEED_BITS, MAX_FILE_BYTES, budget_raise, collect_faults
 from tuner_service.api.experiments import Cursor, ExperimentIdPath, Limit
 from tuner_service.api.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
 from tuner_service.api.schemas import NothingBody
+from tuner_service.api.strict_json import canonical_digest
 from tuner_service.api.trials import Number
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.errors import Fault, InputError
@@ -35,6 +35,7 @@ from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.experiments import Services
 from tuner_service.service.live_changes import CloneChanges, Labels, LiveChanges, Result
+from tuner_service.service.views import View
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 trial_router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
@@ -51,7 +52,7 @@ async def change_experiment(
     if_match: Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")] = None,
 ) -> Response:
     """Change its budget, parallelism, priority, name, note or tags while it runs."""
-    body = parse(ChangeBody, await read_json(request))
+    body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
     await _check_tag(services, experiment_id, if_match)
@@ -75,7 +76,13 @@ def read_search_space(experiment_id: ExperimentIdPath, services: CurrentServices
 @router.put("/search-space")
 async def change_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Where to look from now on. What was tried before is kept, and used where it still fits."""
-    raw = await read_json(request)
+    search_space = await read_body(request, _search_space, most=MAX_FILE_BYTES, is_slow=True)
+    changes = _changes(services)
+    await changes.change_space(experiment_id, search_space)
+    return await asyncio.to_thread(read_search_space, experiment_id, services)
+
+
+def _search_space(raw: Any) -> dict[str, Any]:
     body, faults = validate(SearchSpaceBody, raw)
     if isinstance(raw, dict) and "search_space" in raw:
         found = collect_faults(lambda: parse_search_space(raw["search_space"]), "/search_space")
@@ -83,9 +90,7 @@ async def change_search_space(request: Request, experiment_id: ExperimentIdPath,
         faults = found + [fault for fault in faults if fault.pointer not in known]
     if body is None or faults:
         raise InputError(faults)
-    changes = _changes(services)
-    await changes.change_space(experiment_id, body.search_space)
-    return json_response((await asyncio.to_thread(changes.revision_views, experiment_id))[-1])
+    return body.search_space
 
 
 @router.get("/search-space/revisions")
@@ -107,7 +112,7 @@ def list_search_spaces(
 @router.post("/trials", status_code=201)
 async def add_trial(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
-    body = parse(AddTrialBody, await read_json(request))
+    body = await read_as(request, AddTrialBody)
     number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
     return await _added(services, experiment_id, number)
 
@@ -115,10 +120,14 @@ async def add_trial(request: Request, experiment_id: ExperimentIdPath, services:
 @router.post("/trials/retry", status_code=201)
 async def retry_trials(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Try failed trials again, each as a new trial with `retry_of`."""
-    body = parse(RetryBody, await read_json(request, optional=True))
+    body = await read_as(request, RetryBody, optional=True)
     numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
+    return await asyncio.to_thread(_retried, services, experiment_id, numbers)
+
+
+def _retried(services: Services, experiment_id: str, numbers: list[int]) -> Response:
     experiments = services.experiments
-    found = await asyncio.to_thread(lambda: [experiments.find_trial(experiment_id, number) for number in numbers])
+    found = [experiments.find_trial(experiment_id, number) for number in numbers]
     return json_response({"items": experiments.trial_views(found), "next": None}, status=201)
 
 
@@ -127,26 +136,26 @@ async def retry_trial(
     request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
 ) -> Response:
     """Try one trial that has ended again, as a new trial with `retry_of`."""
-    parse(NothingBody, await read_json(request, optional=True))
+    await read_as(request, NothingBody, optional=True)
     return await _added(services, experiment_id, await _changes(services).retry_trial(experiment_id, number))
 
 
 async def _added(services: Services, experiment_id: str, number: int) -> Response:
-    view = await asyncio.to_thread(services.experiments.trial_detail_view, experiment_id, number)
-    return json_response(view, status=201, headers={"Location": f"/api/v1/trials/{experiment_id}/{number}"})
+    view, headers = services.experiments.trial_detail_view, {"Location": f"/api/v1/trials/{experiment_id}/{number}"}
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id, number), status=201, headers=headers))
 
 
 # ── results from elsewhere ──────────────────────────────────────────────────────────────────────
 @router.post("/import")
 async def import_results(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Tell the tuner results from elsewhere, or everything an earlier experiment found that fits the space."""
-    body = parse(ImportBody, await read_json(request))
+    body = await read_as(request, ImportBody)
     if (body.results is None) == (body.experiment is None):
         raise InputError([Fault(pointer="", message='should have either "results" or "experiment"')])
     changes = _changes(services)
     if body.experiment is not None:
         return json_response(await changes.import_experiment(experiment_id, body.experiment))
-    results = _results(body.results or [])
+    results = await asyncio.to_thread(_results, body.results or [])
     return json_response(await changes.import_results(experiment_id, results, outside_space=body.outside_space))
 
 
@@ -179,20 +188,18 @@ async def clone_experiment(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> Response:
     """Start a new experiment with the same code and settings, the newest search space, and another seed."""
-    raw = await read_json(request, optional=True)
-    body = parse(CloneBody, raw)
+    body, digest = await read_body(request, lambda raw: (parse(CloneBody, raw), canonical_digest(raw)), optional=True)
     key = None
     if idempotency_key is not None:
-        digest = hashlib.sha256(f"{experiment_id}:{json.dumps(raw, sort_keys=True)}".encode()).hexdigest()
-        key = IdempotencyKey(key=idempotency_key, body_digest=digest)
+        key = IdempotencyKey(key=idempotency_key, body_digest=f"{experiment_id}:{digest}")
     changes = CloneChanges(
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         name=body.name or "",
         budget=budget_raise(body.budget),
     )
     cloned = await _changes(services).clone(experiment_id, changes, key)
-    view = await asyncio.to_thread(services.experiments.detail_view, cloned)
-    return json_response(view, status=201, headers={"Location": f"/api/v1/experiments/{cloned}"})
+    view, headers = services.experiments.detail_view, {"Location": f"/api/v1/experiments/{cloned}"}
+    return await asyncio.to_thread(lambda: json_response(view(cloned), status=201, headers=headers))
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +208,11 @@ def _changes(services: Services) -> LiveChanges:
 
 
 async def _shown(services: Services, experiment_id: str) -> Response:
-    view: dict[str, Any] = await asyncio.to_thread(services.experiments.detail_view, experiment_id)
+    return await asyncio.to_thread(_tagged, services.experiments.detail_view, experiment_id)
+
+
+def _tagged(view_of: Callable[[str], View], experiment_id: str) -> Response:
+    view = view_of(experiment_id)
     return json_response(view, headers={"ETag": entity_tag(view)})
 
 
@@ -209,8 +220,8 @@ async def _check_tag(services: Services, experiment_id: str, if_match: str | Non
     """Guards against overwriting what was not seen; two requests at the very same moment may both pass."""
     if if_match is None:
         return
-    view = await asyncio.to_thread(services.experiments.detail_view, experiment_id)
-    if not {entity_tag(view), "*"} & {entry.strip() for entry in if_match.split(",")}:
+    tag = await asyncio.to_thread(lambda: entity_tag(services.experiments.detail_view(experiment_id)))
+    if not {tag, "*"} & {entry.strip() for entry in if_match.split(",")}:
         raise HTTPException(
             412, f"experiment {experiment_id} has changed since it was read with {if_match}; read it again"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -11,8 +10,9 @@ MAX_DURATION_S = 10 * 366 * 86400.0
 BYTES_OF = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 BYTES_OF |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 MAX_BYTES = 1 << 50
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?i?b?)")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+MAX_CHARACTERS = 100  # of a written quantity; a longer one means none
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgt]?i?b?)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
 
 def parse_duration(value: Any) -> float:
@@ -28,7 +28,7 @@ def parse_bytes(value: Any) -> int:
     size: float | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
-    elif isinstance(value, str):
+    elif isinstance(value, str) and len(value) <= MAX_CHARACTERS:
         match = _SIZE.fullmatch(value.replace(" ", "").lower())
         factor = BYTES_OF.get(match[2]) if match else None
         size = float(match[1]) * factor if match and factor else None
@@ -39,8 +39,9 @@ def parse_bytes(value: Any) -> int:
 
 def _seconds(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else None
-    if not isinstance(value, str):
+        # Compared before it is converted: no float can hold a whole number of 400 digits.
+        return float(value) if 0 <= value <= MAX_DURATION_S else None
+    if not isinstance(value, str) or len(value) > MAX_CHARACTERS:
         return None
     text = value.replace(" ", "").lower()
     parts = _PART.findall(text)

@@ -6,12 +6,13 @@ import base64
 import binascii
 import re
 import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from tuner_service.api.quantities import parse_bytes, parse_duration
 from tuner_service.domain.resources import DEFAULT_GROUP
+from tuner_service.service.code import check_file_count
 
 MAX_NAME = 200
 MAX_TRIALS = 10_000_000
@@ -24,6 +25,9 @@ MAX_OBJECTIVES = 10
 ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
+MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
+MAX_VARIABLES = 1_000  # of an environment
+MAX_PATTERN = 1_000  # characters of a regular expression
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 MAX_GPUS = 1_024
@@ -39,6 +43,17 @@ _RESERVED_VARIABLES = ("TUNER_", "TRIAL_PARAM_")
 
 class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    most_unknown: ClassVar[int] = 10  # fields named one by one; of more it is said once that they are too many
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: Any) -> Any:
+        known = len(cls.model_fields)
+        if isinstance(value, dict) and len(value) > known + cls.most_unknown:
+            names = ", ".join(info.alias or name for name, info in cls.model_fields.items()) or "none"
+            raise ValueError(f"has {len(value)} fields; known: {names}")
+        return value
 
 
 def checked_name(value: str | None) -> str | None:
@@ -74,6 +89,10 @@ def _named_or_auto(value: Any) -> Any:
 
 
 def _words(value: Any) -> Any:
+    parts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    characters = sum(len(part) for part in parts if isinstance(part, str))
+    if characters > MAX_COMMAND_CHARACTERS:
+        raise ValueError(f"has {characters} characters; at most {MAX_COMMAND_CHARACTERS} are taken")
     if isinstance(value, str):
         try:
             value = shlex.split(value)
@@ -114,6 +133,8 @@ def _group(value: Any) -> Any:
 def _environment(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    if len(value) > MAX_VARIABLES:
+        raise ValueError(f"has {len(value)} variables; at most {MAX_VARIABLES} are taken")
     for name in value:
         if not _VARIABLE.fullmatch(str(name)):
             raise ValueError(f"{name!r} is not the name of a variable")
@@ -128,12 +149,21 @@ def _environment(value: Any) -> Any:
 def _metrics_pattern(value: str | None) -> str | None:
     if value is None:
         return None
+    if len(value) > MAX_PATTERN:
+        raise ValueError(f"has {len(value)} characters; at most {MAX_PATTERN} are taken")
     try:
         compiled = re.compile(value)
-    except re.error as exc:
+    # Beside what it says of itself: a number too large to repeat by, brackets too deep to follow.
+    except (re.error, OverflowError, RecursionError) as exc:
         raise ValueError(f"is not a regular expression: {exc}") from exc
     if not compiled.groupindex:
         raise ValueError(r"needs a named group for each metric, such as loss=(?P<loss>\S+)")
+    return value
+
+
+def _files(value: Any) -> Any:
+    if isinstance(value, list):
+        check_file_count(len(value))
     return value
 
 
@@ -193,6 +223,8 @@ class BudgetBody(Body):
 
 
 class CodeFileBody(Body):
+    most_unknown = 1
+
     path: str
     content: str | None = None
     content_base64: str | None = None
@@ -212,7 +244,7 @@ class CodeFileBody(Body):
 
 class CodeBody(Body):
     digest: str | None = None
-    files: list[CodeFileBody] | None = None
+    files: Annotated[list[CodeFileBody] | None, BeforeValidator(_files)] = None
 
 
 Code = Annotated[CodeBody | None, BeforeValidator(_code)]

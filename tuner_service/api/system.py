@@ -23,14 +23,15 @@ router = APIRouter(tags=["service"])
 PAGE_FILES = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 
 
+# Those three answer on the loop itself: however many long reads hold the threads, they do not wait for one.
 @router.get("/healthz")
-def read_health(services: CurrentServices) -> Response:
+async def read_health(services: CurrentServices) -> Response:
     """The process answers; `pid` tells it from another that took its port."""
     return json_response({"status": "ok", "pid": services.pid})
 
 
 @router.get("/readyz")
-def read_readiness(request: Request, services: CurrentServices) -> Response:
+async def read_readiness(request: Request, services: CurrentServices) -> Response:
     """503 while a part is in trouble; what the trouble is stands there for those with a token."""
     parts = services.runner.readiness()
     is_ready = all(state == "ok" for state in parts.values())
@@ -40,7 +41,7 @@ def read_readiness(request: Request, services: CurrentServices) -> Response:
 
 
 @router.get("/version")
-def read_version(services: CurrentServices) -> Response:
+async def read_version(services: CurrentServices) -> Response:
     return json_response({"version": services.version, "api": "v1", "agent_protocols": list(SUPPORTED_VERSIONS)})
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from trials.protocol import LOG_CHUNK_BYTES
 from tuner_service.api.answers import json_response, tagged_response
-from tuner_service.api.bodies import parse, read_json
+from tuner_service.api.bodies import read_as
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.experiments import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Timeout, WaitFor
 from tuner_service.api.paging import cursor_fault, make_cursor, read_cursor
@@ -40,7 +40,8 @@ async def read_trial(  # noqa: PLR0913  # one argument for each part of the requ
     experiments = services.experiments
     if wait_for is not None:
         await experiments.wait_until_trial_ended(experiment_id, number, timeout_s=timeout)
-    return tagged_response(request, await asyncio.to_thread(experiments.trial_detail_view, experiment_id, number))
+    view = experiments.trial_detail_view
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, number)))
 
 
 @router.post("/stop")
@@ -48,9 +49,10 @@ async def stop_trial(
     request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
 ) -> Response:
     """Give one trial up. The answer does not wait for it to end."""
-    parse(NothingBody, await read_json(request, optional=True))
+    await read_as(request, NothingBody, optional=True)
     await services.experiments.stop_trial(experiment_id, number)
-    return json_response(await asyncio.to_thread(services.experiments.trial_detail_view, experiment_id, number))
+    view = services.experiments.trial_detail_view
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id, number)))
 
 
 @router.get("/metrics")

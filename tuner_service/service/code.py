@@ -39,8 +39,7 @@ class CodeArchive:
 
 def pack_code(files: Sequence[CodeFile]) -> CodeArchive:
     """The same files always give the same bytes, whatever their order. InputError names every path that is wrong."""
-    if len(files) > MAX_CODE_FILES:
-        raise LimitExceededError(f"the code has {len(files)} files; at most {MAX_CODE_FILES} are taken")
+    check_file_count(len(files))
     total = sum(len(file.content) for file in files)
     if total > MAX_CODE_BYTES:
         raise LimitExceededError(
@@ -62,17 +61,23 @@ def pack_code(files: Sequence[CodeFile]) -> CodeArchive:
     return CodeArchive(digest=hashlib.sha256(data).hexdigest(), data=data)
 
 
+def check_file_count(count: int) -> None:
+    if count > MAX_CODE_FILES:
+        raise LimitExceededError(f"the code has {count} files; at most {MAX_CODE_FILES} are taken")
+
+
 def _check_paths(files: Sequence[CodeFile]) -> None:
     faults: list[Fault] = []
+    paths = {file.path for file in files}
     seen: set[str] = set()
     folders: set[str] = set()
     for index, file in enumerate(files):
         message = path_fault(file.path) or ("is given twice" if file.path in seen else None)
         if message:
-            faults.append(Fault(pointer=f"/files/{index}/path", message=f"{file.path!r} {message}"))
+            faults.append(Fault(pointer=f"/files/{index}/path", message=f"{file.path!r:.100} {message}"))
             continue
         seen.add(file.path)
-        folders.update(str(parent) for parent in PurePosixPath(file.path).parents)
+        folders.update(paths.intersection(_folders_of(file.path)))
     faults += [
         Fault(pointer=f"/files/{index}/path", message=f"{file.path!r} is a file here and a folder elsewhere")
         for index, file in enumerate(files)
@@ -80,6 +85,10 @@ def _check_paths(files: Sequence[CodeFile]) -> None:
     ]
     if faults:
         raise InputError(faults)
+
+
+def _folders_of(path: str) -> list[str]:
+    return [path[:place] for place, letter in enumerate(path) if letter == "/"]
 
 
 def path_fault(path: str) -> str | None:

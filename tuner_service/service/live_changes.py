@@ -110,10 +110,9 @@ class LiveChanges:
     async def add_trial(self, experiment_id: ExperimentId, parameters: Parameters, *, outside_space: bool) -> int:
         """The number of the new trial. InputError for parameters outside the newest space, unless that is meant."""
         if not outside_space:
-            space = await asyncio.to_thread(self._parsed_space, experiment_id)
-            faults = parameters_faults(space, parameters)
+            faults = await asyncio.to_thread(self._parameters_faults, experiment_id, parameters)
             if faults:
-                raise InputError([_at("/parameters", fault) for fault in faults])
+                raise InputError(faults)
         return await self._add(experiment_id, parameters, retry_of=None)
 
     async def retry_trial(self, experiment_id: ExperimentId, number: int) -> int:
@@ -194,30 +193,27 @@ class LiveChanges:
 
     async def import_experiment(self, experiment_id: ExperimentId, source_id: ExperimentId) -> View:
         """Everything that ended in the other experiment and fits the newest space of this one."""
-        found = await asyncio.to_thread(self._results_of, experiment_id, source_id)
-        space = await asyncio.to_thread(self._parsed_space, experiment_id)
-        fitting = [result for result in found if space.contains(result.parameters)]
+        fitting, found = await asyncio.to_thread(self._fitting_results, experiment_id, source_id)
         await self._import(experiment_id, fitting)
-        return {"imported": len(fitting), "skipped": len(found) - len(fitting)}
+        return {"imported": len(fitting), "skipped": found - len(fitting)}
 
     async def _import(self, experiment_id: ExperimentId, results: Sequence[Result]) -> None:
-        outcomes = [
-            TrialOutcome(
-                number=0,
-                status=result.status,
-                parameters=result.parameters,
-                value=result.value,
-                step=result.step,
-                source=SOURCE_IMPORTED,
-                further_values=result.further_values,
-            )
-            for result in results
-        ]
+        outcomes = await asyncio.to_thread(_outcomes, results)
         for start in range(0, len(outcomes), IMPORTED_OUTCOMES_LIMIT):
             part = tuple(outcomes[start : start + IMPORTED_OUTCOMES_LIMIT])
             await self.experiments.submit(
                 OutcomesImported(at=self.experiments.clock.now(), experiment_id=experiment_id, outcomes=part)
             )
+
+    def _parameters_faults(self, experiment_id: ExperimentId, parameters: Parameters) -> list[Fault]:
+        found = parameters_faults(self._parsed_space(experiment_id), parameters)
+        return [_at("/parameters", fault) for fault in found]
+
+    def _fitting_results(self, experiment_id: ExperimentId, source_id: ExperimentId) -> tuple[list[Result], int]:
+        """Those of the other experiment that fit, and how many there are."""
+        found = self._results_of(experiment_id, source_id)
+        space = self._parsed_space(experiment_id)
+        return [result for result in found if space.contains(result.parameters)], len(found)
 
     def _outside_faults(self, experiment_id: ExperimentId, results: Sequence[Result]) -> list[Fault]:
         space = self._parsed_space(experiment_id)
@@ -277,6 +273,21 @@ class LiveChanges:
             budget=replace(spec.budget, **budget),
             search_space=self._newest_space(experiment_id),
         )
+
+
+def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:
+    return [
+        TrialOutcome(
+            number=0,
+            status=result.status,
+            parameters=result.parameters,
+            value=result.value,
+            step=result.step,
+            source=SOURCE_IMPORTED,
+            further_values=result.further_values,
+        )
+        for result in results
+    ]
 
 
 def _at(pointer: str, fault: Fault) -> Fault:

@@ -13,6 +13,7 @@ from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
 
 MAX_SHOWN = 60  # characters of a range or a value that a fault repeats
+UNKNOWN_NAMED = 20  # parameters that are none, for each of which the most similar one is looked for
 
 
 def parameters_faults(space: SearchSpace, parameters: Parameters) -> list[Fault]:
@@ -35,11 +36,14 @@ class _Place:
 
 def _faults(parameters: tuple[Parameter, ...], given: dict[str, Any], place: _Place) -> list[Fault]:
     names = {parameter.name for parameter in parameters}
+    unknown = [name for name in given if name not in names]
     faults = [
         Fault(pointer=place.pointer + _part(name), message=f"is no parameter of the search space{_near(name, names)}")
-        for name in given
-        if name not in names
+        for name in unknown[:UNKNOWN_NAMED]
     ]
+    if len(unknown) > UNKNOWN_NAMED:
+        message = f"has {len(unknown)} names that are no parameters of the search space"
+        faults.append(Fault(pointer=place.pointer, message=message))
     known = dict(place.around)
     for parameter in parameters:
         pointer, is_given = place.pointer + _part(parameter.name), parameter.name in given
@@ -82,5 +86,11 @@ def _near(name: str, known: set[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False) if value is not None else "its range"
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+    if value is None:
+        return "its range"
+    text = ""
+    for part in json.JSONEncoder(default=str, ensure_ascii=False).iterencode(value):
+        text += part
+        if len(text) > MAX_SHOWN:
+            return text[: MAX_SHOWN - 1] + "…"
+    return text
