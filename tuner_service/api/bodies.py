@@ -16,14 +16,14 @@ from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 
 MAX_PLAIN_BODY_BYTES = 8 << 20  # of a request that brings no code; beyond: 413
 SMALL_BODY_BYTES = 16 << 10  # looked at at once; a larger one by a thread, so that others are answered meanwhile
-LARGE_BODIES = 2  # looked at at a time; the other threads go on reading
+LARGE_BODIES = 2  # or slow ones, looked at at a time; the other threads go on reading
 
 Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
 
 
 class LargeBodies:
-    """Its turn for each large body."""
+    """Its turn for each body that is large, or slow to look at."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(LARGE_BODIES)
@@ -46,18 +46,17 @@ async def read_body(
     It runs in another thread where the body is large, or where it ``is_slow`` whatever the body.
     """
     data = await _read(request, most)
+    large_bodies: LargeBodies = request.app.state.large_bodies
     if optional and not data:
-        return await asyncio.to_thread(make, {}) if is_slow else make({})
+        return await large_bodies.run(lambda: make({})) if is_slow else make({})
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise HTTPException(
             415, f"send JSON with Content-Type: application/json, not {content_type or 'nothing'!r:.60}"
         )
-    if len(data) > SMALL_BODY_BYTES:
-        large_bodies: LargeBodies = request.app.state.large_bodies
+    if is_slow or len(data) > SMALL_BODY_BYTES:
         return await large_bodies.run(lambda: make(parse_json(data)))
-    value = parse_json(data)
-    return await asyncio.to_thread(make, value) if is_slow else make(value)
+    return make(parse_json(data))
 
 
 async def read_as(request: Request, model: type[Model], *, optional: bool = False) -> Model:

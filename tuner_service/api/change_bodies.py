@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tuner_service.api.schemas import MAX_NAME, MAX_SEED, Body, BudgetRaiseBody, checked_name
+from tuner_service.api.schemas import MAX_NAME, MAX_SEED, Body, BudgetRaiseBody, checked_name, until_faulty
 
 MAX_NOTE = 10_000
 MAX_TAGS = 50
@@ -76,10 +76,16 @@ class ResultBody(Body):
     step: int | None = Field(default=None, ge=-MAX_STEP, le=MAX_STEP)
 
 
+def _result_bodies(value: Any) -> Any:
+    return until_faulty(ResultBody, value, most=MAX_RESULTS)
+
+
 class ImportBody(Body):
     """Either ``results``, or the id of an earlier ``experiment``."""
 
-    results: list[ResultBody] | None = Field(default=None, min_length=1, max_length=MAX_RESULTS)
+    results: Annotated[list[ResultBody] | None, BeforeValidator(_result_bodies)] = Field(
+        default=None, min_length=1, max_length=MAX_RESULTS
+    )
     experiment: str | None = Field(default=None, min_length=1, max_length=64)
     outside_space: bool = False
 

@@ -19,7 +19,7 @@ from tuner_service.api.schemas import (
     ObjectiveBody,
     ResumeBody,
 )
-from tuner_service.api.strict_json import is_longer, shown
+from tuner_service.api.strict_json import characters_of, shown
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
@@ -42,7 +42,7 @@ from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
 AUTO = "auto"
 DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
-MAX_FILE_BYTES = 4 << 20  # of an experiment file without its code; beyond: 413. Each view of an experiment repeats it
+MAX_FILE_CHARACTERS = 4 << 20  # of a file without its code; beyond: 413. Every view of the experiment repeats it
 SAMPLES = 3  # suggestions of a dry run
 T = TypeVar("T")
 CheckArgs = Callable[[str, Any], Sequence[Fault]]
@@ -76,11 +76,11 @@ class ResolvedResume:
 
 def resolve_experiment(raw: Any) -> ResolvedExperiment:
     """InputError with every fault of the whole file; LimitExceededError for one that is too long."""
-    if is_longer(_without_code(raw), MAX_FILE_BYTES):
-        message = (
-            f"the experiment file is longer than {MAX_FILE_BYTES} bytes, its code left out: the most that is taken"
+    if characters_of(_without_code(raw)) > MAX_FILE_CHARACTERS:
+        most = f"{MAX_FILE_CHARACTERS} characters"
+        raise LimitExceededError(
+            f"the experiment file is longer than {most}, its code left out, the most that is taken"
         )
-        raise LimitExceededError(message)
     body, faults = validate(ExperimentBody, raw)
     space: SearchSpace | None = None
     code: CodeArchive | None = None

@@ -23,7 +23,7 @@ from tuner_service.api.change_bodies import (
     SearchSpaceBody,
 )
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.experiment_file import DRAWN_SEED_BITS, MAX_FILE_BYTES, budget_raise, collect_faults
+from tuner_service.api.experiment_file import DRAWN_SEED_BITS, MAX_FILE_CHARACTERS, budget_raise, collect_faults
 from tuner_service.api.experiments import Cursor, ExperimentIdPath, Limit
 from tuner_service.api.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
 from tuner_service.api.schemas import NothingBody
@@ -76,7 +76,7 @@ def read_search_space(experiment_id: ExperimentIdPath, services: CurrentServices
 @router.put("/search-space")
 async def change_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Where to look from now on. What was tried before is kept, and used where it still fits."""
-    search_space = await read_body(request, _search_space, most=MAX_FILE_BYTES, is_slow=True)
+    search_space = await read_body(request, _search_space, most=MAX_FILE_CHARACTERS, is_slow=True)
     changes = _changes(services)
     await changes.change_space(experiment_id, search_space)
     return await asyncio.to_thread(read_search_space, experiment_id, services)

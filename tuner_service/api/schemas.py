@@ -8,11 +8,22 @@ import re
 import shlex
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from tuner_service.api.quantities import parse_bytes, parse_duration
 from tuner_service.domain.resources import DEFAULT_GROUP
-from tuner_service.service.code import check_file_count
+from tuner_service.service.code import MAX_CODE_FILES, check_file_count
 
 MAX_NAME = 200
 MAX_TRIALS = 10_000_000
@@ -27,6 +38,7 @@ MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
 MAX_VARIABLES = 1_000  # of an environment
+PART = 500  # items of a long list that are looked at together
 MAX_PATTERN = 1_000  # characters of a regular expression
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
@@ -161,10 +173,23 @@ def _metrics_pattern(value: str | None) -> str | None:
     return value
 
 
+def until_faulty(model: type[Body], value: Any, *, most: int) -> Any:
+    """``value`` up to the first PART items of which one is no ``model``: all of them might have too many faults."""
+    if not isinstance(value, list) or len(value) > most:
+        return value
+    part = TypeAdapter(list[model])  # type: ignore[valid-type]  # a class, known here
+    for end in range(PART, len(value), PART):
+        try:
+            part.validate_python(value[end - PART : end])
+        except ValidationError:
+            return value[:end]
+    return value
+
+
 def _files(value: Any) -> Any:
     if isinstance(value, list):
         check_file_count(len(value))
-    return value
+    return until_faulty(CodeFileBody, value, most=MAX_CODE_FILES)
 
 
 def _code(value: Any) -> Any:

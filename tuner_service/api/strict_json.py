@@ -11,19 +11,21 @@ import hashlib
 import json
 import re
 from collections import Counter
-from itertools import accumulate
 from typing import Any
 
 from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 
 MAX_JSON_DEPTH = 50  # beyond: 422
 MAX_JSON_VALUES = 500_000  # numbers, texts, lists and objects of one body, keys left out; beyond: 413
+MAX_KEYS = 10_000  # of one object; beyond: 422
 MAX_KEY = 1_000  # characters; pointers of faults repeat keys, once for everything below
 MAX_DIGITS = 1_000  # of a whole number: reading one takes time that grows with their square
 MAX_SHOWN = 60  # characters of a wrong value that a fault repeats
 
 _PIECE_BYTES = 64 << 10  # looked at without a pause
+_PIECE_CHARACTERS = 1 << 20  # likewise
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_CHARACTERS_BESIDE = 4  # quotes, commas and brackets of a text, or what a number has
 _TELLS_NOTHING = bytes(set(range(256)) - set(b'",[{'))
 
 
@@ -93,10 +95,18 @@ def canonical_digest(value: Any) -> str:
     return digest.hexdigest()
 
 
-def is_longer(value: Any, characters: int) -> bool:
-    """Whether ``value`` has more than so many as JSON."""
-    parts = json.JSONEncoder(separators=(",", ":")).iterencode(value)
-    return any(length > characters for length in accumulate(map(len, parts)))
+def characters_of(value: Any) -> int:
+    """About as many as ``value`` has as JSON, without writing it."""
+    characters, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            characters += sum(len(name) + _CHARACTERS_BESIDE for name in item)
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        characters += _CHARACTERS_BESIDE + (len(item) if isinstance(item, str) else 0)
+    return characters
 
 
 def _refuse_constant(name: str) -> Any:
@@ -114,6 +124,8 @@ def _integer(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError(f"an object has {len(pairs)} keys; at most {MAX_KEYS} are taken")
     value = dict(pairs)
     if len(value) != len(pairs):
         doubled = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -146,10 +158,13 @@ def _check_key(name: str) -> None:
 def _check_text(text: str) -> None:
     if "\0" in text:
         raise _fault("the body has text with a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError as exc:
-        raise _fault("the body has text with half a surrogate pair") from exc
+    if text.isascii():
+        return
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        try:
+            text[start : start + _PIECE_CHARACTERS].encode()
+        except UnicodeEncodeError as exc:
+            raise _fault("the body has text with half a surrogate pair") from exc
 
 
 def _too_deep() -> InputError:

@@ -17,6 +17,7 @@ MAX_CODE_BYTES = 16 << 20  # of all files together, uncompressed; beyond: LimitE
 MAX_CODE_FILES = 10_000  # likewise
 MAX_PATH_LENGTH = 1_000
 COMPRESSION_LEVEL = 6
+MAX_FOLDERS = 100  # around one file
 FILE_MODES = (0o644, 0o755)
 
 
@@ -95,6 +96,8 @@ def path_fault(path: str) -> str | None:
     """What is wrong with ``path`` as a place inside the working directory; None if nothing."""
     if not path or len(path) > MAX_PATH_LENGTH:
         return f"is not 1 to {MAX_PATH_LENGTH} characters long"
+    if path.count("/") > MAX_FOLDERS:
+        return f"lies in more than {MAX_FOLDERS} folders"
     if "\0" in path or "\\" in path or not path.isprintable():
         return "has characters that a path may not have"
     if path.startswith("/") or str(PurePosixPath(path)) != path or ".." in PurePosixPath(path).parts or path == ".":

@@ -37,18 +37,31 @@ WRONG: dict[str, list[Any]] = {
     "/budget": [None, {}, 5],
     "/budget/trials": [0, -1, "many", 1.5, True],
     "/budget/parallel": [0, "two", None],
-    "/budget/duration": ["soon", -1, "0s", "10 parsecs", [1]],
+    "/budget/duration": ["soon", -1, "0s", "10 parsecs", [1], 10**400, "9" * 20_000],
     "/budget/failures": [0, "none"],
     "/trial": [None, {}, "python train.py", {"command": "a", "entry_point": "a:b"}],
     "/trial/code": [".", "/etc", 5, {}, {"files": [], "digest": "x"}, "sha256:abc"],
-    "/trial/command": ["", [], "unclosed 'quote", [1], 5],
+    "/trial/command": ["", [], "unclosed 'quote", [1], 5, "a" * 100_001, ["a" * 50_001] * 2, ["a"] * 1_001],
     "/trial/entry_point": ["train", "train:", "os;x:y", 4],
     "/trial/arguments": ["--", 5],
     "/trial/arguments/prefix": [5],
     "/trial/arguments/delimiter": [5, "x" * 11],
-    "/trial/environment": [[], {"1A": "x"}, {"TUNER_HOME": "x"}, {"TRIAL_PARAM_LR": "1"}],
+    "/trial/environment": [
+        [],
+        {"1A": "x"},
+        {"TUNER_HOME": "x"},
+        {"TRIAL_PARAM_LR": "1"},
+        dict.fromkeys((f"A{n}" for n in range(1_001)), "1"),
+    ],
     "/trial/python": [5, ""],
-    "/trial/metrics_pattern": ["(", "loss", 5],
+    "/trial/metrics_pattern": [
+        "(",
+        "loss",
+        5,
+        "(?P<a>b{99999999999999999999})",
+        "(" * 900,
+        "(?P<a>" + "b" * 1_000 + ")",
+    ],
     "/trial/final": ["first", 5],
     "/trial/keep": [5],
     "/trial/keep/last": [0, "two"],
@@ -58,10 +71,10 @@ WRONG: dict[str, list[Any]] = {
     "/trial/resources/gpus": [-1, 1.5, 1025, "some", "1", True, [1]],
     "/trial/resources/gpu_memory": ["much", -1, 1.5, "1MB", "8GB"],
     "/trial/resources/memory": ["much", "8 cubits", -1, 1.5, True, "1MB", "9999TB"],
-    "/trial/heartbeat": ["often", 0],
-    "/trial/max_duration": ["long", 0],
+    "/trial/heartbeat": ["often", 0, 10**400],
+    "/trial/max_duration": ["long", 0, 10**400],
     "/trial/max_attempts": [0, "three"],
-    "/trial/stop_grace": ["long", -1],
+    "/trial/stop_grace": ["long", -1, 10**400],
     "/trial/compat": ["optuna", 5],
     "/trial/datasets": [{"data": "./data"}],
     "/trial/models": [{"m": "x"}],
@@ -78,14 +91,14 @@ WRONG: dict[str, list[Any]] = {
     "/trial/data/memory": ["much", 1000],
     "/trial/data/workers": [0, 65, "two", True],
     "/deterministic": ["yes", 1],
-    "/algorithm_timeout": ["never", 0],
+    "/algorithm_timeout": ["never", 0, 10**400],
     "/quota_group": ["", "a b", "../x", "x" * 65, 3],
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
     "/warm_start": ["abc12", [7], [""]],
 }
 CODE_FILE_WRONG: dict[str, list[Any]] = {
-    "/path": ["/etc/passwd", "../up", "a//b", "a\\b", "", ".", "a/../b", "x" * 1001, 5],
+    "/path": ["/etc/passwd", "a/" * 101 + "b", "../up", "a//b", "a\\b", "", ".", "a/../b", "x" * 1001, 5],
     "/content": [5],
     "/content_base64": [5],
     "/mode": ["777", 644],
@@ -294,3 +307,49 @@ def test_code_beyond_the_limit_is_refused_naming_the_limit(api: ApiService) -> N
 
     assert answer.status_code == 413
     assert "16 MiB" in answer.json()["detail"]
+
+
+def test_a_file_is_as_long_as_it_may_be_without_its_code(api: ApiService) -> None:
+    files = [{"path": "a", "content": "x" * (5 << 20)}]
+    taken = with_value(a_body(), "/trial/code", {"files": files})
+    refused = a_body(search_space={"a": {"_type": "choice", "_value": ["x" * (5 << 20)]}})
+
+    assert api.client.post("/api/v1/experiments?dry_run=true", json=taken).status_code == 200
+    assert api.client.post("/api/v1/experiments?dry_run=true", json=refused).status_code == 413
+
+
+def test_many_unknown_fields_are_one_fault(api: ApiService) -> None:
+    answer = api.client.post("/api/v1/experiments", json=a_body() | {f"k{number}": 1 for number in range(5_000)})
+
+    assert answer.status_code == 422
+    assert [error["pointer"] for error in answer.json()["errors"]] == [""]
+    assert "known: name, seed," in answer.json()["errors"][0]["detail"]
+
+
+def test_of_many_faulty_code_files_the_first_are_named(api: ApiService) -> None:
+    files: list[Any] = [{"path": f"f{number}", "content": ""} for number in range(9_000)]
+    files[700] = files[8_000] = {"path": "a"}
+
+    answer = api.client.post("/api/v1/experiments", json=with_value(a_body(), "/trial/code", {"files": files}))
+    too_many = api.client.post(
+        "/api/v1/experiments", json=with_value(a_body(), "/trial/code", {"files": [{}] * 10_001})
+    )
+
+    assert (answer.status_code, too_many.status_code) == (422, 413)
+    assert "10000" in too_many.json()["detail"]
+
+
+def test_a_long_body_is_looked_at_by_a_thread_and_answered_alike(api: ApiService) -> None:
+    experiment_id = api.create()
+    odd: dict[str, Any] = {"tags": ["t" * 101] * 300}
+    long = odd | {"note": "n" * 20_000}
+
+    short_answer, long_answer = (
+        api.client.request("PATCH", f"/api/v1/experiments/{experiment_id}", json=body) for body in (odd, long)
+    )
+
+    assert short_answer.json()["errors"][0] in long_answer.json()["errors"]
+    assert (
+        api.client.request("PATCH", f"/api/v1/experiments/{experiment_id}", json={"note": "n" * (8 << 20)}).status_code
+        == 413
+    )
