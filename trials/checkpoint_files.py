@@ -132,7 +132,8 @@ def _damaged_folder(path: Path, digest: str) -> str | None:
         return f"{path.name}/{MANIFEST}"
     for name, entry in json.loads(data)["files"].items():
         part = path / name
-        if not part.exists() or digest_of(part) != entry["digest"]:
+        # A name that leads elsewhere is nothing that was saved.
+        if name != part.name or not part.is_file() or digest_of(part) != entry["digest"]:
             return f"{path.name}/{name}"
     return None
 

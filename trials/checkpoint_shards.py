@@ -12,31 +12,20 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
-from enum import EnumMeta
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from trials import generators, torch_states
 from trials.checkpoint_files import MANIFEST, digest_of, file_name, replace_file, sync_folder
+from trials.checkpoint_metadata import read_metadata
 from trials.records import CheckpointRecord
 
 FORMAT = "trials-shards 1"
-_SAFE_GLOBALS = frozenset(
-    {
-        ("torch", "Size"),
-        ("torch.serialization", "_get_layout"),
-        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-        ("collections", "OrderedDict"),
-        ("pathlib", "PosixPath"),
-        ("pathlib._local", "PosixPath"),  # as Python 3.13 calls it
-    }
-)
 
 
 class ShardedCheckpointError(RuntimeError):
@@ -73,9 +62,10 @@ def load_sharded(path: Path, into: Any) -> tuple[int, int]:
     """
     ranks = Ranks()
     manifest = read_manifest(path)
+    reader = _reader(str(path), manifest["files"])
     checkpoint = import_module("torch.distributed.checkpoint")
     with _alone_is_meant():
-        checkpoint.load(into, storage_reader=_reader(str(path)), planner=_planner(), no_dist=not ranks.is_distributed)
+        checkpoint.load(into, storage_reader=reader, planner=_planner(), no_dist=not ranks.is_distributed)
     if ranks.rank < len(manifest["generators"]):
         generators.put_back(manifest["generators"][ranks.rank])
     return manifest["step"], manifest.get("index", 0)
@@ -180,33 +170,13 @@ def _complete(draft: Path, parts: list[Any], *, step: int, index: int) -> Checkp
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
-def _enum_member(kind: Any, name: str) -> Any:
-    if not isinstance(kind, EnumMeta):
-        raise ValueError(f"the metadata asks for {name!r} of {kind!r}, which is no enumeration")  # noqa: TRY004  # as all damage
-    return kind[name]
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads the metadata torch writes, and refuses everything that could do more than hold values."""
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) == ("builtins", "getattr"):
-            return _enum_member  # how Python before 3.11.4 writes members of enumerations
-        of_metadata = module == "torch.distributed.checkpoint.metadata"
-        torch = import_module("torch")
-        is_plain = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype | torch.layout)
-        if of_metadata or is_plain or (module, name) in _SAFE_GLOBALS:
-            return super().find_class(module, name)
-        raise ValueError(f"the checkpoint's metadata names {module}.{name}, which is not loaded")
-
-
-def _reader(path: str) -> Any:
+def _reader(path: str, files: Collection[str]) -> Any:
     filesystem = import_module("torch.distributed.checkpoint.filesystem")
 
     class Reader(filesystem.FileSystemReader):  # type: ignore[misc,name-defined]  # torch is imported only here
         def read_metadata(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002  # torch's signature
             with Path(path, ".metadata").open("rb") as file:
-                metadata = _PlainUnpickler(file).load()
+                metadata = read_metadata(file, files=frozenset(files))
             if metadata.storage_meta is None:
                 metadata.storage_meta = import_module("torch.distributed.checkpoint.metadata").StorageMeta()
             metadata.storage_meta.load_id = self.load_id
