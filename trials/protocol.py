@@ -45,6 +45,9 @@ from trials.records import ParametersWantedRecord as ParametersWantedRecord  # n
 from trials.records import ProcessRecord as ProcessRecord  # noqa: PLC0414
 from trials.records import SpoolRecord as SpoolRecord  # noqa: PLC0414
 from trials.records import StopToldRecord as StopToldRecord  # noqa: PLC0414
+from trials.texts import text_fault as text_fault  # noqa: PLC0414
+from trials.texts import valid_json as valid_json  # noqa: PLC0414
+from trials.texts import valid_text as valid_text  # noqa: PLC0414
 from trials.versions import NotInVersionError as NotInVersionError  # noqa: PLC0414
 from trials.versions import common_version as common_version  # noqa: PLC0414
 from trials.versions import plain_in, require_kind, since
@@ -484,7 +487,7 @@ def decode_record(line: str) -> SpoolRecord:
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(valid_json(text))
     except (ValueError, RecursionError) as exc:
         raise ProtocolError(f"not JSON: {exc}") from exc
 

@@ -14,9 +14,14 @@ CHANGES_BY_ITSELF = frozenset({"running_s"})  # left out of the entity tag: it c
 
 
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """``value`` must be strict JSON (views.plain)."""
+    """``value`` must be strict JSON (views.plain).
+
+    Rows of earlier versions may hold text that is none: it is shown with question marks in its place.
+    """
     data = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return Response(data.encode(), status_code=status, media_type="application/json", headers=dict(headers or {}))
+    return Response(
+        data.encode(errors="replace"), status_code=status, media_type="application/json", headers=dict(headers or {})
+    )
 
 
 def tagged_response(request: Request, view: Mapping[str, Any]) -> Response:

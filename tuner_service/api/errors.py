@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -10,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tuner_service.domain.errors import (
     ConflictError,
@@ -60,7 +61,8 @@ def problem(
     title = HTTPStatus(status).phrase
     kind = kind or title.lower().replace(" ", "-")
     body = {"type": f"urn:tuner:problem:{kind}", "title": title, "status": status, "detail": detail, **(more or {})}
-    return JSONResponse(body, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+    data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return Response(data, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
 def faults_problem(faults: Sequence[Fault], *, status: int = 422) -> Response:

@@ -36,6 +36,7 @@ from tuner_service.domain.experiment import (
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.values import value_faults
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
 from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
 from tuner_service.tuners.registry import TUNERS, check_tuner_args
@@ -146,7 +147,7 @@ def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[
     if (name is None) == (given.get("class") is None):
         return [Fault(pointer=f"/{kind}", message='needs either a name or a class ("package.module:Class")')]
     if not isinstance(name, str):
-        return []
+        return [Fault(pointer=f"/{kind}/args{place}", message=message) for place, message in value_faults(args)]
     if kind == "assessor" and name == AUTO:
         return [Fault(pointer="/assessor/args", message="auto takes no arguments")] if args not in ({}, None) else []
     found = check(name, args)

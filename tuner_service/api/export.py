@@ -33,7 +33,8 @@ def export_experiment(
     export = Export(queries=services.queries, experiment_id=experiment_id, now=experiments.clock.now())
     name = f"{experiment_id}-metrics.{format}" if metrics else f"{experiment_id}.{format}"
     return StreamingResponse(
-        _text(export, format, metrics=metrics),
+        # A row of an earlier version may hold text that is none; an export does not break off at it.
+        (part.encode(errors="replace") for part in _text(export, format, metrics=metrics)),
         media_type=MEDIA_TYPES[format],
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )

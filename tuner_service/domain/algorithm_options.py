@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.values import value_faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class AlgorithmOption:
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with ``value``, or None."""
+        for _, message in value_faults(value):
+            return message
         if isinstance(self.default, str) and not self.choices:
             return None if isinstance(value, str) else "must be text"
         if isinstance(self.default, str):

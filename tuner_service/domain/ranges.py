@@ -81,7 +81,8 @@ class FloatRange:
             return self.value_at(index)
         if not self.log or index in {0, points - 1}:
             return _evenly(self.low, self.high, index=index, points=points)
-        return math.exp(_evenly(math.log(self.low), math.log(self.high), index=index, points=points))
+        value = math.exp(_evenly(math.log(self.low), math.log(self.high), index=index, points=points))
+        return min(max(value, self.low), self.high)  # in a narrow range rounding leads out of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

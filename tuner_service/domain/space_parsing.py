@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trials.protocol import text_fault
 from tuner_service.domain.conditions import Condition, parse_condition
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.expressions import Expression, parse_expression
@@ -24,7 +25,7 @@ from tuner_service.domain.ranges import (
     Subset,
     is_number,
 )
-from tuner_service.domain.values import INTEGER_LIMIT
+from tuner_service.domain.values import INTEGER_LIMIT, value_faults
 
 # ── limits: a larger space is refused, naming the limit ─────────────────────────────────────────
 PARAMETER_LIMIT = 1_000  # nested ones included
@@ -33,6 +34,7 @@ NESTING_LIMIT = 10
 ITEM_LIMIT = 100  # options of one permutation or subset
 CONSTRAINT_LIMIT = 100
 NAME_LIMIT = 256  # characters of one name
+BOUND_LIMIT = 1e300  # of what describes a range: a grid multiplies its width, and that must be a float, too
 FAULT_LIMIT = 100  # faults named; the rest would not help
 
 CONSTRAINTS = "constraints"  # holds a list; a parameter of this name would hold an object
@@ -180,7 +182,7 @@ class _Parser:
         return tuple(ordered)
 
     def _named(self, name: Any, written: Any, place: _Place) -> Parameter | None:
-        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
+        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT or text_fault(name):
             self.fault(place.pointer, f"a parameter's name is a text of 1 to {NAME_LIMIT} characters")
             return None
         path = place.path + _escaped(name)
@@ -257,8 +259,14 @@ class _Parser:
             self.fault(f"{where}/1", f"sigma ({sigma:g}) must be above 0")
             return None
         reach = abs(mu) + 10 * sigma
+        if reach > BOUND_LIMIT:
+            self.fault(where, f"mu or 10 * sigma is beyond {BOUND_LIMIT:g}, so values would overflow")
+            return None
         if log and mu + 10 * sigma > EXPONENT_LIMIT:
             self.fault(where, f"mu + 10 * sigma is above {EXPONENT_LIMIT:g}, so values would overflow")
+            return None
+        if log and len(value) == 2 and mu - 10 * sigma < -EXPONENT_LIMIT:
+            self.fault(where, f"mu - 10 * sigma is below {-EXPONENT_LIMIT:g}, so values would be 0")
             return None
         q = float(value[2]) if len(value) == 3 else None
         if q is not None and not self._quantum(q, math.exp(mu + 10 * sigma) if log else reach, f"{where}/2"):
@@ -270,8 +278,8 @@ class _Parser:
             self.fault(where, f"low ({low:g}) is above high ({high:g})")
         elif log and low <= 0:
             self.fault(where, f"low ({low:g}) must be above 0 for a logarithmic range")
-        elif not math.isfinite(high - low):
-            self.fault(where, "the range is wider than a float can tell")
+        elif max(abs(low), abs(high)) > BOUND_LIMIT:
+            self.fault(where, f"bounds lie between {-BOUND_LIMIT:g} and {BOUND_LIMIT:g}, so that no value overflows")
         else:
             return True
         return False
@@ -319,9 +327,9 @@ class _Parser:
         if "_name" not in written and written and not any(isinstance(item, dict) for item in written.values()):
             # An object that describes no ranges is a value like any other: NNI's batch tuner lists such.
             fits = [self._plain(item, f"{place.pointer}/{_escaped(str(key))}") for key, item in written.items()]
-            return Option(value=written) if all(fits) else None
+            return Option(value=written) if all(fits) and self._plain_names(written, place.pointer) else None
         name = written.get("_name")
-        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
+        if not isinstance(name, str) or not name or len(name) > NAME_LIMIT or text_fault(name):
             self.fault(place.pointer, "an option that is an object is a nested space and needs a _name (a text)")
             return None
         inner = {key: item for key, item in written.items() if key != "_name"}
@@ -334,9 +342,18 @@ class _Parser:
             fits = [self._plain(item, f"{pointer}/{i}", depth + 1) for i, item in enumerate(value)]  # every fault
             return all(fits)
         if value is None or isinstance(value, str | bool) or is_number(value):
-            return True
+            faults = list(value_faults(value))
+            for _, message in faults:
+                self.fault(pointer, message)
+            return not faults
         self.fault(pointer, "must be a text, a finite number, true, false, null or a list of these")
         return False
+
+    def _plain_names(self, written: dict[str, Any], pointer: str) -> bool:
+        faults = [message for where, message in value_faults(dict.fromkeys(written)) if not where]
+        for message in faults:
+            self.fault(pointer, message)
+        return not faults
 
     # ── the long form ───────────────────────────────────────────────────────────────────────────
     def _long(self, written: dict[str, Any], place: _Place) -> Range | None:

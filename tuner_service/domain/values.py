@@ -1,10 +1,16 @@
-"""Values of parameters, compared."""
+"""Values of parameters: what they may be, and which of them are equal."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
+from trials.protocol import text_fault
+
+VALUE_DEPTH = 32  # lists and objects inside one another; deeper is refused, before a frame or a recursion refuses it
+WHOLE_NUMBER_LIMIT = 2**63 - 1  # beyond, arrays and columns cannot hold an integer, and beyond 1e308 no float can
 INTEGER_LIMIT = 2**53  # beyond, a float cannot tell neighbouring integers apart; such bounds are refused
 
 
@@ -22,3 +28,45 @@ def canonical(value: Any) -> Any:
 def value_key(value: Any) -> str:
     """One text for equal JSON values, whatever the order of their keys."""
     return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"))
+
+
+def value_faults(value: Any, pointer: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """(pointer, message) of everything in ``value`` that a tuner, a trial or a row could not take; in order.
+
+    Whoever lets a value in asks this first: people's parameters and results, and what tuners suggest.
+    """
+    if depth > VALUE_DEPTH:
+        yield pointer, f"is nested more than {VALUE_DEPTH} levels deep"
+        return
+    match value:
+        case None | bool():
+            return
+        case str():
+            fault = text_fault(value)
+            if fault:
+                yield pointer, fault
+        case int():
+            if abs(value) > WHOLE_NUMBER_LIMIT:
+                yield pointer, "is an integer of more than 64 bits"
+        case float():
+            if not math.isfinite(value):
+                yield pointer, f"is {value!r}, which is no finite number"
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from value_faults(item, f"{pointer}/{index}", depth + 1)
+        case dict():
+            for key, item in value.items():
+                yield from _key_faults(key, pointer)
+                if isinstance(key, str):
+                    yield from value_faults(item, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}", depth + 1)
+        case _:
+            yield pointer, f"is {value!r:.200}, which is no JSON value"
+
+
+def _key_faults(key: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(key, str):
+        yield pointer, f"has the key {key!r:.200}, which is no text"
+        return
+    fault = text_fault(key)
+    if fault:
+        yield pointer, f"has the name {key!r:.200}, which {fault}"

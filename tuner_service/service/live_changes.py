@@ -22,7 +22,7 @@ from tuner_service.domain.objectives import further_values
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
 from tuner_service.service.experiments import Creation, Experiments
-from tuner_service.service.parameters import parameters_faults
+from tuner_service.service.parameters import parameters_faults, plain_faults
 from tuner_service.service.views import View, moment, plain
 
 TRIALS_PAGE = 1_000
@@ -109,10 +109,11 @@ class LiveChanges:
     # ── trials ──────────────────────────────────────────────────────────────────────────────────
     async def add_trial(self, experiment_id: ExperimentId, parameters: Parameters, *, outside_space: bool) -> int:
         """The number of the new trial. InputError for parameters outside the newest space, unless that is meant."""
-        if not outside_space:
-            faults = await asyncio.to_thread(self._parameters_faults, experiment_id, parameters)
-            if faults:
-                raise InputError(faults)
+        faults = await asyncio.to_thread(
+            self._parameters_faults, experiment_id, parameters, outside_space=outside_space
+        )
+        if faults:
+            raise InputError(faults)
         return await self._add(experiment_id, parameters, retry_of=None)
 
     async def retry_trial(self, experiment_id: ExperimentId, number: int) -> int:
@@ -184,10 +185,10 @@ class LiveChanges:
         self, experiment_id: ExperimentId, results: Sequence[Result], *, outside_space: bool
     ) -> View:
         """Results outside the newest space are refused, unless that is meant: a tuner may have no use for them."""
-        if not outside_space:
-            faults = await asyncio.to_thread(self._outside_faults, experiment_id, results)
-            if faults:
-                raise InputError(faults)
+        space = None if outside_space else await asyncio.to_thread(self._parsed_space, experiment_id)
+        faults = await asyncio.to_thread(_results_faults, results, space)
+        if faults:
+            raise InputError(faults)
         await self._import(experiment_id, results)
         return {"imported": len(results), "skipped": 0}
 
@@ -205,8 +206,12 @@ class LiveChanges:
                 OutcomesImported(at=self.experiments.clock.now(), experiment_id=experiment_id, outcomes=part)
             )
 
-    def _parameters_faults(self, experiment_id: ExperimentId, parameters: Parameters) -> list[Fault]:
-        found = parameters_faults(self._parsed_space(experiment_id), parameters)
+    def _parameters_faults(
+        self, experiment_id: ExperimentId, parameters: Parameters, *, outside_space: bool
+    ) -> list[Fault]:
+        found = plain_faults(parameters)
+        if not found and not outside_space:
+            found = parameters_faults(self._parsed_space(experiment_id), parameters)
         return [_at("/parameters", fault) for fault in found]
 
     def _fitting_results(self, experiment_id: ExperimentId, source_id: ExperimentId) -> tuple[list[Result], int]:
@@ -214,16 +219,6 @@ class LiveChanges:
         found = self._results_of(experiment_id, source_id)
         space = self._parsed_space(experiment_id)
         return [result for result in found if space.contains(result.parameters)], len(found)
-
-    def _outside_faults(self, experiment_id: ExperimentId, results: Sequence[Result]) -> list[Fault]:
-        space = self._parsed_space(experiment_id)
-        faults: list[Fault] = []
-        for index, result in enumerate(results):
-            found = parameters_faults(space, result.parameters)
-            faults += [_at(f"/results/{index}/parameters", fault) for fault in found]
-            if len(faults) >= MAX_FAULTY_RESULTS:
-                break
-        return faults
 
     def _results_of(self, experiment_id: ExperimentId, source_id: ExperimentId) -> list[Result]:
         objective = self.experiments.find(experiment_id).spec.objective
@@ -288,6 +283,19 @@ def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:
         )
         for result in results
     ]
+
+
+def _results_faults(results: Sequence[Result], space: SearchSpace | None) -> list[Fault]:
+    """``space`` None: they may lie anywhere."""
+    faults: list[Fault] = []
+    for index, result in enumerate(results):
+        found = plain_faults(result.parameters)
+        if not found and space is not None:
+            found = parameters_faults(space, result.parameters)
+        faults += [_at(f"/results/{index}/parameters", fault) for fault in found]
+        if len(faults) >= MAX_FAULTY_RESULTS:
+            break
+    return faults
 
 
 def _at(pointer: str, fault: Fault) -> Fault:

@@ -11,9 +11,15 @@ from tuner_service.domain.errors import Fault
 from tuner_service.domain.ranges import Choice, Parameter
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
+from tuner_service.domain.values import value_faults
 
 MAX_SHOWN = 60  # characters of a range or a value that a fault repeats
 UNKNOWN_NAMED = 20  # parameters that are none, for each of which the most similar one is looked for
+
+
+def plain_faults(parameters: Parameters) -> list[Fault]:
+    """Every fault that no tuner, trial or row could live with, whatever the space; pointers as below."""
+    return [Fault(pointer=pointer, message=message) for pointer, message in value_faults(parameters)]
 
 
 def parameters_faults(space: SearchSpace, parameters: Parameters) -> list[Fault]:

@@ -14,6 +14,7 @@ from trials.protocol import (
     ProtocolError,
     decode_record,
     read_lines,
+    valid_json,
 )
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
@@ -36,7 +37,7 @@ def parse_lines(lines: Iterable[str]) -> tuple[Record, ...]:
 
 def _parse(line: str) -> Record:
     try:
-        data = json.loads(line)
+        data = json.loads(valid_json(line))
     except (ValueError, RecursionError) as exc:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
     return _record(data, line)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from trials.protocol import valid_json
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.ports import TrialEntry
 from tuner_service.service.views import moment, plain
@@ -41,8 +42,8 @@ def _moment(at: float | None) -> str:
 
 def _object(text: str) -> str:
     if "NaN" in text or "Infinity" in text:  # of which strict JSON knows nothing
-        return json.dumps(plain(json.loads(text)))
-    return text
+        text = json.dumps(plain(json.loads(text)))
+    return valid_json(text)  # a row of an earlier version may hold text that is none
 
 
 def _running_s(fields: _Fields, now: float) -> Iterator[str]:

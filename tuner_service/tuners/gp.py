@@ -24,12 +24,14 @@ from tuner_service.tuners.optuna_tuner import OptunaTuner
 from tuner_service.tuners.trial_notes import RUNNING, Thinning
 
 THINNING = Thinning(limit=250, keep=150, refresh=50)
+FINEST_VALUES = 1_000_000.0  # of one discrete range: Optuna's sampler looks at each of them
 OPTUNA, BOTORCH = "optuna", "botorch"
 
 
 class GpTuner(OptunaTuner):
     thinning = THINNING
     several_objectives = True
+    finest = FINEST_VALUES
     model_redraws = 1  # the next maximum of the same model is likely the same point
 
     def __init__(

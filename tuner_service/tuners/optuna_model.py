@@ -33,6 +33,8 @@ from tuner_service.domain.trial import Parameters
 from tuner_service.tuners.trial_notes import FAILED, FINISHED, PRUNED, RUNNING, TrialNote
 
 STUDY_NAME, SCRATCH_NAME = "search", "scratch"
+VALUE_LIMIT = 1e150  # of outcomes: samplers square them; what lies beyond stands at it
+FINEST_STEPS = 1e7  # of a stepped range, so that a float tells one step from the next; a finer one counts as continuous
 PORTION_MARGIN = 1e-9  # normal ranges are modelled by their quantiles, and 0 and 1 are infinite ones
 STATES = {
     RUNNING: TrialState.RUNNING,
@@ -42,14 +44,20 @@ STATES = {
 }
 
 
-def distribution_for(range_: Range) -> BaseDistribution:
+def distribution_for(range_: Range, *, finest: float = math.inf) -> BaseDistribution:
+    """``finest``: a discrete range of more values is modelled as a continuous one."""
     match range_:
         case FloatRange():
-            return FloatDistribution(range_.low, range_.high, log=range_.log, step=range_.step)
+            step = None if range_.step is None or is_too_fine(range_, finest) else range_.step
+            return FloatDistribution(range_.low, range_.high, log=range_.log, step=step)
+        case IntRange() if range_.size > finest:
+            return FloatDistribution(range_.low, range_.high, log=range_.log)
         case IntRange():
             return IntDistribution(range_.low, range_.high, log=range_.log, step=range_.step)
         case QuantizedRange(log=True):
             return FloatDistribution(range_.low, range_.high, log=True)
+        case QuantizedRange() if range_.size > finest:
+            return FloatDistribution(0, range_.size - 1)
         case QuantizedRange():
             return IntDistribution(0, int(range_.size) - 1)
         case NormalRange():
@@ -62,10 +70,16 @@ def distribution_for(range_: Range) -> BaseDistribution:
             raise TypeError(f"{type(range_).__name__} is modelled by its parts")
 
 
-def to_model(range_: Range, value: Any) -> Any:
+def is_too_fine(range_: FloatRange, finest: float) -> bool:
+    reach = max(abs(range_.low), abs(range_.high), range_.high - range_.low)
+    return range_.size > finest or reach > FINEST_STEPS * (range_.step or math.inf)
+
+
+def to_model(range_: Range, value: Any, distribution: BaseDistribution) -> Any:
     match range_:
-        case FloatRange(step=float()):
-            return range_.value_at(range_.index_of(value))
+        case FloatRange(step=float()) if isinstance(distribution, FloatDistribution):
+            # Optuna writes the bounds in decimals, so its highest step may be a little lower.
+            return min(max(range_.value_at(range_.index_of(value)), distribution.low), distribution.high)
         case QuantizedRange(log=False):
             return range_.index_of(value)
         case NormalRange():
@@ -81,7 +95,10 @@ def from_model(range_: Range, modelled: Any) -> Any:
         case QuantizedRange(log=True):
             return range_.project(modelled)
         case QuantizedRange():
-            return range_.value_at(modelled)
+            return range_.value_at(round(modelled))
+        case IntRange() if isinstance(modelled, float):
+            last = int(range_.size) - 1
+            return range_.value_at(min(max(round((modelled - range_.low) / range_.step), 0), last))
         case NormalRange():
             return range_.quantile(modelled)
         case FloatRange():
@@ -102,8 +119,9 @@ def worst_of(objective: Objective) -> list[float]:
 class Components:
     """The numbers and choices that a sampler sees of a space: permutations and subsets are taken apart."""
 
-    def __init__(self, space: SearchSpace) -> None:
-        self._space = space
+    def __init__(self, space: SearchSpace, *, finest: float = math.inf) -> None:
+        """``finest``: a discrete range of more values is modelled as a continuous one."""
+        self._space, self._finest = space, finest
         self.distributions: dict[str, BaseDistribution] = {}
 
     def always_there(self) -> dict[str, BaseDistribution]:
@@ -122,8 +140,7 @@ class Components:
         def note(path: str, range_: Range) -> Any:
             parts = range_.to_parts(flat[path]) if isinstance(range_, Permutation | Subset) else [flat[path]]
             for (name, part), value in zip(_parts(path, range_), parts, strict=True):
-                values[name] = to_model(part, value)
-                self._distribution(name, part)
+                values[name] = to_model(part, value, self._distribution(name, part))
             return flat[path]
 
         self._space.build(note)
@@ -144,7 +161,7 @@ class Components:
 
     def _distribution(self, name: str, range_: Range) -> BaseDistribution:
         if name not in self.distributions:
-            self.distributions[name] = distribution_for(range_)
+            self.distributions[name] = distribution_for(range_, finest=self._finest)
         return self.distributions[name]
 
 
@@ -152,12 +169,18 @@ class OptunaModel:
     """A study in memory. ``make_sampler`` gives a new sampler for a seed; it keeps nothing between two suggestions."""
 
     def __init__(
-        self, space: SearchSpace, objective: Objective, *, make_sampler: Callable[[int], BaseSampler], joint: bool
+        self,
+        space: SearchSpace,
+        objective: Objective,
+        *,
+        make_sampler: Callable[[int], BaseSampler],
+        joint: bool,
+        finest: float = math.inf,
     ) -> None:
-        """``joint``: parameters are drawn together, not one by one."""
+        """``joint``: parameters are drawn together, not one by one. ``finest``: as of ``Components``."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
         self._space, self._objective, self._make_sampler, self._joint = space, objective, make_sampler, joint
-        self._components = Components(space)
+        self._components = Components(space, finest=finest)
         self._storage = optuna.storages.InMemoryStorage()
         directions = directions_of(objective)
         self._worst = worst_of(objective)
@@ -252,7 +275,8 @@ def frozen(
 
 
 def _values(note: TrialNote, worst: list[float]) -> list[float]:
-    return [bad if value is None else value for value, bad in zip(note.values, worst, strict=True)]
+    values = [bad if value is None else value for value, bad in zip(note.values, worst, strict=True)]
+    return [min(max(v, -VALUE_LIMIT), VALUE_LIMIT) if math.isfinite(v) else v for v in values]
 
 
 def _intermediate(note: TrialNote, worst: list[float]) -> dict[int, float]:

@@ -6,6 +6,7 @@ that is handed in, about that study. Optuna is imported with the first suggestio
 
 from __future__ import annotations
 
+import math
 import random
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from tuner_service.tuners.trial_notes import RUNNING, Thinning
 class OptunaTuner(ModelTuner):
     thinning: ClassVar[Thinning]
     joint = True
+    finest: ClassVar[float] = math.inf  # a discrete range of more values is modelled as a continuous one
 
     def __init__(self, space: SearchSpace, objective: Objective, *, startup: int) -> None:
         super().__init__(space, objective, startup=startup)
@@ -57,7 +59,9 @@ class OptunaTuner(ModelTuner):
     def _built(self) -> Any:
         from tuner_service.tuners.optuna_model import OptunaModel
 
-        model = OptunaModel(self.space, self.objective, make_sampler=self._make_sampler, joint=self.joint)
+        model = OptunaModel(
+            self.space, self.objective, make_sampler=self._make_sampler, joint=self.joint, finest=self.finest
+        )
         count = self._chosen_at = self.thinning.chosen_at(len(self.modelled))
         shown = self.modelled
         if count:

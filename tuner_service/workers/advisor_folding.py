@@ -30,7 +30,14 @@ from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Decision, DecisionKind, Report
 from tuner_service.tuners.base import Exhausted, NotYet, snapshot_of
 from tuner_service.workers.faults import MESSAGE_LIMIT
-from tuner_service.workers.folding import REPORTS_LIMIT, ReportHistory, State, load_snapshot, plain_parameters
+from tuner_service.workers.folding import (
+    REPORTS_LIMIT,
+    ReportHistory,
+    State,
+    load_snapshot,
+    plain_copy,
+    plain_parameters,
+)
 
 DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's fault
 
@@ -74,7 +81,7 @@ class AdvisorFold:
             case MetricsReported():
                 return self._judge(item)
             case CustomTrialAdded():
-                self._advisor.added(item.number, plain_parameters(item.parameters))
+                self._advisor.added(item.number, plain_copy(item.parameters))
                 self._decide_anew(item.number)
             case TrialRested():
                 self._rest(item)

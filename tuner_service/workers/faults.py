@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from trials.protocol import valid_text
 from tuner_service.dispatcher.items import AlgorithmFault
 from tuner_service.domain.errors import SearchSpaceNotSupportedError, TemporarilyUnableError
 
@@ -37,11 +38,11 @@ def describe_fault(error: BaseException, line: int) -> Faulted:
             fault = AlgorithmFault.TEMPORARY
         case _:
             fault = AlgorithmFault.RAISED
-    text = "".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES))
+    text = valid_text("".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES)))
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2 - 20
         text = f"{text[:half]}\n… left out …\n{text[-half:]}"
-    said = _text_of(error)
+    said = valid_text(_text_of(error))
     message = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, MemoryError):
         message += _memory_note()

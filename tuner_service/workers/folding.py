@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -32,11 +31,11 @@ from tuner_service.dispatcher.items import (
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Parameters, Report
+from tuner_service.domain.values import VALUE_DEPTH, value_faults
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner, snapshot_of
 from tuner_service.workers.faults import MESSAGE_LIMIT
 
 REPORTS_LIMIT = 1_000_000  # of one running trial; one more is the assessor's fault, with a message to report less often
-PARAMETER_DEPTH = 32  # of values nested in suggested parameters; deeper is the tuner's fault
 
 State = dict[str, Any]
 
@@ -57,9 +56,9 @@ class TunerFold:
             case SuggestionRequested(recorded=None):
                 return self._suggest(item)
             case SuggestionRequested():
-                self._tuner.pending(item.number, plain_parameters(item.recorded))
+                self._tuner.pending(item.number, plain_copy(item.recorded))
             case CustomTrialAdded():
-                self._tuner.pending(item.number, plain_parameters(item.parameters))
+                self._tuner.pending(item.number, plain_copy(item.parameters))
             case TrialEnded():
                 self._tuner.observe(item.outcome)
             case ResultsImported():
@@ -106,7 +105,7 @@ class TunerFold:
                 return NoMoreSuggestions(line=item.line)
             case _:
                 parameters = plain_parameters(suggestion)
-                self._tuner.pending(item.number, plain_parameters(parameters))
+                self._tuner.pending(item.number, plain_copy(parameters))
                 if ahead is not None:
                     self._beside.append(parameters)
                 return Suggested(line=item.line, parameters=parameters)
@@ -249,30 +248,33 @@ def plain_parameters(suggested: Any) -> Parameters:
     """A copy in plain JSON values: NumPy as Python numbers and lists, tuples as lists. TypeError names the rest."""
     if not isinstance(suggested, dict):
         raise TypeError(f"suggest() must return a dict of parameters, NotYet() or Exhausted(), not {suggested!r}")
-    plain: Parameters = _plain(suggested, "")
+    plain: Parameters = plain_copy(suggested)
+    for pointer, message in value_faults(plain):
+        raise TypeError(f"parameters{pointer} {message}")
     return plain
 
 
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
-    if depth > PARAMETER_DEPTH:
-        raise TypeError(f"parameters{where} is nested more than {PARAMETER_DEPTH} levels deep")
+def plain_copy(value: Any, depth: int = 0) -> Any:
+    """``value`` in plain JSON values as far as it has any: what is recorded was accepted, and is not refused again."""
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         value = value.tolist()
+    if depth > VALUE_DEPTH:
+        return value  # refused by whoever looks at the whole
     match value:
-        case None | bool():
+        case bool():
             return value
         case str():
             return str.__str__(value)
         case int():
             return int(value)
-        case float() if math.isfinite(value):
+        case float():
             return float(value)
         case list() | tuple():
-            return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
-        case dict() if all(isinstance(key, str) for key in value):
-            return {key: _plain(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+            return [plain_copy(item, depth + 1) for item in value]
+        case dict():
+            return {key: plain_copy(item, depth + 1) for key, item in value.items()}
         case _:
-            raise TypeError(f"parameters{where} is {value!r}, which is no finite JSON value")
+            return value
 
 
 def load_snapshot(algorithm: object, state: Any) -> None:

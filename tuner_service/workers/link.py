@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from trials.protocol import valid_json
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
     QueueAnswered,
@@ -255,7 +256,7 @@ class WorkerLink:
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         stream = cast("BinaryIO", process.stdout)
         try:
-            while (objects := read_frame(stream)) is not None:
+            while (objects := read_frame(stream, text=valid_json)) is not None:
                 for message in messages_from_wire(objects):
                     self._hear(message)
             process.wait(SILENT_END_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import json_tricks
@@ -70,11 +71,11 @@ def encode_frames(objects: list[Any]) -> list[bytes]:
         return encode_frames(objects[:middle]) + encode_frames(objects[middle:])
 
 
-def decode_payload(payload: bytes) -> list[Any]:
+def decode_payload(payload: bytes, *, text: Callable[[str], str] = str) -> list[Any]:
     """What ``encode_frame`` was given. FrameError, and nothing else, for anything that is no frame."""
     try:
         objects = json_tricks.loads(
-            payload.decode(),
+            text(payload.decode()),
             preserve_order=False,
             ignore_comments=False,
             decompression=False,
@@ -90,8 +91,11 @@ def decode_payload(payload: bytes) -> list[Any]:
     return objects
 
 
-def read_frame(stream: BinaryIO) -> list[Any] | None:
-    """The next frame, waiting for it; None where the stream ends. FrameError: it ends inside one, or is too long."""
+def read_frame(stream: BinaryIO, *, text: Callable[[str], str] = str) -> list[Any] | None:
+    """The next frame, waiting for it; None where the stream ends. FrameError: it ends inside one, or is too long.
+
+    ``text`` is what becomes of its JSON before that is read.
+    """
     header = stream.read(LENGTH.size)
     if not header:
         return None
@@ -103,7 +107,7 @@ def read_frame(stream: BinaryIO) -> list[Any] | None:
     payload = stream.read(length)
     if len(payload) < length:
         raise FrameError("the stream ended inside a frame")
-    return decode_payload(payload)
+    return decode_payload(payload, text=text)
 
 
 def _encode_numpy(value: Any) -> Any:

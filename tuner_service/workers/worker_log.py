@@ -8,6 +8,8 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
+from trials.protocol import valid_text
+
 LOG_LIMIT_BYTES = 8 << 20  # then the file is moved to .log.1, over an older one
 TAIL_BYTES = 4 << 10  # kept for the message about a worker that died
 BYTES_A_SECOND = 16 << 20  # a worker that prints faster waits, so that the service does nothing else as well
@@ -26,7 +28,7 @@ class WorkerLog(threading.Thread):
     @property
     def tail(self) -> str:
         with self._lock:
-            return b"".join(self._tail)[-TAIL_BYTES:].decode(errors="replace").strip()
+            return valid_text(b"".join(self._tail)[-TAIL_BYTES:].decode(errors="replace").strip())
 
     def run(self) -> None:
         with self._stream:

@@ -295,3 +295,15 @@ def test_the_base_learns_of_a_trial_only_when_it_ends() -> None:
     assert base.seen == []
     fold.take(end(3, 1))
     assert (base.seen, base.ends) == ([0.5, 0.4], [1])
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, [2**63], "a\0b", math.inf], ids=ascii)
+def test_a_suggestion_that_no_trial_could_be_given_is_the_tuners_fault(value: Any) -> None:
+    with pytest.raises(TypeError, match="parameters/x"):
+        plain_parameters({"x": value})
+
+
+def test_what_is_recorded_is_not_refused_again() -> None:
+    tuner = ScriptedTuner()
+    TunerFold(tuner, seed=1).take(SuggestionRequested(line=1, number=1, recorded={"x": 2**70}))
+    assert tuner.story == [(1, {"x": 2**70})]

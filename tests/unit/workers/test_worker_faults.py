@@ -62,3 +62,18 @@ def test_an_error_of_memory_names_the_limit_where_there_is_one(monkeypatch: pyte
     monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 29, 3 << 29))
     expected = "MemoryError (the algorithm worker may have 1.5 GiB: setting worker_memory)"
     assert raising(MemoryError()).message == expected
+
+
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("half \ud800 of a pair, and \0"), _UnspeakableError()], ids=["half", "unspeakable"]
+)
+def test_what_is_raised_is_told_in_valid_text(error: BaseException) -> None:
+    faulted = raising(error)
+    assert "\ud800" not in faulted.message + faulted.traceback
+    assert "\0" not in faulted.message + faulted.traceback
+    (faulted.message + faulted.traceback).encode()

@@ -1,0 +1,52 @@
+"""Text is made valid once, where it comes in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trials.protocol import decode_record, encode_record, read_lines, text_fault, valid_json, valid_text
+from trials.records import MetricRecord
+
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from('\0\\"u\ud800\udc00'))
+
+
+@given(ANY_TEXT)
+def test_a_text_read_from_valid_json_is_the_text_made_valid(text: str) -> None:
+    told = json.loads(valid_json(json.dumps({text: [text]})))
+
+    [(name, [value])] = told.items()
+    assert name == value
+    assert not text_fault(value)
+    assert value.encode().decode() == value
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # halves that meet are one
+    assert value == valid_text(whole)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_valid_text_is_left_as_it_is(text: str) -> None:
+    assert valid_text(text) == text
+    assert not text_fault(text)
+    assert json.loads(valid_json(json.dumps(text))) == text
+
+
+@pytest.mark.parametrize("text", ["", "\\", "\\u", '"\\u00', '"\\ud8', "{\\ud800", "\\" * 101, '"\\ud800\\'])
+def test_what_is_no_json_stays_none(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(valid_json(text))
+
+
+def test_a_backslash_before_the_letters_is_no_escape() -> None:
+    assert json.loads(valid_json(r'"\\ud800 \ud83d\ude00 \ud83d \u0000"')) == "\\ud800 \U0001f600 \ufffd \ufffd"
+
+
+def test_a_metric_named_with_half_a_pair_is_taken_under_a_valid_name() -> None:
+    line = encode_record(MetricRecord(step=1, values={"loss\ud800": 0.5}, at=1.0, final=False))
+
+    assert decode_record(line) == MetricRecord(step=1, values={"loss\ufffd": 0.5}, at=1.0, final=False)
+    found = read_lines([line])
+    assert found is not None
+    assert found[0]["values"] == {"loss\ufffd": 0.5}
