@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import matplotlib.font_manager  # noqa: F401  # on a new machine its first import starts a process, which no test here may
 import pytest
 
 from tuner_service.cli import analyses

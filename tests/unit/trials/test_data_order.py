@@ -110,9 +110,10 @@ def test_every_index_stands_in_one_block_order_position(length: int, block: int)
 def test_a_block_is_a_run_of_the_groups_order(length: int, block: int) -> None:
     order = a_block_order(length, block)
     group = order.indices_of_places(np.arange(length, dtype=np.int64)).tolist()
+    indices = whole(order)
 
     for begin in range(0, length, block):
-        assert sorted(whole(order)[begin : begin + block]) == sorted(group[begin : begin + block])
+        assert sorted(indices[begin : begin + block]) == sorted(group[begin : begin + block])
 
 
 def test_trials_of_a_group_walk_the_same_blocks_each_in_its_own_order() -> None:
