@@ -32,7 +32,8 @@ STOP_TARGETS = {
 }
 
 
-GOES_ON = frozenset({TrialReason.HEARTBEAT_MISSED, TrialReason.DEVICE_LOST})  # or fails: stopped by nobody's wish
+# Stopped by nobody's wish; or it fails.
+GOES_ON = frozenset({TrialReason.HEARTBEAT_MISSED, TrialReason.DEVICE_LOST, TrialReason.PREEMPTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,9 @@ def attempt_ended(step: Step, xs: ExperimentState, ended: Attempt, record: ExitR
             step.move_trial(xs, number, TrialStatus.PAUSED, why)
             return
     if trial.status is TrialStatus.STOPPING and not isinstance(meaning, exits.Ended):
+        if trial.reason is TrialReason.PREEMPTED:  # it made room: no death of its own
+            _go_on(step, xs, number, Why(reason=trial.reason, message=trial.message))
+            return
         if trial.reason is TrialReason.DEVICE_LOST:
             meaning = exits.Interrupted(reason=trial.reason, message=trial.message)
         else:

@@ -8,15 +8,15 @@ reports are judged: so what the tuner knows then does not depend on which trial 
 from __future__ import annotations
 
 from trials.protocol import ParametersWantedRecord
-from tuner_service.dispatcher import endings
+from tuner_service.dispatcher import endings, launching
 from tuner_service.dispatcher.effects import SendParameters
 from tuner_service.dispatcher.items import Answer, NoSuggestionYet, Suggested, SuggestionRequested
 from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step
+from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import ExperimentStatus
-from tuner_service.domain.trial import Attempt, Trial, TrialStatus
+from tuner_service.domain.trial import Attempt, Trial, TrialReason, TrialStatus
 
 SERVED = frozenset({ExperimentStatus.RUNNING, ExperimentStatus.PAUSED})  # running trials of a paused one go on
 
@@ -81,6 +81,23 @@ def request_in_turn(step: Step, xs: ExperimentState, trial: Trial) -> None:
     """Deterministic: ask for the trial whose outcome is told next, once everything it reported is judged."""
     if xs.experiment.status in SERVED and endings.is_judged(xs, trial) and trial in _waiting(xs):
         _request(step, xs, trial)
+
+
+def make_room(step: Step, xs: ExperimentState) -> None:
+    """Deterministic: trials wait for parameters until those before them have ended.
+
+    Where the first of these waits for room itself (its device was lost, or it was interrupted) and all that runs waits
+    for it, the last one gives up its place. It loses nothing but time: it goes on from its checkpoint.
+    """
+    first = xs.untold[0] if xs.untold else None
+    if first is None or first.status is not TrialStatus.WAITING or not step.state.agents:
+        return
+    waiting = _waiting(xs)
+    if waiting and len(waiting) == len(xs.attempts) and xs.experiment.status is ExperimentStatus.RUNNING:
+        message = f"makes room for trial {first.number}, whose end comes before its next parameters"
+        why = Why(reason=TrialReason.PREEMPTED, message=message)
+        trial = step.move_trial(xs, waiting[-1].number, TrialStatus.STOPPING, why)
+        launching.order_stop(step, xs, xs.attempts[trial.number], why.reason.value)
 
 
 def _waiting(xs: ExperimentState) -> list[Trial]:

@@ -29,7 +29,9 @@ def advance(step: Step, xs: ExperimentState) -> None:
         while _room_for_request(xs):
             _request(step, xs)
     launching.launch_waiting(step)
-    if not xs.experiment.spec.deterministic:
+    if xs.experiment.spec.deterministic:
+        phases.make_room(step, xs)
+    else:
         phases.release(step, xs)
     _mind_end(step, xs)
     experiments.settle(step, xs)

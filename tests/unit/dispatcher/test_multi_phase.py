@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import EXPERIMENT_ID
-from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, a_final, an_intermediate
+from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, a_final, an_intermediate
 from trials.protocol import ParametersWantedRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
@@ -336,6 +336,43 @@ def test_deterministic_an_outcome_waits_for_what_is_being_chosen_for_its_trial(h
     h.suggest(0.07)
     assert h.told() == [1]
     assert h.asked_for() == [2]
+
+
+def test_deterministic_a_trial_that_waits_for_its_turn_makes_room_for_the_one_whose_turn_it_is(h: Harness) -> None:
+    h.begin(deterministic=True, budget={"trials": 3, "parallel": 3}, trial={"cpus": 4.0})  # of eight: two at a time
+    for number in (1, 2, 3):
+        h.suggest(lr=number / 100)
+    h.started(1)
+    h.started(2)
+    h.want(2, 1)
+    h.exit(1, KILLED)
+    assert h.trial(1).status is TrialStatus.RUNNING, "its place was free"
+    h.started(1)
+    h.connect(h.observed(1), h.observed(2), cpus=4)  # half of the node is gone
+    h.exit(1, KILLED)
+    assert h.trial(1).status is TrialStatus.WAITING
+
+    (stop,) = h.orders(e.StopAttempt)
+    assert (stop.key.number, stop.reason) == (2, "preempted")
+    assert h.trial(2).message == "makes room for trial 1, whose end comes before its next parameters"
+    h.exit(2, STOPPED)
+    assert h.trial(2).status is TrialStatus.WAITING
+    assert h.trial(2).deaths_without_progress == 0
+    h.started(1)
+    h.succeed(1)
+    h.started(2)
+    assert h.wanted() == [(2, 1)]
+
+
+def test_deterministic_nothing_makes_room_while_no_node_is_there_or_something_else_may_end(h: Harness) -> None:
+    h.begin(deterministic=True, budget={"trials": 2, "parallel": 2}, trial={"cpus": 8.0})
+    h.suggest(0.01)
+    h.started(1)
+    h.suggest(0.02)
+    assert h.trial(2).status is TrialStatus.WAITING
+    h.want(1, 1)
+    assert h.orders(e.StopAttempt) == []
+    assert h.wanted() == [(1, 1)]
 
 
 def test_an_answer_for_the_assessor_changes_nothing(h: Harness) -> None:
