@@ -78,6 +78,7 @@ def faults_for(seed: int) -> Faults:
         reboot=pick(0.005),
         lose=pick(0.1),
         double=pick(0.3),
+        gap=random.Random(f"gap{seed}").choice((0.0, 0.05, 0.3)),
         person=pick(0.05),
         algorithm=pick(0.05),
         device=random.Random(f"device{seed}").choice((0.0, 0.02, 0.1)),

@@ -384,6 +384,8 @@ class Agent:
         # Sometimes from an earlier place, as after a reconnect to a service that remembers more than it said.
         if first > 1 and world.chance(world.faults.double):
             first -= 1
+        elif world.faults.gap and world.chance(world.faults.gap):
+            first = world.rng.randint(first, len(attempt.spool))
         records = tuple(attempt.spool[first - 1 : first - 1 + world.rng.randint(1, 8)])
         world.to_service(
             lambda: c.ReportsReceived(

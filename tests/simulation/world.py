@@ -51,6 +51,7 @@ class Faults:
     reboot: float = 0.0
     lose: float = 0.0
     double: float = 0.0
+    gap: float = 0.0  # an agent sends reports before what comes before them has arrived
     person: float = 0.0  # pauses or stops the experiment, and resumes it a while later
     live: float = 0.0  # a person changes limits, adds trials, imports results, changes the search space
     device: float = 0.0  # is lost, or taken by a stranger for a while

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trials import torch_states
+from trials.checkpoint_files import replace_file
 
 NEWEST = "newest.json"
 KEPT = 3  # versions a place keeps; one that is being read may be removed, and then a newer one is read
@@ -77,15 +78,7 @@ class FolderPlace:
 
     def put(self, name: str, data: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{name}.{os.getpid()}{_TEMPORARY}"
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(self._folder / name, data)
 
     def get(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()

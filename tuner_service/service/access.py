@@ -79,3 +79,9 @@ def _make(file: Path) -> None:
             return
     finally:
         draft.unlink()
+    # Or a power loss takes the token, and every client has one that nobody knows.
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.dispatcher.harness import (
     AGENT,
@@ -75,6 +77,33 @@ def test_after_a_gap_the_missing_records_are_asked_for_again(h: Harness) -> None
 
     assert acknowledged(h) == [1]
     assert sequences(h) == [(1, 1)]
+
+
+@given(
+    batches=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), max_size=12),
+    restarts=st.sets(st.integers(0, 11)),
+)
+def test_whatever_is_lost_of_a_batch_is_asked_for_again(batches: list[tuple[int, int]], restarts: set[int]) -> None:
+    """An agent that sends late, doubled, reordered, and with gaps of every size: what is acknowledged is there."""
+    h = Harness()
+    h.run()
+    known = 0
+    for place, (first, count) in enumerate(batches):
+        if place in restarts:
+            h.restart()
+            h.connect(h.observed(1))
+        h.report(1, *(an_intermediate(line, float(line)) for line in range(first, first + count)), first=first)
+        if first <= known + 1:
+            known = max(known, first + count - 1)
+        assert h.attempt(1).acknowledged == known
+        kept = h.store.queries.metrics(h.experiment.id, 1)
+        assert [(m.sequence, m.step) for m in kept] == [(line, line) for line in range(1, known + 1)]
+    h.exit(1, last_sequence=known + 1)
+    assert h.trial(1).status is TrialStatus.RUNNING, "the exit waits for the last report"
+    h.report(1, an_intermediate(known + 1, 0.0), first=known + 1)
+    h.exit(1, last_sequence=known + 1)
+    assert h.trial(1).status is not TrialStatus.RUNNING
+    h.check()
 
 
 def test_an_empty_batch_changes_nothing(h: Harness) -> None:

@@ -45,6 +45,14 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_connection_that_writes_waits_for_the_disk_at_every_commit(path: Path) -> None:
+    pragmas = ("synchronous", "journal_mode", "foreign_keys", "wal_autocheckpoint")
+    with closing(open_store(path, StillClock())) as store, store._writer.begin() as connection:
+        found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in pragmas}
+
+    assert found == {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "wal_autocheckpoint": 0}
+
+
 def refused(path: Path) -> str:
     """Why both ways of opening refuse, after a look that the file is as it was."""
     before = path.read_bytes()
