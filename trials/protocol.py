@@ -36,11 +36,14 @@ from trials.plain import from_plain as from_plain  # noqa: PLC0414
 from trials.plain import read_lines as read_lines  # noqa: PLC0414
 from trials.plain import to_plain as to_plain  # noqa: PLC0414
 from trials.records import EXIT_CAUSES as EXIT_CAUSES  # noqa: PLC0414
+from trials.patterns import METRICS_PATTERN_LENGTH as METRICS_PATTERN_LENGTH  # noqa: PLC0414
+from trials.patterns import groups_of as groups_of  # noqa: PLC0414
 from trials.records import CheckpointDamagedRecord as CheckpointDamagedRecord  # noqa: PLC0414
 from trials.records import CheckpointRecord as CheckpointRecord  # noqa: PLC0414
 from trials.records import CooperationRecord as CooperationRecord  # noqa: PLC0414
 from trials.records import ExitRecord as ExitRecord  # noqa: PLC0414
 from trials.records import MetricRecord as MetricRecord  # noqa: PLC0414
+from trials.records import NoticeRecord as NoticeRecord  # noqa: PLC0414
 from trials.records import ParametersWantedRecord as ParametersWantedRecord  # noqa: PLC0414
 from trials.records import ProcessRecord as ProcessRecord  # noqa: PLC0414
 from trials.records import SpoolRecord as SpoolRecord  # noqa: PLC0414

@@ -119,7 +119,17 @@ class ParametersWantedRecord:
     at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeRecord:
+    """Something that people are to know of the attempt, which goes on. ``code`` is a short name for it."""
+
+    kind: ClassVar[str] = "notice"
+    code: str
+    message: str
+    at: float
+
+
 SpoolRecord = (
     MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
-    | ParametersWantedRecord
+    | ParametersWantedRecord | NoticeRecord
 )  # fmt: skip

@@ -80,6 +80,22 @@ class SpoolWriter:
         else:
             self._finish(memoryview(data)[written:])
 
+    def append_some(self, data: bytes) -> int:
+        """For one that must not wait: so many bytes of these whole lines found room. The rest is to be next."""
+        try:
+            if self._torn:
+                os.write(self._descriptor, b"\n")
+                self._torn = False
+            written = os.write(self._descriptor, data)
+        except OSError as error:
+            import errno
+
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            return 0
+        self._unchecked += written
+        return written
+
     def is_full(self) -> bool:
         """Whether more than the limit is unacknowledged; looks at the files only now and then."""
         if self._unchecked >= LIMIT_CHECK_BYTES or self._full:

@@ -13,10 +13,11 @@ from trials.agent.processes import children_of, descendants_of
 
 
 class Family:
-    """Of this process. ``trials`` maps a nonce to the process that is the trial."""
+    """Of this process. ``trials`` maps a nonce to the process that is the trial; ``helpers`` are the parent's own."""
 
     def __init__(self) -> None:
         self.trials: dict[str, int] = {}
+        self.helpers: set[int] = set()
         self._ended: dict[str, int] = {}  # trials that are not reaped yet, and have nothing left
         self._limits: dict[int, int | None] = {}  # of strays: looked at once, as there may be many
         self._unmarked: dict[int, set[str]] = {}  # strays that shed their marks: whose they may be
@@ -41,7 +42,7 @@ class Family:
 
     def strays(self, nonce: str) -> list[int]:
         """What the trial left behind: it has lost its parent and lives. Reaps the dead ones, whosever they were."""
-        known = {*self.trials.values(), *self._ended.values()}
+        known = {*self.trials.values(), *self._ended.values(), *self.helpers}
         strays = [pid for pid in children_of(os.getpid()) if pid not in known and not _reap(pid)]
         self._limits = {pid: self._limits[pid] if pid in self._limits else limit_on(pid) for pid in strays}
         self._unmarked = {pid: owners for pid, owners in self._unmarked.items() if pid in self._limits}

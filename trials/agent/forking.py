@@ -98,6 +98,7 @@ class ForkServer:
         while not self._may_end():
             self._claim_again()
             self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
+        self._parent.matchers.close()
         self._orders.close()
         _unlink(self._config["orders"])  # its other files are removed by an agent
 

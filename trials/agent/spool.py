@@ -27,6 +27,7 @@ _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "checkpoint_damaged": {"step": (int,), "digest": (str,), "at": (float, int)},
     "cooperates": {"at": (float, int)},
     "stop_told": {"at": (float, int)},
+    "notice": {"code": (str,), "message": (str,), "at": (float, int)},
     "parameters_wanted": {"index": (int,), "at": (float, int)},
 }  # fmt: skip
 

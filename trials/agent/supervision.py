@@ -22,6 +22,7 @@ from trials.agent.command import command_line, environment
 from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
 from trials.agent.family import Family
 from trials.agent.files import create_once, is_full_disk, read_json, sync_file, to_json, write_atomically
+from trials.agent.matching import Matchers
 from trials.agent.output import MetricsPattern, Stream
 from trials.agent.processes import KILL_TREE_TIMEOUT_S, become_subreaper, identity, send
 from trials.agent.starting import LaunchFailedError, Start, execute
@@ -40,6 +41,7 @@ FOLDER_WORK = "work"
 
 POLL_S = 1.0  # a stop is looked for this often even if the signal that announces it was lost
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
+MATCH_TIMEOUT_S = 60.0  # and so long what was read of it is matched; then the pattern is too slow
 SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
@@ -73,6 +75,7 @@ def supervise(folder: str, *, why: str | None = None) -> int:
     parent.take(supervised)
     while parent.attempts:
         parent.turn()
+    parent.matchers.close()
     return 0
 
 
@@ -85,6 +88,7 @@ class Parent:
         self.makes_groups = os.environ.get(ENV_CGROUPS) != "off"
         self.group = own_group()
         self.family = Family()
+        self.matchers = Matchers(self.family.helpers)
         self.start = start
         self.isolation = isolation
         # One that lives on can wait for the word that the service has an exit on its disk. One that would live for
@@ -130,6 +134,10 @@ class Parent:
         for descriptor in readers:
             poller.register(descriptor, select.POLLIN)
         for supervised in self.attempts.values():
+            matching = supervised.matching()
+            if matching is not None:
+                poller.register(matching, select.POLLIN)
+                readers[matching] = supervised.go_on_matching
             if supervised.reads_from > now:
                 soonest = min(soonest, supervised.reads_from)
                 continue
@@ -189,6 +197,7 @@ class Supervised:
         self._parent = parent
         self._why_spawned = why_spawned
         self._trial = 0
+        self._metrics: MetricsPattern | None = None
         self._streams: dict[int, Stream] = {}
         self._open: set[int] = set()
         self._stopping = Stopping(folder)
@@ -237,7 +246,7 @@ class Supervised:
         self._sampled = self._started
 
     def _start(self) -> None:
-        metrics = self._metrics_pattern()
+        self._metrics = metrics = self._metrics_pattern()
         local, folder = self._attempt["local"], os.path.abspath(self._folder)
         start = Start(
             nonce=self.nonce,
@@ -272,9 +281,16 @@ class Supervised:
         if not pattern:
             return None
         try:
-            return MetricsPattern(pattern, f"{self._folder}/{FILE_SPOOL}", f"{self._folder}/{FILE_ACKNOWLEDGED}")
+            return MetricsPattern(
+                pattern,
+                spool=f"{self._folder}/{FILE_SPOOL}",
+                acknowledged=f"{self._folder}/{FILE_ACKNOWLEDGED}",
+                matchers=self._parent.matchers,
+            )
         except ValueError as error:
-            raise LaunchFailedError(f"metrics_pattern {pattern!r} is no regular expression: {error}") from error
+            raise LaunchFailedError(f"metrics_pattern {pattern[:100]!r} {error}") from error
+        except OSError as error:
+            raise LaunchFailedError(f"its spool could not be opened: {error}") from error
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
     def order_stop(self, *, grace_s: float, reason: str) -> None:
@@ -289,14 +305,34 @@ class Supervised:
 
     def descriptors(self) -> list[tuple[int, bool]]:
         """What to look at, and whether to read it."""
-        # A stream whose metrics nobody takes is not read: its pipe fills, and the trial waits.
         stopping = self._stopping.reason is not None
-        return [(d, stopping or not self._streams[d].is_blocked()) for d in self._open]
+        return [(d, self._is_wanted(self._streams[d], stopping=stopping)) for d in self._open]
+
+    @staticmethod
+    def _is_wanted(stream: Stream, *, stopping: bool) -> bool:
+        # A stream whose metrics nobody takes is not read: its pipe fills, and the trial waits. One that is to end need
+        # not wait for the service; what is not matched yet is bounded all the same.
+        metrics = stream.metrics
+        return metrics is None or not (metrics.is_behind() or (metrics.is_blocked() and not stopping))
 
     def read(self, descriptor: int) -> None:
-        if descriptor in self._open and not self._streams[descriptor].read():
+        if descriptor not in self._open:
+            return
+        stream = self._streams[descriptor]
+        size = stream.read()
+        if size is None:
             self._open.discard(descriptor)
-        self.reads_from = time.monotonic() + READ_PAUSE_S
+        elif not stream.has_more(size):
+            self.reads_from = time.monotonic() + READ_PAUSE_S
+
+    def matching(self) -> int | None:
+        """What becomes readable when some of its output was matched."""
+        return None if self._metrics is None else self._metrics.descriptor()
+
+    def go_on_matching(self) -> None:
+        if self._metrics is not None:
+            self._metrics.go_on()
+            self.due = 0.0 if self._next == Supervised._match_rest else self.due
 
     def step(self) -> float:
         """Do what is due; the seconds until more may be. ``is_over`` says that nothing ever will be."""
@@ -313,8 +349,16 @@ class Supervised:
             self._next = Supervised._kill_rest
             return 0.0
         self._stopping.look()
-        wait = min(self._keep_limits(), self._tell_start(), self._write_again())
+        wait = min(self._keep_limits(), self._tell_start(), self._write_again(), self._match_again())
         return self._stopping.escalate(self._everyone, most_s=wait)
+
+    def _match_again(self) -> float:
+        """Go on with what found no room, for a process or on the disk; the seconds until it is tried once more."""
+        metrics = self._metrics
+        if metrics is None or metrics.is_done() or metrics.descriptor() is not None:
+            return POLL_S
+        metrics.go_on()
+        return WRITE_RETRY_S
 
     def _tell_start(self) -> float:
         """Say that the trial runs, once it has lasted a little; the seconds until then."""
@@ -385,6 +429,20 @@ class Supervised:
                     poller.unregister(descriptor)
         if self._open and time.monotonic() < self._deadline:
             return 0.05
+        if self._metrics is not None:
+            self._metrics.finish()
+        self._deadline = time.monotonic() + MATCH_TIMEOUT_S
+        self._next = Supervised._match_rest
+        return 0.0
+
+    def _match_rest(self) -> float:
+        """The exit is told after the last report."""
+        if self._metrics is not None:
+            self._metrics.go_on()
+            if not self._metrics.is_matched() and time.monotonic() > self._deadline:
+                self._metrics.stop_slow()
+            if not self._metrics.is_done():
+                return WRITE_RETRY_S
         self._record_end(self._exit())
         return 0.0
 
@@ -421,7 +479,7 @@ class Supervised:
     def _close_streams(self) -> None:
         for stream in self._streams.values():
             stream.close()
-        self._streams, self._open = {}, set()
+        self._streams, self._open, self._metrics = {}, set(), None
 
     def _record_end(self, record: dict[str, Any]) -> None:
         if self._trial and not self._start_told:
