@@ -31,13 +31,12 @@ from trials.device_messages import NodeDevice as NodeDevice  # noqa: PLC0414
 from trials.launch_spec import CheckpointRef as CheckpointRef  # noqa: PLC0414
 from trials.launch_spec import GivenDevice as GivenDevice  # noqa: PLC0414
 from trials.launch_spec import LaunchSpec as LaunchSpec  # noqa: PLC0414
+from trials.patterns import groups_of as groups_of  # noqa: PLC0414
 from trials.plain import ProtocolError as ProtocolError  # noqa: PLC0414
 from trials.plain import from_plain as from_plain  # noqa: PLC0414
 from trials.plain import read_lines as read_lines  # noqa: PLC0414
 from trials.plain import to_plain as to_plain  # noqa: PLC0414
 from trials.records import EXIT_CAUSES as EXIT_CAUSES  # noqa: PLC0414
-from trials.patterns import METRICS_PATTERN_LENGTH as METRICS_PATTERN_LENGTH  # noqa: PLC0414
-from trials.patterns import groups_of as groups_of  # noqa: PLC0414
 from trials.records import CheckpointDamagedRecord as CheckpointDamagedRecord  # noqa: PLC0414
 from trials.records import CheckpointRecord as CheckpointRecord  # noqa: PLC0414
 from trials.records import CooperationRecord as CooperationRecord  # noqa: PLC0414

@@ -33,7 +33,7 @@ from trials.agent.launching import (
 from trials.agent.moves import GroupMoves
 from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
 from trials.agent.processes import boot_id, kill_tree
-from trials.agent.supervision import EXIT_NO_ROOM
+from trials.agent.supervising import EXIT_NO_ROOM
 from trials.protocol import (
     FILE_SPOOL,
     FOLDER_CHECKPOINTS,

@@ -103,7 +103,7 @@ class Matcher:
                 theirs.close()
         if self.pid == 0:
             _be_matcher(theirs, pattern, parent)
-        self._channel.setblocking(False)
+        self._channel.settimeout(0.0)
         self.descriptor = self._channel.fileno()
 
     def ask(self, lines: bytes, *, next_step: int) -> None:
@@ -128,7 +128,10 @@ class Matcher:
             by_limit = ended is not None and ended.si_code != os.CLD_EXITED and ended.si_status == signal.SIGPROF
             raise MatcherDiedError(too_slow=by_limit)
         begin = 1 + _NUMBER_BYTES
-        matched, next_step = int.from_bytes(data[1:begin], "big"), int.from_bytes(data[begin : begin + _NUMBER_BYTES], "big")
+        matched, next_step = (
+            int.from_bytes(data[1:begin], "big"),
+            int.from_bytes(data[begin : begin + _NUMBER_BYTES], "big"),
+        )
         return matched, next_step, data[begin + _NUMBER_BYTES :]
 
     def end(self) -> int:

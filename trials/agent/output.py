@@ -53,6 +53,14 @@ class Stream:
             self.metrics.feed(data)
         return len(data)
 
+    def is_wanted(self, *, stopping: bool) -> bool:
+        """Whether to read it. If not its pipe fills, and the trial waits.
+
+        One that is to end need not wait for the service; what is not matched yet is bounded all the same.
+        """
+        metrics = self.metrics
+        return metrics is None or not (metrics.is_behind() or (metrics.is_blocked() and not stopping))
+
     @staticmethod
     def has_more(size: int) -> bool:
         """Whether a reading that brought ``size`` bytes is to be followed by the next one at once."""
@@ -189,6 +197,13 @@ class MetricsPattern:
         if self._matcher is not None:
             self._matchers.end(self._matcher)
         self._matcher, self._asked = None, False
+
+    def tries_again(self) -> bool:
+        """Go on with what found no room, for a process or on the disk; whether there is such."""
+        if self.is_done() or self._asked:
+            return False
+        self.go_on()
+        return True
 
     def descriptor(self) -> int | None:
         """What becomes readable when ``go_on`` has something to take."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,11 +20,11 @@ from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group, own_grou
 from trials.agent.command import command_line, environment
 from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
 from trials.agent.family import Family
-from trials.agent.files import create_once, is_full_disk, read_json, sync_file, to_json, write_atomically
+from trials.agent.files import create_once, sync_file, to_json, write_atomically
 from trials.agent.matching import Matchers
 from trials.agent.output import MetricsPattern, Stream
-from trials.agent.processes import KILL_TREE_TIMEOUT_S, become_subreaper, identity, send
-from trials.agent.starting import LaunchFailedError, Start, execute
+from trials.agent.processes import KILL_TREE_TIMEOUT_S, identity, send
+from trials.agent.starting import LaunchFailedError, Start
 from trials.agent.stopping import Stopping
 from trials.agent.usage import Usage, usage_of_ended
 
@@ -50,33 +49,8 @@ READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in m
 SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written through to the disk
 WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
 HOST_SHUTDOWN = "host_shutdown"
-EXIT_NO_ROOM = 75  # of a supervisor that could not claim the nonce: nothing was started, and it may be tried again
 
 Starter = Callable[[Start], int]
-
-
-def supervise(folder: str, *, why: str | None = None) -> int:
-    """Run the attempt to its end; returns at once if its nonce is spent already. ``why`` it has its own supervisor."""
-    attempt = read_json(f"{folder}/{FILE_ATTEMPT}")
-    if attempt is None:
-        sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
-        return 1
-    parent = Parent(start=execute, isolation="spawn")  # catches signals before the claim: then the agent may send some
-    supervised = Supervised(folder, attempt, parent=parent, why_spawned=why)
-    try:
-        if not supervised.claim():
-            return 0
-    except OSError as error:
-        if not is_full_disk(error):
-            raise
-        return EXIT_NO_ROOM
-    become_subreaper()
-    signal.signal(signal.SIGTERM, lambda *_: parent.shut_down())
-    parent.take(supervised)
-    while parent.attempts:
-        parent.turn()
-    parent.matchers.close()
-    return 0
 
 
 class Parent:
@@ -306,14 +280,7 @@ class Supervised:
     def descriptors(self) -> list[tuple[int, bool]]:
         """What to look at, and whether to read it."""
         stopping = self._stopping.reason is not None
-        return [(d, self._is_wanted(self._streams[d], stopping=stopping)) for d in self._open]
-
-    @staticmethod
-    def _is_wanted(stream: Stream, *, stopping: bool) -> bool:
-        # A stream whose metrics nobody takes is not read: its pipe fills, and the trial waits. One that is to end need
-        # not wait for the service; what is not matched yet is bounded all the same.
-        metrics = stream.metrics
-        return metrics is None or not (metrics.is_behind() or (metrics.is_blocked() and not stopping))
+        return [(d, self._streams[d].is_wanted(stopping=stopping)) for d in self._open]
 
     def read(self, descriptor: int) -> None:
         if descriptor not in self._open:
@@ -354,11 +321,7 @@ class Supervised:
 
     def _match_again(self) -> float:
         """Go on with what found no room, for a process or on the disk; the seconds until it is tried once more."""
-        metrics = self._metrics
-        if metrics is None or metrics.is_done() or metrics.descriptor() is not None:
-            return POLL_S
-        metrics.go_on()
-        return WRITE_RETRY_S
+        return WRITE_RETRY_S if self._metrics is not None and self._metrics.tries_again() else POLL_S
 
     def _tell_start(self) -> float:
         """Say that the trial runs, once it has lasted a little; the seconds until then."""

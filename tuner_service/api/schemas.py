@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from trials.protocol import METRICS_PATTERN_LENGTH, groups_of
 from tuner_service.api.quantities import parse_bytes, parse_duration
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.service.code import MAX_CODE_FILES, check_file_count
@@ -39,7 +40,7 @@ MAX_COMMAND_WORDS = 1_000
 MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
 MAX_VARIABLES = 1_000  # of an environment
 PART = 500  # items of a long list that are looked at together
-MAX_PATTERN = 1_000  # characters of a regular expression
+MAX_PATTERN = METRICS_PATTERN_LENGTH  # characters
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 MAX_GPUS = 1_024
@@ -161,14 +162,7 @@ def _environment(value: Any) -> Any:
 def _metrics_pattern(value: str | None) -> str | None:
     if value is None:
         return None
-    if len(value) > MAX_PATTERN:
-        raise ValueError(f"has {len(value)} characters; at most {MAX_PATTERN} are taken")
-    try:
-        compiled = re.compile(value)
-    # Beside what it says of itself: a number too large to repeat by, brackets too deep to follow.
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise ValueError(f"is not a regular expression: {exc}") from exc
-    if not compiled.groupindex:
+    if not groups_of(value):  # never compiled or matched here: that may take for ever
         raise ValueError(r"needs a named group for each metric, such as loss=(?P<loss>\S+)")
     return value
 

@@ -256,6 +256,7 @@ def trial_text(view: Row) -> str:
     for attempt in view["attempt_details"]:
         ended = attempt["exit"]
         lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{_end_text(ended)}\n")
+        lines += [f"    {clip(notice, 1_000)}\n" for notice in attempt["message"].splitlines()]
         if attempt["half_way"]:
             lines.append(f"    final after it was told to stop, so no result: {parameters_text(attempt['half_way'])}\n")
         if ended is not None and ended["tail"] and view["status"] == "failed":

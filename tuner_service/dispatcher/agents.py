@@ -9,6 +9,7 @@ from trials.protocol import (
     CheckpointRecord,
     ExitRecord,
     MetricRecord,
+    NoticeRecord,
     ParametersWantedRecord,
     StopToldRecord,
 )
@@ -36,6 +37,8 @@ from tuner_service.dispatcher.limits import (
     ASSESSOR_REPORTS_LIMIT,
     FRESH_BLOBS_LIMIT,
     LAUNCH_REPEAT_S,
+    MESSAGE_LIMIT,
+    NOTICES_LIMIT,
     REFUSED_REPORTS_RETRY_S,
     REJECTED_RECORDS_LIMIT,
     SPACE_FOR_METRIC_NAMES,
@@ -255,6 +258,8 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
             case ParametersWantedRecord():
                 progress.save(step)  # what was reported before belongs to the parameters before
                 phases.wanted(step, xs, attempt, record)
+            case NoticeRecord():
+                _noticed(step, xs, attempt, record)
             case RejectedRecord():
                 _rejected(step, xs, attempt, record, sequence)
             case _:
@@ -350,6 +355,16 @@ class _Progress:
         self._names = dict.fromkeys([*self._names, *values][:SPACE_FOR_METRIC_NAMES])
         if len(self._names) != before:
             self._fields["metric_names"] = tuple(self._names)
+
+
+def _noticed(step: Step, xs: ExperimentState, attempt: Attempt, record: NoticeRecord) -> None:
+    """People see it with the attempt; algorithms never do."""
+    number, before = attempt.key.number, xs.attempts[attempt.key.number].message
+    if before.count("\n") + bool(before) >= NOTICES_LIMIT:
+        return
+    said = " ".join(f"{record.code}: {record.message}".split())[:MESSAGE_LIMIT]
+    step.put_attempt(xs, number, message=f"{before}\n{said}" if before else said)
+    step.journal(xs, LineKind.NOTICED, {"number": number, "attempt": attempt.key.attempt, "notice": said})
 
 
 def _rejected(step: Step, xs: ExperimentState, attempt: Attempt, record: RejectedRecord, sequence: int) -> None:

@@ -12,6 +12,7 @@ from trials.protocol import (
     CooperationRecord,
     ExitRecord,
     MetricRecord,
+    NoticeRecord,
     ObservedAttempt,
     ParametersWantedRecord,
     ProcessRecord,
@@ -188,7 +189,7 @@ class RejectedRecord:
 
 Record = (
     MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
-    | ParametersWantedRecord | RejectedRecord
+    | ParametersWantedRecord | NoticeRecord | RejectedRecord
 )  # fmt: skip
 
 

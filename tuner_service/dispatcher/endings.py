@@ -75,7 +75,7 @@ def attempt_ended(step: Step, xs: ExperimentState, ended: Attempt, record: ExitR
             meaning = exits.Died(reason=TrialReason.HEARTBEAT_MISSED, message=trial.message, fingerprint="heartbeat")
     match meaning:
         case exits.Ended():
-            _ran_to_its_end(step, xs, number)
+            _ran_to_its_end(step, xs, ended)
         case exits.Died():
             failure = _Failure(reason=meaning.reason, message=meaning.message, fingerprint=meaning.fingerprint)
             _died(step, xs, number, failure)
@@ -99,7 +99,7 @@ def _left_at_rung(step: Step, xs: ExperimentState, ended: Attempt, record: ExitR
     number, spec = ended.key.number, xs.experiment.spec
     trial, meaning = xs.trials[number], _meaning(xs, ended, record)
     if isinstance(meaning, exits.Ended) and _final_value(trial, spec.trial.final, spec.objective.metric) is not None:
-        _ran_to_its_end(step, xs, number)
+        _ran_to_its_end(step, xs, ended)
         return
     was_killed = isinstance(meaning, exits.Interrupted) and record.cause not in {"stopped", "exited"}
     deaths = trial.deaths_without_progress + was_killed
@@ -169,7 +169,8 @@ def tell_rest(step: Step, xs: ExperimentState, number: int) -> None:
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────
-def _ran_to_its_end(step: Step, xs: ExperimentState, number: int) -> None:
+def _ran_to_its_end(step: Step, xs: ExperimentState, ended: Attempt) -> None:
+    number = ended.key.number
     trial, spec = xs.trials[number], xs.experiment.spec
     values = {spec.objective.metric: _final_value(trial, spec.trial.final, spec.objective.metric)}
     for objective in spec.objective.further:
@@ -183,6 +184,8 @@ def _ran_to_its_end(step: Step, xs: ExperimentState, number: int) -> None:
         f"exited with code 0 and reported no final {missing!r} (metrics seen: {seen}); call "
         "report_final, or set trial.final to last or best"
     )
+    if ended.message:  # nearly always the reason
+        message += f"; {ended.message}"
     _failed(
         step, xs, number, _Failure(reason=TrialReason.NO_FINAL_METRIC, message=message, fingerprint="no final metric")
     )

@@ -23,6 +23,7 @@ RUNNING_TIME_SAVED_S = 10.0  # of an experiment with a duration; at most this mu
 IDENTICAL_FAILURES_LEAST = 2  # the first max(parallel, this) trials failing alike pause the experiment
 MESSAGE_LIMIT = 1_000  # characters of a sentence beside a status
 DETAIL_LIMIT = 16_000  # characters of a traceback
+NOTICES_LIMIT = 5  # kept of one attempt; its later ones are dropped
 REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one attempt
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
 QUOTA_GROUPS_LIMIT = 1_000  # beyond it no more are made

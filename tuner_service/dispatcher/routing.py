@@ -32,6 +32,7 @@ class LineKind(StrEnum):
     ATTEMPT_LAUNCHED = "attempt_launched"
     ATTEMPT_ENDED = "attempt_ended"
     RECORD_REJECTED = "record_rejected"
+    NOTICED = "noticed"
     ALGORITHM_FAULTED = "algorithm_faulted"
     WORKER_REPLACED = "worker_replaced"
 

@@ -10,25 +10,28 @@ from hypothesis import strategies as st
 
 from tests.unit.dispatcher.harness import (
     AGENT,
+    EXITED,
     KILLED,
     Harness,
     a_checkpoint_record,
     a_final,
     an_intermediate,
 )
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CooperationRecord
+from trials.protocol import CHECKPOINT_INLINE_BYTES, CooperationRecord, NoticeRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import MetricsReported, Queue
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
     FRESH_BLOBS_LIMIT,
+    MESSAGE_LIMIT,
+    NOTICES_LIMIT,
     REFUSED_REPORTS_RETRY_S,
     REJECTED_RECORDS_LIMIT,
     SPACE_FOR_METRIC_NAMES,
 )
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
-from tuner_service.domain.trial import Report, TrialStatus
+from tuner_service.domain.trial import Report, TrialReason, TrialStatus
 
 ASSESSED = AlgorithmSpec(name="median_stop")
 
@@ -407,3 +410,37 @@ def test_of_digests_that_are_never_named_the_oldest_are_let_go(h: Harness) -> No
     fresh = h.dispatcher.state.fresh_blobs
     assert len(fresh) == FRESH_BLOBS_LIMIT
     assert next(iter(fresh)) == "2"
+
+
+# ── notices ─────────────────────────────────────────────────────────────────────────────────────
+def a_notice(message: str = "it takes too long") -> NoticeRecord:
+    return NoticeRecord(code="metrics_pattern_too_slow", message=message, at=1.0)
+
+
+def test_what_an_attempt_has_to_say_is_shown_with_it_and_told_to_no_algorithm(h: Harness) -> None:
+    h.run(assessor=ASSESSED)
+    h.report(1, a_notice(), an_intermediate(0, 0.5))
+
+    said = "metrics_pattern_too_slow: it takes too long"
+    assert h.attempt(1).message == said
+    assert h.journal("noticed") == [{"number": 1, "attempt": 1, "notice": said}]
+    assert acknowledged(h) == [2]
+
+
+def test_notices_of_an_attempt_are_kept_up_to_a_bound(h: Harness) -> None:
+    h.run()
+    h.report(1, *[a_notice(f"{n}\nx" * 2_000) for n in range(NOTICES_LIMIT + 2)])
+
+    lines = h.attempt(1).message.splitlines()
+    assert len(lines) == NOTICES_LIMIT
+    assert all(len(line) == MESSAGE_LIMIT for line in lines)
+    assert len(h.journal("noticed")) == NOTICES_LIMIT
+
+
+def test_a_trial_that_ends_without_its_metric_names_what_its_attempt_said(h: Harness) -> None:
+    h.run()
+    h.report(1, a_notice())
+    h.exit(1, EXITED)
+
+    assert h.trial(1).reason is TrialReason.NO_FINAL_METRIC
+    assert h.trial(1).message.endswith("; metrics_pattern_too_slow: it takes too long")
