@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from trials.protocol import METRICS_PATTERN_LENGTH, groups_of
+from trials.protocol import groups_of
 from tuner_service.api.quantities import parse_bytes, parse_duration
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.service.code import MAX_CODE_FILES, check_file_count
@@ -40,7 +40,6 @@ MAX_COMMAND_WORDS = 1_000
 MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
 MAX_VARIABLES = 1_000  # of an environment
 PART = 500  # items of a long list that are looked at together
-MAX_PATTERN = METRICS_PATTERN_LENGTH  # characters
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 MAX_GPUS = 1_024
