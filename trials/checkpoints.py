@@ -52,7 +52,7 @@ class AttemptCheckpoints:
         self._restore = attempt / FOLDER_RESTORE
 
     def write(self, image: Image) -> CheckpointRecord:
-        when_there_is_room(lambda: self._folder.mkdir(exist_ok=True))
+        when_there_is_room(lambda: self._folder.mkdir(mode=0o700, exist_ok=True))
         return when_there_is_room(lambda: write_image(self._folder, image))
 
     def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:

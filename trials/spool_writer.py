@@ -56,7 +56,7 @@ class SpoolWriter:
     """Writes to one spool. Several processes may write to the same one: each line is one append."""
 
     def __init__(self, path: str, *, acknowledged: str | None = None, limit: int = SPOOL_LIMIT_BYTES) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._acknowledged = acknowledged
         self._limit = limit
         self._unchecked = LIMIT_CHECK_BYTES

@@ -148,7 +148,8 @@ def start_service(settings: Settings) -> StartingService:
     """Start a service on the settings' home folder; it outlives this process. Returns before it answers."""
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = settings.log_file.open("ab")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        log = os.fdopen(os.open(settings.log_file, flags, 0o600), "ab")
     except OSError as exc:
         raise UnreachableError(f"the home folder {settings.home} cannot be used: {exc.strerror}") from exc
     # -P: what lies in the folder that a command was called in is no part of the service.

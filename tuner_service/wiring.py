@@ -25,6 +25,7 @@ from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.service.access import Role, Tokens, read_or_make_token
+from tuner_service.service.private import PRIVATE_UMASK, make_private
 from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
@@ -54,12 +55,15 @@ class Core:
 
 
 @contextlib.contextmanager
-def running_core(settings: Settings) -> Iterator[Core]:
-    """The dispatcher at work on the database, an agent beside it. Leaving it disturbs no trial."""
-    settings.home.mkdir(parents=True, exist_ok=True)
+def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Core]:
+    """The dispatcher at work on the database, an agent beside it. Leaving it disturbs no trial.
+
+    ``umask``: what trials have, where it is another than this process's.
+    """
+    make_private(settings.home)
     with contextlib.ExitStack() as stack:
         read_or_make_token(settings.agent_token_file)
-        executor = LocalExecutor(home=settings.home, service_file=settings.service_file)
+        executor = LocalExecutor(home=settings.home, service_file=settings.service_file, umask=umask)
         stack.callback(executor.close)
         executor.start()
         spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
@@ -124,9 +128,10 @@ def serve(settings: Settings) -> int:
     """Run the service until a signal ends it. The exit code; trials run on."""
     configure_logging(settings)
     warn_of_open_door(settings)
+    umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
-    with running_core(settings) as core, listening_socket(settings) as listening:
+    with running_core(settings, umask=umask) as core, listening_socket(settings) as listening:
         tokens = make_tokens(settings, core.store)
         _serve_http(settings, core, listening, tokens)
     return 0

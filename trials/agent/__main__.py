@@ -22,6 +22,7 @@ from trials.agent.wake import WakeSocket
 from trials.protocol import wake_socket_path
 
 IDLE_EXIT_S = 10.0
+PRIVATE_UMASK = 0o077  # what the agent and the parents of trials write is its owner's alone
 AGENT_LOG_BYTES = 8 << 20  # one older file is kept beside it
 logger = logging.getLogger("trials.agent")
 
@@ -32,12 +33,15 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, help="folder of the attempts, their logs and checkpoints")
     parser.add_argument("--service-file", type=Path, help="where the service's address is (default: HOME/service.json)")
     parser.add_argument("--agent-id", help="name of this agent (default: kept in HOME/agent/id)")
+    parser.add_argument("--umask", type=lambda text: int(text, 8), help="of trials (default: the agent's own)")
     options = parser.parse_args()
+    own_umask = os.umask(PRIVATE_UMASK)
     home = Home(options.home)
+    home.umask = own_umask if options.umask is None else options.umask
     if options.service_file is not None:
         home.service_file = options.service_file.resolve()
     home.make()
-    lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

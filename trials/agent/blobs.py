@@ -152,4 +152,4 @@ def _extract(tar: tarfile.TarFile, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
             shutil.copyfileobj(content, file)
-        target.chmod(entry.mode & 0o755)
+        target.chmod(entry.mode & 0o700)

@@ -26,6 +26,7 @@ from trials.agent.files import is_full_disk, read_json, to_json, write_atomicall
 from trials.agent.home import Home
 from trials.agent.processes import identity, is_alive, send_verified
 from trials.agent.usage import memory_of
+from trials.agent.wake import make_own
 from trials.plain import ProtocolError, from_plain
 from trials.protocol import FILE_ATTEMPT, data_socket_path
 
@@ -120,7 +121,7 @@ class DataServers:
         for folder in self._folder.glob("*"):
             if folder.name not in self._servers:
                 shutil.rmtree(folder, ignore_errors=True)
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own(self._path.parent)
         self._path.unlink(missing_ok=True)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listening.bind(str(self._path))

@@ -114,7 +114,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 def _write(
     path: str, data: bytes, *, durable: bool, mode: int | None = None, times_ns: tuple[int, int] | None = None
 ) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_all(descriptor, data)
         if mode is not None:

@@ -45,12 +45,13 @@ class Home:
         self.forks = self.agent / "fork"
         self.sdk = self.agent / "path"  # holds a link to the package trials
         self.wake = wake_socket_path(self.path)
+        self.umask: int | None = None  # of trials, where it is another than the agent's
         self._live = self.agent / "live"
         self._ended = self.agent / "ended"
 
     def make(self) -> None:
         for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self.forks, self._live, self._ended):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def agent_id(self) -> str:
         """Of this home: made up once, then the same for ever."""

@@ -62,7 +62,7 @@ class RotatedLog:
         write_atomically(f"{self._path}.start", str(self._start).encode())
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def _start_of(path: str) -> int:

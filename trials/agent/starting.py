@@ -46,6 +46,7 @@ class Start:
         "removed",
         "restore",
         "seed",
+        "umask",
         "variables",
         "work",
     )
@@ -60,6 +61,7 @@ class Start:
         self.folder = folder
         self.work = folder
         self.seed = 0
+        self.umask: int | None = None  # of the script; None: its parent's
         self.restore: Callable[[Mapping[str, str]], None] = lambda _: None  # what a fork server has held back
         self.learn = False  # write down what it imported
         self.group: ControlGroup | None = None
@@ -89,6 +91,8 @@ class Start:
             os.dup2(descriptor, number)
         os.close(null)
         os.chdir(self.work)
+        if self.umask is not None:
+            os.umask(self.umask)
         _signal.pthread_sigmask(_SET_MASK, ())
 
 

@@ -231,6 +231,7 @@ class Supervised:
         start.work = f"{folder}/{FOLDER_WORK}"
         start.seed = int(self.spec.get("seed", 0))
         start.learn = self.learns
+        start.umask = local.get("umask")
         start.group = self._group = (
             make_group(self.nonce, parent=self._parent.group) if self._parent.makes_groups else None
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,10 +63,18 @@ class WakeSocket:
         return found
 
 
+def make_own(folder: Path) -> None:
+    """Make ``folder`` this user's alone; PermissionError where it is somebody else's, or leads to another place."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        raise PermissionError(f"{folder} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
 def _listen(path: Path) -> socket.socket:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path.parent} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
+    make_own(path.parent)
     path.unlink(missing_ok=True)  # of an agent that was killed: the lock says that none is alive
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     listening.bind(str(path))

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 class LocalExecutor:
     home: Path
     service_file: Path
+    umask: int | None = None  # of trials; None: this process's own
     _agent: subprocess.Popen[bytes] | None = None
     _closing: bool = False
     _wake: int = field(default_factory=lambda: os.eventfd(0))
@@ -114,9 +115,11 @@ class LocalExecutor:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         folder = self.home / "agent"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The id is constant, so that attempts are still this agent's when its own folder was lost.
         command = [sys.executable, "-P", "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
+        if self.umask is not None:
+            command += ["--umask", f"{self.umask:03o}"]
         with (folder / "agent.out").open("ab") as output:
             return subprocess.Popen(
                 [*command, "--service-file", str(self.service_file)],

@@ -50,7 +50,7 @@ def _hash(token: str) -> bytes:
 def read_or_make_token(file: Path) -> str:
     """The token in ``file``; made at first, readable by its owner only. Two services starting at once agree."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(file)
         if file.stat().st_mode & 0o077:
             file.chmod(TOKEN_FILE_MODE)

@@ -120,4 +120,4 @@ def unpack_code(data: bytes, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
                 shutil.copyfileobj(content, file)
-            target.chmod(entry.mode & FILE_MODES[True])
+            target.chmod(entry.mode & FILE_MODES[True] & 0o700)

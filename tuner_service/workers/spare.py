@@ -30,7 +30,7 @@ def spawn_worker(folder: Path, *, memory_bytes: int = WORKER_MEMORY_BYTES) -> su
     The process is the keeper: SIGTERM ends it with all that is below, and it ends as the worker did. ``memory_bytes``
     0: without a limit.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return subprocess.Popen(
         [
             *(sys.executable, "-I", "-S", str(_KEEPER), str(folder.absolute() / _RECORDS), str(memory_bytes)),

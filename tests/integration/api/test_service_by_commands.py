@@ -170,3 +170,38 @@ def test_what_lies_in_the_folder_of_a_command_is_no_part_of_the_service(tuner: C
 
     assert tuner.read("show", "@last")["counts"] == {"succeeded": 3}
     assert not list(tuner.folder.rglob("was_run"))
+
+
+UMASK_SCRIPT = """\
+import os, pathlib, trials
+os.umask(own := os.umask(0))
+pathlib.Path("mine").touch()
+with trials.init() as trial:
+    trial.save_checkpoint({"x": 1}, step=1)
+    trial.report_final(accuracy=float(own))
+"""
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_nothing_of_a_home_is_open_to_others_and_a_script_has_the_umask_of_its_owner(
+    tuner: CommandLine, isolation: str
+) -> None:
+    tuner.homes[0].mkdir(mode=0o755)
+    trial = {"code": "code", "command": "python umask.py", "isolation": isolation, "environment": {"KEY": "secret"}}
+    file = tuner.experiment_file(trial=trial, budget={"trials": 1})
+    (tuner.folder / "code" / "umask.py").write_text(UMASK_SCRIPT)
+    before = os.umask(0o027)
+    try:
+        tuner.run("run", file)
+    finally:
+        os.umask(before)
+
+    assert tuner.read("best", "@last")["value"] == 0o027
+    assert tuner.home.stat().st_mode & 0o777 == 0o700
+    for place, folders, files in os.walk(tuner.home):
+        if Path(place).name == "work":
+            assert (Path(place) / "mine").stat().st_mode & 0o777 == 0o640
+            continue
+        for name in (*folders, *(f for f in files if not f.endswith(".ckpt"))):
+            path = Path(place, name)
+            assert path.is_symlink() or path.stat().st_mode & 0o077 == 0 or name == "work", path

@@ -1,0 +1,84 @@
+"""A home folder is closed to others: what the service made, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner_service.service.private import make_private
+
+
+def modes(home: Path) -> dict[str, int]:
+    return {str(path.relative_to(home)): path.stat().st_mode & 0o777 for path in [home, *home.rglob("*")]}
+
+
+def an_open_home(folder: Path) -> Path:
+    home = folder / "home"
+    (home / "attempts" / "e" / "1" / "1-n").mkdir(parents=True)
+    (home / "agent" / "code" / "d").mkdir(parents=True)
+    for name in ("attempts/e/1/1-n/attempt.json", "agent/agent.log", "agent/code/d/run.sh", "tuner.db-wal", "token"):
+        (home / name).write_text("x")
+    for path in [home, *home.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() or path.suffix == ".sh" else 0o644)
+    return home
+
+
+def test_a_home_that_an_earlier_version_left_open_is_closed_to_its_last_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = an_open_home(tmp_path)
+
+    closed = make_private(home)
+
+    found = modes(home)
+    assert all(mode & 0o077 == 0 for mode in found.values())
+    assert (found["."], found["agent/code/d/run.sh"], found["token"]) == (0o700, 0o700, 0o600)
+    assert closed == len(found)
+    assert "could be read by others" in caplog.text
+    assert make_private(home) == 0
+
+
+def test_a_new_home_is_made_closed(tmp_path: Path) -> None:
+    assert make_private(tmp_path / "a" / "home") == 0
+    assert (tmp_path / "a" / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_holds_other_things_too_stays_as_it_is_and_so_do_they(tmp_path: Path) -> None:
+    home = an_open_home(tmp_path)
+    (home / "thesis").mkdir(mode=0o755)
+    (home / "thesis" / "page.tex").write_text("x")
+    (home / "thesis" / "page.tex").chmod(0o644)
+    home.chmod(0o755)
+
+    make_private(home)
+
+    found = modes(home)
+    assert (found["."], found["thesis"], found["thesis/page.tex"]) == (0o755, 0o755, 0o644)
+    assert (found["attempts"], found["tuner.db-wal"]) == (0o700, 0o600)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    home = an_open_home(tmp_path)
+    (tmp_path / "elsewhere").mkdir(mode=0o755)
+    (tmp_path / "elsewhere" / "file").write_text("x")
+    (tmp_path / "elsewhere" / "file").chmod(0o644)
+    (home / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    (home / "attempts" / "link").symlink_to(tmp_path / "elsewhere" / "file")
+
+    make_private(home)
+
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "elsewhere" / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_cannot_be_closed_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = an_open_home(tmp_path)
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", os.fspath(path))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+
+    assert make_private(home) == 0
