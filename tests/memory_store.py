@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner_service.dispatcher.changes import (
     Changes,
@@ -163,6 +163,12 @@ class MemoryStore:
                 rows.journal[line.line] = line
                 for queue in line.queues:
                     rows.routed[queue].append(line.line)
+        for skipped in changes.skipped_lines:
+            if skipped.experiment_id not in gone:
+                rows = self._rows[skipped.experiment_id]
+                kept = tuple(queue for queue in rows.journal[skipped.line].queues if queue is not skipped.queue)
+                rows.journal[skipped.line] = replace(rows.journal[skipped.line], queues=kept)
+                rows.routed[skipped.queue] = [n for n in rows.routed[skipped.queue] if n != skipped.line]
         for metric in changes.metrics:
             if metric.experiment_id not in gone:
                 rows = self._rows[metric.experiment_id]

@@ -73,6 +73,7 @@ class ResolvedResume:
     budget: BudgetRaise
     code: CodeArchive | None = None
     code_digest: str | None = None
+    skip_line: int | None = None
 
 
 def resolve_experiment(raw: Any) -> ResolvedExperiment:
@@ -108,7 +109,12 @@ def resolve_resume(raw: Any) -> ResolvedResume:
         code = _collect(faults, "/code", lambda: _archive(archive))
     if faults or body is None:
         raise InputError(faults)
-    return ResolvedResume(budget=budget_raise(body.budget), code=code, code_digest=_digest(body.code, code))
+    return ResolvedResume(
+        budget=budget_raise(body.budget),
+        code=code,
+        code_digest=_digest(body.code, code),
+        skip_line=body.skip_line,
+    )
 
 
 def dry_run_view(resolved: ResolvedExperiment) -> View:

@@ -120,10 +120,17 @@ async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, se
 
 @router.post("/{experiment_id}/resume")
 async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
-    """Go on where it was, with a raised budget or new code if given. A running one goes on as it is."""
+    """Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
+
+    `skip_line` leaves out the line at which the tuner or the assessor raised.
+    """
     resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
     await services.experiments.resume(
-        experiment_id, resolved.budget, code=resolved.code, code_digest=resolved.code_digest
+        experiment_id,
+        resolved.budget,
+        code=resolved.code,
+        code_digest=resolved.code_digest,
+        skip_line=resolved.skip_line,
     )
     return await _shown(services, experiment_id)
 

@@ -35,6 +35,7 @@ MAX_WORKERS = 1_000
 MAX_DATA_WORKERS = 64
 MAX_OBJECTIVES = 10
 ONE, SEVERAL = "one", "several"  # in pointers of faults, which experiment_file.py leaves out
+MAX_LINE = 2**53
 MAX_SEED = 2**63 - 1
 MAX_COMMAND_WORDS = 1_000
 MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
@@ -369,10 +370,11 @@ class BudgetRaiseBody(Body):
 
 
 class ResumeBody(Body):
-    """``code`` is a new revision, for the trials to come."""
+    """``code`` is a new revision, for the trials to come; ``skip_line`` is where the tuner or the assessor raised."""
 
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
     code: Code = None
+    skip_line: int | None = Field(default=None, ge=1, le=MAX_LINE)
 
 
 class NothingBody(Body):

@@ -118,6 +118,9 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     resume.add_argument("--duration", help="the new total of running time, such as 2h")
     resume.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time from now on")
     resume.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail from now on")
+    resume.add_argument(
+        "--skip-line", type=_count, metavar="N", help="leave out the journal line at which the tuner or assessor raised"
+    )
     resume.add_argument("--code", metavar="DIR", help="new code, for the trials to come")
     resume.add_argument("--db", metavar="FILE|URL", help="a database file copied here; a home is made around it")
     resume.add_argument("--wait", action="store_true", help="wait for its end, as run does")

@@ -117,6 +117,9 @@ def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None
     return RESULT_CODES.get(view["status"], ExitCode.EXPERIMENT_FAILED)
 
 
+AT_A_LINE = ("algorithm_failed", "algorithm_hangs", "worker_dies")  # why an experiment is paused at a journal line
+
+
 def has_come_to_rest(view: dict[str, Any]) -> bool:
     """Ended, or paused by trouble that only a person can mend."""
     return view["status"] in ENDED or (view["status"] == "paused" and view["reason"] != "requested")
@@ -135,4 +138,6 @@ def result_text(view: dict[str, Any]) -> str:
         lines.append(f"{found}: {parameters_text(best['parameters'])}")
     if view["status"] == "paused":
         lines.append(f"continue it with: tuner resume {view['id']}")
+        if view["reason"] in AT_A_LINE:
+            lines.append(f"if line N itself is the cause, leave it out: tuner resume {view['id']} --skip-line N")
     return "\n".join(lines)

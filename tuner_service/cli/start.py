@@ -82,6 +82,8 @@ def _resume_body(arguments: argparse.Namespace) -> Body:
     names = ("trials", "duration", "parallel", "failures")
     budget = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     body: Body = {"budget": budget} if budget else {}
+    if arguments.skip_line is not None:
+        body["skip_line"] = arguments.skip_line
     if arguments.code is not None:
         body["code"] = pack_folder(Path(arguments.code).expanduser().resolve())
     return body

@@ -7,7 +7,7 @@ everything past them is delivered again.
 from __future__ import annotations
 
 from tuner_service.dispatcher import endings, launching, phases, rungs
-from tuner_service.dispatcher.changes import StoredSnapshot
+from tuner_service.dispatcher.changes import SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
     QueueAnswered,
@@ -47,10 +47,13 @@ from tuner_service.dispatcher.limits import (
     WORKER_STEADY_S,
 )
 from tuner_service.dispatcher.routing import LineKind
-from tuner_service.dispatcher.state import ExperimentState, WorkerPhase
+from tuner_service.dispatcher.state import ALGORITHM_TROUBLES, ExperimentState, WorkerPhase
 from tuner_service.dispatcher.step import Step, Why, report_count
+from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Trial, TrialReason, TrialStatus
+
+SKIPPABLE = ALGORITHM_TROUBLES | {ExperimentReason.NOT_SUPPORTED}  # why an experiment rests at a line
 
 
 # ── life of a worker ────────────────────────────────────────────────────────────────────────────
@@ -131,7 +134,11 @@ def died(step: Step, event: WorkerDied) -> ExperimentState | None:
     if deaths >= WORKER_DEATHS_LIMIT or xs.worker.idle_deaths >= WORKER_IDLE_DEATHS_LIMIT:
         often = f"{max(deaths, xs.worker.idle_deaths)} times in a row without an answer{_waiting_lines(xs)}"
         message = f"{event.detail.partition(chr(10))[0]}, {often}; fix the cause, then resume"
-        _halt(step, xs, Why(reason=ExperimentReason.WORKER_DIES, message=message, detail=event.detail))
+        why = Why(reason=ExperimentReason.WORKER_DIES, message=message, detail=event.detail)
+        for queue, waiting in xs.queues.items():
+            if waiting.pending:
+                _note_trouble(step, xs, queue, why)
+        _halt(step, xs, why)
         stop_worker(step, xs)
     else:
         _replace_later(step, xs, "died")
@@ -177,6 +184,34 @@ def faulted(step: Step, event: AlgorithmFaulted) -> ExperimentState | None:
     return xs
 
 
+def _note_trouble(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
+    """At which line it hangs, or dies: the line that may be skipped."""
+    line = xs.queues[queue].pending[0].line
+    payload = {"queue": queue.value, "line": line, "fault": why.reason.value, "message": why.message}
+    step.journal(xs, LineKind.ALGORITHM_FAULTED, payload)
+
+
+def skip_line(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
+    """Leave out the line at which the algorithm raised, as if it had never stood in its queue.
+
+    Whatever was told before it was answered, so that no answer depends on it. A request is asked again, as another
+    line, when the tuner has learned more. ConflictError for any other line.
+    """
+    experiment, pending = xs.experiment, xs.queues[queue].pending
+    if experiment.reason not in SKIPPABLE or not pending or pending[0].line != line:
+        raise ConflictError(
+            f"line {line} of experiment {xs.id} is not the one at which its {queue.value} raised last; `tuner show "
+            f"{xs.id}` names that",
+            ("resume",),
+        )
+    waiting, item = xs.queues[queue], pending.popleft()
+    waiting.reports -= report_count(item)
+    step.changes.skipped_lines.append(SkippedLine(experiment_id=xs.id, line=line, queue=queue))
+    step.journal(xs, LineKind.LINE_SKIPPED, {"queue": queue.value, "line": line})
+    _move_cursor(step, xs, queue, line)
+    _apply(step, xs, item, NoSuggestionYet(line=line) if isinstance(item, SuggestionRequested) else Taken(line=line))
+
+
 def _halt(step: Step, xs: ExperimentState, why: Why) -> None:
     """Nothing more is asked until a person has looked: pause, or fail where no resume could help."""
     xs.worker.phase = WorkerPhase.HALTED
@@ -193,6 +228,8 @@ def _try_again(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
     waiting = xs.queues[queue]
     waiting.retries += 1
     if waiting.retries > ALGORITHM_RETRIES:
+        if why.reason is ExperimentReason.ALGORITHM_HANGS and waiting.pending:
+            _note_trouble(step, xs, queue, why)
         message = f"{why.message} (tried {waiting.retries} times); fix the cause, then resume"
         _halt(step, xs, Why(reason=why.reason, message=message, detail=why.detail))
         stop_worker(step, xs)

@@ -66,6 +66,15 @@ class MetricsCut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedLine:
+    """A line that stands in ``queue`` no more: its algorithm raised at it, and a person left it out."""
+
+    experiment_id: ExperimentId
+    line: int
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpaceRevision:
     experiment_id: ExperimentId
     line: int  # the journal line from which it holds
@@ -125,6 +134,7 @@ class Changes:
     decisions: list[StoredDecision] = field(default_factory=list)
     attempts: dict[AttemptKey, Attempt] = field(default_factory=dict)
     journal: list[JournalLine] = field(default_factory=list)
+    skipped_lines: list[SkippedLine] = field(default_factory=list)  # of those that were written before
     metrics: list[MetricRow] = field(default_factory=list)
     metric_cuts: list[MetricsCut] = field(default_factory=list)  # applied after ``metrics`` are inserted
     checkpoints: list[Checkpoint] = field(default_factory=list)

@@ -61,13 +61,17 @@ class BudgetRaise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResumed:
-    """``code`` is a new code revision for the trials to come, with its digest."""
+    """``code`` is a new code revision for the trials to come, with its digest.
+
+    ``skip``: the queue and the line at which its algorithm raised, which is left out from now on.
+    """
 
     at: float
     experiment_id: ExperimentId
     budget: BudgetRaise = field(default_factory=BudgetRaise)
     code: bytes | None = None
     code_digest: str | None = None
+    skip: tuple[Queue, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,11 +87,14 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
     if before.status is ExperimentStatus.COMPLETED:
         _require_room(xs, budget)
-    if before.status is ExperimentStatus.RUNNING and budget == before.spec.budget and command.code_digest is None:
+    asks_nothing = budget == before.spec.budget and command.code_digest is None and command.skip is None
+    if before.status is ExperimentStatus.RUNNING and asks_nothing:
         return
     group = before.spec.quota_group
     if group != DEFAULT_GROUP and group not in step.state.groups:
         raise ConflictError(f"experiment {xs.id} draws from quota group {group!r}, which was deleted; make it again")
+    if command.skip is not None:
+        algorithms.skip_line(step, xs, *command.skip)
     _change_spec(step, xs, budget, command)
     if before.status is ExperimentStatus.RUNNING:
         if command.code_digest is not None:

@@ -34,6 +34,7 @@ class LineKind(StrEnum):
     RECORD_REJECTED = "record_rejected"
     NOTICED = "noticed"
     ALGORITHM_FAULTED = "algorithm_faulted"
+    LINE_SKIPPED = "line_skipped"
     WORKER_REPLACED = "worker_replaced"
 
 

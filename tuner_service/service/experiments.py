@@ -24,7 +24,9 @@ from tuner_service.dispatcher.commands import (
     IdempotencyKey,
     TrialStopped,
 )
+from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.launching import demand_of
+from tuner_service.dispatcher.routing import LineKind
 from tuner_service.domain.errors import (
     ConflictError,
     Fault,
@@ -43,6 +45,7 @@ from tuner_service.service.warm_start import known_outcomes
 
 ID_DRAWS = 20  # of ids that are taken already, before giving up
 AGENT_TIMEOUT_S = 5.0  # for the first agent, before an experiment is taken whose trials need devices
+JOURNAL_PAGE = 1_000
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
 
 
@@ -161,10 +164,14 @@ class Experiments:
         *,
         code: CodeArchive | None = None,
         code_digest: str | None = None,
+        skip_line: int | None = None,
     ) -> None:
         """``code_digest`` alone names code that the service has already."""
         if code_digest is not None and code is None:
             await self._require_code(code_digest)
+        skip = None
+        if skip_line is not None:
+            skip = (await asyncio.to_thread(self._faulted_queue, experiment_id, skip_line), skip_line)
         await self.submit(
             ExperimentResumed(
                 at=self.clock.now(),
@@ -172,8 +179,22 @@ class Experiments:
                 budget=budget,
                 code=code.data if code else None,
                 code_digest=code.digest if code else code_digest,
+                skip=skip,
             )
         )
+
+    def _faulted_queue(self, experiment_id: ExperimentId, line: int) -> Queue:
+        """The queue whose algorithm raised at the line. ConflictError where none did."""
+        self.find(experiment_id)
+        found, after = None, line
+        while lines := self.queries.journal(experiment_id, after=after, limit=JOURNAL_PAGE):
+            faults = [fault for fault in lines if fault.kind == LineKind.ALGORITHM_FAULTED.value]
+            found = next((f.payload["queue"] for f in reversed(faults) if f.payload["line"] == line), found)
+            after = lines[-1].line
+        if found is None:
+            message = f"no algorithm of experiment {experiment_id} raised at line {line}; only such a line is skipped"
+            raise ConflictError(message, ("resume",))
+        return Queue(found)
 
     async def stop(self, experiment_id: ExperimentId) -> None:
         await self.submit(ExperimentStopped(at=self.clock.now(), experiment_id=experiment_id))

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import Update
 
-from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, StoredSnapshot
+from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
@@ -165,6 +165,8 @@ class _Writing:
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:
             execute_many(connection, _INSERT_LINES, [mapping.line_in(line) for line in changes.journal])
+        for skipped in changes.skipped_lines:
+            _skip_line(connection, skipped)
         self._save_metrics(connection, changes.metrics)
         for cut in changes.metric_cuts:
             _cut_metrics(connection, cut)
@@ -248,6 +250,7 @@ def _without_deleted(changes: Changes) -> Changes:
         decisions=[d for d in changes.decisions if d.experiment_id not in gone],
         attempts={k: a for k, a in changes.attempts.items() if k.experiment_id not in gone},
         journal=[line for line in changes.journal if line.experiment_id not in gone],
+        skipped_lines=[s for s in changes.skipped_lines if s.experiment_id not in gone],
         metrics=[m for m in changes.metrics if m.experiment_id not in gone],
         metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
         checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
@@ -276,6 +279,12 @@ def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:
     m = tables.metrics
     later = or_(m.c.line > cut.line, and_(m.c.line == cut.line, m.c.sequence > cut.sequence))
     connection.execute(delete(m).where(m.c.experiment_id == cut.experiment_id, m.c.number == cut.number, later))
+
+
+def _skip_line(connection: Connection, skipped: SkippedLine) -> None:
+    j, bit = tables.journal, mapping.QUEUE_BITS[skipped.queue]
+    named = j.c.experiment_id == skipped.experiment_id, j.c.line == skipped.line, j.c.queues.op("&")(bit) != 0
+    connection.execute(update(j).where(*named).values(queues=j.c.queues - bit))
 
 
 def _drop_checkpoints(connection: Connection, dropped: Sequence[Checkpoint]) -> set[str]:

@@ -110,6 +110,7 @@ RESUME_WRONG: dict[str, list[Any]] = {
     "/budget/duration": ["soon"],
     "/budget/failures": [0],
     "/code": [".", 5],
+    "/skip_line": [0, -1, "3", 1.5, 2**60],
 }
 BASE_FILE = {"path": "a", "content": "x"}
 

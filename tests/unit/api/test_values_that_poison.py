@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.api_service import ApiService, a_body, an_api_service
+from tests.api_service import NOW, ApiService, a_body, an_api_service
 from tests.builders import a_metric, a_trial
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.commands import AlgorithmFaulted
+from tuner_service.dispatcher.items import AlgorithmFault, Queue
 
 JSON = {"content-type": "application/json"}
 HALF = "\ud800"
@@ -114,3 +116,34 @@ def test_rows_that_hold_half_a_surrogate_pair_can_be_read(api: ApiService) -> No
     table = api.client.get(f"{experiment}/table")
     assert table.status_code == 200
     assert "ud800" not in table.text.lower()
+
+
+def test_the_line_at_which_the_tuner_raised_is_skipped_by_a_resume(api: ApiService) -> None:
+    experiment_id = api.create()
+    experiment = f"/api/v1/experiments/{experiment_id}"
+    line = next(
+        one["line"]
+        for one in api.client.get(f"{experiment}/journal").json()["items"]
+        if one["kind"] == "suggestion_requested"
+    )
+    fault = AlgorithmFaulted(
+        at=NOW,
+        experiment_id=experiment_id,
+        generation=1,
+        queue=Queue.TUNER,
+        line=line,
+        fault=AlgorithmFault.RAISED,
+        message="ValueError: \ufffd",
+        traceback="",
+    )
+    api.runner.submit(fault).result()
+
+    other = api.client.post(f"{experiment}/resume", json={"skip_line": line + 100})
+    skipped = api.client.post(f"{experiment}/resume", json={"skip_line": line})
+    again = api.client.post(f"{experiment}/resume", json={"skip_line": line})
+
+    assert [other.status_code, skipped.status_code, again.status_code] == [409, 200, 409]
+    assert f"raised at line {line + 100}" in other.json()["detail"]
+    assert skipped.json()["status"] == "running"
+    kinds = [entry["kind"] for entry in api.client.get(f"{experiment}/journal").json()["items"]]
+    assert kinds.count("line_skipped") == 1

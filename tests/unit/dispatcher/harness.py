@@ -176,6 +176,9 @@ class Harness:
         raised = c.BudgetRaise(**budget)
         return self.handle(c.ExperimentResumed(at=self.at, experiment_id=EXPERIMENT_ID, budget=raised))
 
+    def skip(self, queue: Queue, line: int) -> list[e.Effect]:
+        return self.handle(c.ExperimentResumed(at=self.at, experiment_id=EXPERIMENT_ID, skip=(queue, line)))
+
     def stop(self) -> list[e.Effect]:
         return self.handle(c.ExperimentStopped(at=self.at, experiment_id=EXPERIMENT_ID))
 
