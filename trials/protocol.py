@@ -406,15 +406,13 @@ WAKE_CONNECT = b"connect"  # datagram of the service to the agent: there is a se
 
 
 def wake_socket_path(home: Path) -> Path:
-    """Where the agent of ``home`` listens for datagrams.
+    """Where the agent of ``home``, which makes the folder, listens for datagrams.
 
     Not in ``home``, because the path of such a socket has 107 bytes at most; nor in a runtime folder that is as long.
-    The folder is made by the agent.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not 0 < len(os.fsencode(runtime)) <= RUNTIME_FOLDER_BYTES:
-        runtime = ""
-    folder = Path(runtime) / "tuner" if runtime else Path("/tmp") / f"tuner-{os.getuid()}"  # noqa: S108  made 0700
+    fits = 0 < len(os.fsencode(runtime)) <= RUNTIME_FOLDER_BYTES
+    folder = Path(runtime) / "tuner" if fits else Path("/tmp") / f"tuner-{os.getuid()}"  # noqa: S108  made 0700
     return folder / f"{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:24]}.sock"
 
 
@@ -497,7 +495,6 @@ def _read(text: str) -> Any:
 def _decode(data: Any, kinds: Mapping[str, type[Any]]) -> Any:
     if not isinstance(data, dict):
         raise ProtocolError(f"a message is an object, not {type(data).__name__}")
-    kind = data.get("kind")
-    if not isinstance(kind, str) or kind not in kinds:
+    if not isinstance(kind := data.get("kind"), str) or kind not in kinds:
         raise UnknownKindError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
     return from_plain(kinds[kind], data, where=kind)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +24,11 @@ OUTPUT = Path("demo-output").resolve()
 EXPERIMENT = Path("examples/digits/experiment.yaml")
 ENDED_BEFORE_KILL = 5
 RUNNING_AT_KILL = 2
-MIDDLE_OF_TRAINING = range(2, 16)  # epochs
+HELD = Path(__file__).with_name("held.py")
+FIRST_EPOCHS = 2  # of a trial that is in its training
 DEAD_S = 2.0
 LOOK_S = 0.2
-PATIENCE_S = 300.0  # for a machine that is busy with other things
+PATIENCE_S = 600.0  # without any report or end of a trial, on the slowest machine
 WHERE_TO_LOOK = "the logs are service.log and agent/agent.log in demo-output/home"
 
 Row = dict[str, Any]
@@ -59,8 +60,9 @@ def play(home: DemoHome, story: Story) -> list[str]:
     client = home.start()
     experiment_id = begin(client, home, story)
     watch = Watch(story=story, client=client, experiment_id=experiment_id)
-    watch.until_time_to_kill()
+    watch.until_time_to_kill(home)
     before, killed_at = kill(home, story, client, experiment_id)
+    alive = [pid for pid in before.pids.values() if is_alive(pid)]
     story.step("The same search goes on", f"tuner resume {experiment_id}")
     code = home.tuner("resume", experiment_id)
     resumed_at = time.time()
@@ -70,7 +72,8 @@ def play(home: DemoHome, story: Story) -> list[str]:
     story.say("")
     watch.client = client = found
     try:
-        adopted = story.adopted(before)
+        story.say(f"Adopted without a break: processes {', '.join(map(str, alive)) or 'none'}\n")
+        home.let_go()
         watch.until_ended()
         experiment = client.experiment(experiment_id)
         trials = client.trials(experiment_id)
@@ -84,7 +87,7 @@ def play(home: DemoHome, story: Story) -> list[str]:
             began_at=began_at,
         )
         show(home, story, picture, experiment)
-        if not adopted:
+        if not alive:
             return ["no trial was left to adopt: all ended while the service was dead"]
         return list(broken_promises(before, experiment, trials, attempts))
     finally:
@@ -94,7 +97,7 @@ def play(home: DemoHome, story: Story) -> list[str]:
 # ── the acts ────────────────────────────────────────────────────────────────────────────────────
 def begin(client: Client, home: DemoHome, story: Story) -> str:
     """Start the experiment by one REST call; its id."""
-    body = read_body(str(EXPERIMENT))
+    body = body_of(home)
     request = OUTPUT / "experiment.json"
     request.write_text(json.dumps(body, indent=1), encoding="utf-8")
     budget = body["budget"]
@@ -108,6 +111,16 @@ def begin(client: Client, home: DemoHome, story: Story) -> str:
     story.say(f"Experiment {view['id']}: {budget['trials']} trials of a small PyTorch network on 1,797 handwritten")
     story.say(f"digits, {budget['parallel']} at a time; TPE proposes, the median rule stops the hopeless.\n")
     return str(view["id"])
+
+
+def body_of(home: DemoHome) -> Row:
+    """The experiment as its file has it, but that the demo can hold its trials before their end."""
+    body = read_body(str(EXPERIMENT))
+    trial = body["trial"]
+    held = {"path": HELD.name, "content": HELD.read_text(encoding="utf-8")}
+    code = {"files": [*trial["code"]["files"], held]}
+    environment = {"DEMO_HOLD": str(home.hold_file)}
+    return {**body, "trial": {**trial, "code": code, "command": f"python {HELD.name}", "environment": environment}}
 
 
 def kill(home: DemoHome, story: Story, client: Client, experiment_id: str) -> tuple[Before, float]:
@@ -182,12 +195,6 @@ class Story:
     def red(self, text: str) -> str:
         return f"\x1b[1;31m{text}\x1b[0m" if self.coloured else text
 
-    def adopted(self, before: Before) -> list[int]:
-        """Say which processes run on as what they were; their ids."""
-        alive = [pid for pid in before.pids.values() if is_alive(pid)]
-        self.say(f"Adopted without a break: processes {', '.join(map(str, alive)) or 'none'}\n")
-        return alive
-
 
 @dataclass
 class Watch:
@@ -198,30 +205,42 @@ class Watch:
     experiment_id: str
     _told: dict[int, str] = field(default_factory=dict)
 
-    def until_time_to_kill(self) -> None:
-        """Until enough trials have ended and enough are in the middle of their training."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            ended = [trial for trial in self._look() if trial["status"] in FINAL]
-            view = self.client.experiment(self.experiment_id)
-            self.story.live(running_line(view["running"]))
+    @property
+    def _ended(self) -> int:
+        return len(self._told)
+
+    def until_time_to_kill(self, home: DemoHome) -> None:
+        """Until enough trials have ended, and enough others are in their training and cannot end by themselves."""
+        for view in self._following():
             if view["status"] != "running":
                 raise RuntimeError(f"the experiment is {view['status']} already: {view['message']}")
-            if len(ended) >= ENDED_BEFORE_KILL and len(in_training(view["running"])) >= RUNNING_AT_KILL:
+            if self._ended < ENDED_BEFORE_KILL:
+                continue
+            if not home.hold_file.exists():
+                home.hold()  # what was near its end may end yet: looked at once more
+            elif len(in_training(view["running"])) >= min(RUNNING_AT_KILL, len(view["running"])) > 0:
                 self.story.live("")
                 return
-            time.sleep(LOOK_S)
-        raise TimeoutError(f"{RUNNING_AT_KILL} trials did not run at a time within {PATIENCE_S:g} s; {WHERE_TO_LOOK}")
 
     def until_ended(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            view = self.client.experiment(self.experiment_id, wait_s=LOOK_S)
-            self._look()
-            self.story.live(running_line(view["running"]))
+        for view in self._following():
             if view["status"] not in {"running", "stopping"}:
                 return
-        raise TimeoutError(f"the experiment has not ended within {PATIENCE_S:g} s; {WHERE_TO_LOOK}")
+
+    def _following(self) -> Iterator[Row]:
+        """The experiment as it is, again and again. TimeoutError when nothing at all happens any more."""
+        seen: Any = None
+        moved = time.monotonic()
+        while time.monotonic() < moved + PATIENCE_S:
+            trials = self._look()
+            view = self.client.experiment(self.experiment_id)
+            self.story.live(running_line(view["running"]))
+            now = (view["status"], [(trial["status"], trial["last"], trial["attempts"]) for trial in trials])
+            if now != seen:
+                seen, moved = now, time.monotonic()
+            yield view
+            time.sleep(LOOK_S)
+        raise TimeoutError(f"nothing has happened for {PATIENCE_S:g} s; {WHERE_TO_LOOK}")
 
     def _look(self) -> list[Row]:
         trials = self.client.trials(self.experiment_id)
@@ -246,8 +265,8 @@ class Watch:
 
 
 def in_training(running: Sequence[Row]) -> list[Row]:
-    """Those with a process and in the middle of their epochs."""
-    return [a for a in running if a["pid"] is not None and a["step"] in MIDDLE_OF_TRAINING]
+    """Those with a process and some epochs behind them."""
+    return [a for a in running if a["pid"] is not None and a["step"] is not None and a["step"] >= FIRST_EPOCHS]
 
 
 def running_line(running: Sequence[Row]) -> str:
