@@ -15,6 +15,7 @@ import uvicorn
 from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
 from tests.waiting import wait_until
 from tuner_service.api.app import create_app
+from tuner_service.api.connections import BoundedHttpProtocol
 
 
 @contextmanager
@@ -22,7 +23,10 @@ def serving(home: Path) -> Iterator[ApiService]:
     """Listens while the block runs, described in ``home`` as a service describes itself."""
     api = an_api_service()
     app = create_app(replace(api.services, pid=os.getpid()))
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="warning", lifespan="off", http=BoundedHttpProtocol
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

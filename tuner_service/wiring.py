@@ -148,6 +148,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     import uvicorn
 
     from tuner_service.api.app import create_app
+    from tuner_service.api.connections import IDLE_TIMEOUT_S, BoundedHttpProtocol
     from tuner_service.api.server import Server
     from tuner_service.service.experiments import Experiments, Services
 
@@ -171,6 +172,8 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=GRACEFUL_S,
+        http=BoundedHttpProtocol,
+        timeout_keep_alive=int(IDLE_TIMEOUT_S),
         ws="websockets-sansio",
         ws_max_size=AGENT_FRAME_BYTES,
         ws_per_message_deflate=False,

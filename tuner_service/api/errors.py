@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tuner_service.domain.errors import (
@@ -108,6 +109,11 @@ async def _on_request_error(_: Request, exc: Exception) -> Response:
     return faults_problem(faults)
 
 
+async def _on_disconnect(_: Request, __: Exception) -> Response:
+    """Whoever sent the body has hung up, so that nobody reads this."""
+    return problem(400, "the body ended before it was whole")
+
+
 async def _on_bug(_: Request, __: Exception) -> Response:
     return problem(500, "the service made a mistake; its log has the details", kind="internal")
 
@@ -116,4 +122,5 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(TunerServiceError, _on_domain_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_request_error)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_bug)

@@ -105,7 +105,7 @@ async def read_experiment(
 ) -> Response:
     """One experiment, with what was asked for and what runs now."""
     if wait_for is not None:
-        await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout)
+        await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout, is_gone=request.is_disconnected)
     view = services.experiments.detail_view
     return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id)))
 

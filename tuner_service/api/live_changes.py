@@ -188,10 +188,12 @@ async def clone_experiment(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> Response:
     """Start a new experiment with the same code and settings, the newest search space, and another seed."""
-    body, digest = await read_body(request, lambda raw: (parse(CloneBody, raw), canonical_digest(raw)), optional=True)
+    body, digest = await read_body(
+        request, lambda raw: (parse(CloneBody, raw), canonical_digest([experiment_id, raw])), optional=True
+    )
     key = None
     if idempotency_key is not None:
-        key = IdempotencyKey(key=idempotency_key, body_digest=f"{experiment_id}:{digest}")
+        key = IdempotencyKey(key=idempotency_key, body_digest=digest)
     changes = CloneChanges(
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         name=body.name or "",

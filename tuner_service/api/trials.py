@@ -39,7 +39,9 @@ async def read_trial(  # noqa: PLR0913  # one argument for each part of the requ
     """One trial and each of its attempts."""
     experiments = services.experiments
     if wait_for is not None:
-        await experiments.wait_until_trial_ended(experiment_id, number, timeout_s=timeout)
+        await experiments.wait_until_trial_ended(
+            experiment_id, number, timeout_s=timeout, is_gone=request.is_disconnected
+        )
     view = experiments.trial_detail_view
     return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, number)))
 

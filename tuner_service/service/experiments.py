@@ -6,7 +6,7 @@ Commands go to the runner and return when they are on disk; reads go to the quer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,6 +47,10 @@ ID_DRAWS = 20  # of ids that are taken already, before giving up
 AGENT_TIMEOUT_S = 5.0  # for the first agent, before an experiment is taken whose trials need devices
 JOURNAL_PAGE = 1_000
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
+WAITING_EASILY = 32  # requests; of more each looks less often, so that all of them together cost no more
+
+
+IsGone = Callable[[], Awaitable[bool]]
 
 
 class Commands(Protocol):
@@ -108,6 +112,7 @@ class Experiments:
     new_id: Callable[[], ExperimentId]  # not unique by itself
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0  # requests that wait for an end
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
     async def create(self, creation: Creation) -> tuple[ExperimentId, bool]:
@@ -252,15 +257,27 @@ class Experiments:
             return None
         return self.queries.trial(experiment.id, experiment.best_number)
 
-    async def wait_until_ended(self, experiment_id: ExperimentId, *, timeout_s: float) -> None:
-        """Returns when it has ended, or after ``timeout_s``, whichever comes first."""
+    async def wait_until_ended(
+        self, experiment_id: ExperimentId, *, timeout_s: float, is_gone: IsGone | None = None
+    ) -> None:
+        """Returns when it has ended, after ``timeout_s``, or when whoever asked ``is_gone``."""
+        await self._wait(lambda: self.find(experiment_id).status.has_ended, timeout_s=timeout_s, is_gone=is_gone)
+
+    async def _wait(self, has_ended: Callable[[], bool], *, timeout_s: float, is_gone: IsGone | None) -> None:
+        """Looks again only where something was committed since."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while not (await asyncio.to_thread(self.find, experiment_id)).status.has_ended:
-            left = deadline - loop.time()
-            if left <= 0:
-                return
-            await asyncio.sleep(min(WAIT_POLL_S, left))
+        self._waiting += 1
+        try:
+            seen = self.queries.version()
+            ended = await asyncio.to_thread(has_ended)
+            while not ended and (left := deadline - loop.time()) > 0 and not (is_gone and await is_gone()):
+                await asyncio.sleep(min(WAIT_POLL_S * max(1.0, self._waiting / WAITING_EASILY), left))
+                version = self.queries.version()
+                if version is None or version != seen:
+                    seen, ended = version, await asyncio.to_thread(has_ended)
+        finally:
+            self._waiting -= 1
 
     # ── trials ──────────────────────────────────────────────────────────────────────────────────
     def trial_views(self, trials: Sequence[Trial]) -> list[View]:
@@ -280,15 +297,13 @@ class Experiments:
             raise NotFoundError("trial", f"{experiment_id}/{number}")
         return trial
 
-    async def wait_until_trial_ended(self, experiment_id: ExperimentId, number: int, *, timeout_s: float) -> None:
+    async def wait_until_trial_ended(
+        self, experiment_id: ExperimentId, number: int, *, timeout_s: float, is_gone: IsGone | None = None
+    ) -> None:
         """Like ``wait_until_ended``, for one trial."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while not (await asyncio.to_thread(self.find_trial, experiment_id, number)).status.is_final:
-            left = deadline - loop.time()
-            if left <= 0:
-                return
-            await asyncio.sleep(min(WAIT_POLL_S, left))
+        await self._wait(
+            lambda: self.find_trial(experiment_id, number).status.is_final, timeout_s=timeout_s, is_gone=is_gone
+        )
 
     def find_checkpoint(self, experiment_id: ExperimentId, number: int, digest: str) -> tuple[Checkpoint, bytes]:
         """One whose bytes the database holds. ConflictError for one that lies in the checkpoint folder."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
@@ -159,3 +161,20 @@ def test_a_mistake_of_ours_is_a_problem_that_gives_nothing_away(api: ApiService)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
     assert "secret" not in answer.text
+
+
+def test_a_sender_who_hangs_up_before_the_body_is_whole_is_no_mistake_of_ours(api: ApiService) -> None:
+    pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(pieces)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {ADMIN_TOKEN}".encode())]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/experiments", "query_string": b"", "headers": headers}
+    asyncio.run(api.client.app(scope, receive, send))
+
+    assert sent[0]["status"] == 400

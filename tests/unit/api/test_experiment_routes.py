@@ -400,3 +400,21 @@ def test_the_command_carries_the_archive_whose_digest_the_spec_names(api: ApiSer
     assert isinstance(command, ExperimentCreated)
     assert command.code is not None
     assert api.queries.blob(command.spec.trial.code_digest or "") == command.code
+
+
+def test_a_read_that_waits_sees_an_end_that_comes_meanwhile_and_whoever_left(api: ApiService) -> None:
+    experiment_id = api.create()
+    experiments = api.services.experiments
+
+    async def stopped_meanwhile() -> None:
+        waiting = asyncio.create_task(experiments.wait_until_ended(experiment_id, timeout_s=600))
+        await asyncio.sleep(0)
+        await experiments.stop(experiment_id)
+        await waiting
+
+    async def gone() -> bool:
+        return True
+
+    asyncio.run(experiments.wait_until_ended(experiment_id, timeout_s=600, is_gone=gone))
+    asyncio.run(stopped_meanwhile())
+    assert experiments.find(experiment_id).status.has_ended
