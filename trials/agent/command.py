@@ -6,8 +6,9 @@ Pure. Imported by the supervisor, so it stays as small as its start is quick.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 PARAMETER_VARIABLE_BYTES = 32 << 10  # a longer value has no TRIAL_PARAM_ variable; parameters.json has it
@@ -60,7 +61,7 @@ def environment(
     )
     for name, value in spec["parameters"].items():
         text = as_text(value)
-        if len(text.encode()) <= PARAMETER_VARIABLE_BYTES:
+        if len(text.encode(errors="surrogatepass")) <= PARAMETER_VARIABLE_BYTES:
             variables["TRIAL_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()] = text
     variables |= _device_variables(spec, attempt["local"])
     return variables | {
@@ -73,6 +74,28 @@ def environment(
         "TUNER_SEED": str(spec["seed"]),
         "TUNER_WAKE_SOCKET": attempt["local"]["wake"],
     }
+
+
+def why_not(command: Sequence[str], variables: Mapping[str, str]) -> str:
+    """What no process can be given of these, or ""."""
+    for position, word in enumerate(command):
+        if fault := _fault(word):
+            return f"argument {position} {fault}"
+    for name, text in variables.items():
+        fault = _fault(text) or _fault(name) or ("has no valid name" if not name or "=" in name else "")
+        if fault:
+            return f"variable {name!a} {fault}"
+    return ""
+
+
+def _fault(text: str) -> str:
+    if "\0" in text:
+        return "has a NUL character"
+    try:
+        os.fsencode(text)  # bytes that are no text come out of ``base`` as they came in
+    except UnicodeEncodeError:
+        return "has half a surrogate pair, which is no text"
+    return ""
 
 
 def _device_variables(spec: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, str]:

@@ -136,7 +136,10 @@ class ForkServer:
                 return
             except ValueError:
                 continue  # nobody who knows this socket sends such things
-            self._follow(order)
+            try:
+                self._follow(order)
+            except Exception as error:  # noqa: BLE001  one order, about one attempt; the others go on
+                sys.stderr.write(f"an order could not be followed: {order!a}: {error!a}\n")
 
     def _follow(self, order: dict[str, Any]) -> None:
         match order:
@@ -194,8 +197,8 @@ class ForkServer:
         try:
             self._first.show()
             start.enter()
-        except OSError as error:
-            os.write(2, f"the trial could not be started: {error}\n".encode())
+        except BaseException as error:  # noqa: BLE001  a child that goes on would be a second fork server
+            os.write(2, f"the trial could not be started: {error}\n".encode(errors="replace"))
             os._exit(127)
         start.restore = self._pools.give_back
         raise _BecameTrialError(start)

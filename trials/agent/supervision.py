@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group, own_group
-from trials.agent.command import command_line, environment
+from trials.agent.command import command_line, environment, why_not
 from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
 from trials.agent.family import Family
 from trials.agent.files import create_once, sync_file, to_json, write_atomically
@@ -27,6 +27,7 @@ from trials.agent.processes import KILL_TREE_TIMEOUT_S, identity, send
 from trials.agent.starting import LaunchFailedError, Start
 from trials.agent.stopping import Stopping
 from trials.agent.usage import Usage, usage_of_ended
+from trials.texts import valid_text
 
 FILE_ATTEMPT = "attempt.json"
 FILE_CLAIM = "claim.json"
@@ -213,9 +214,11 @@ class Supervised:
         self._started_at, self._started = time.time(), time.monotonic()
         try:
             self._start()
-        except LaunchFailedError as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it is this attempt's: others have this parent, too
             self._close_streams()
-            self._record_end(exit_record("launch_failed", tail=str(error)))
+            told = isinstance(error, LaunchFailedError)
+            text = str(error) if told else f"the launch cannot be made: {type(error).__name__}: {error}"
+            self._record_end(exit_record("launch_failed", tail=valid_text(text)))
             return
         self._sampled = self._started
 
@@ -228,6 +231,9 @@ class Supervised:
             variables=environment(self._parent.base, self._attempt, attempt_dir=folder, paths=local["paths"]),
             folder=folder,
         )
+        problem = why_not(start.command, start.variables)
+        if problem:
+            raise LaunchFailedError(f"the trial cannot be started: {problem}")
         start.work = f"{folder}/{FOLDER_WORK}"
         start.seed = int(self.spec.get("seed", 0))
         start.learn = self.learns
