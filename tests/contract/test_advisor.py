@@ -59,7 +59,7 @@ def build(request: pytest.FixtureRequest) -> Build:
     def make() -> AdvisorFold:
         space, objective = parse_search_space(SPACE), Objective(metric="loss", goal=goal)
         advisor = create_advisor(name, ARGS.get(name, {}), space=space, objective=objective)
-        return AdvisorFold(advisor, seed=SEED)
+        return AdvisorFold(advisor, seed=SEED, space=space)
 
     return make
 

@@ -174,7 +174,7 @@ def a_first_fold(spec: ExperimentSpec) -> TunerFold | AdvisorFold:
     else:
         assert spec.advisor.name is not None
         advisor = create_advisor(spec.advisor.name, spec.advisor.args, space=space, objective=spec.objective)
-    return AdvisorFold(advisor, seed=spec.seed, deterministic=spec.deterministic)
+    return AdvisorFold(advisor, seed=spec.seed, deterministic=spec.deterministic, space=space)
 
 
 class Worker:

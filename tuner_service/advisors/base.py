@@ -79,6 +79,8 @@ class Advisor(ABC):
     """
 
     learns_while_assessing: ClassVar[bool] = True  # False: ``assess`` changes nothing that later answers depend on
+    # True: parameters may lie outside the space. Otherwise such a choice pauses the experiment, as an error does.
+    may_leave_space: ClassVar[bool] = False
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         self.space = space

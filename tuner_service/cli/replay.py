@@ -73,6 +73,7 @@ def _replayed(queries: SqlQueries, experiment: Experiment, folder: Path) -> Iter
         deterministic=spec.deterministic,
         code_folder=_unpacked_code(queries, experiment, folder),
         snapshot_every=NEVER,
+        checks_space=False,
     )
     with Replay(command, folder=folder, timeout_s=spec.algorithm_timeout_s, now=SystemClock().now) as asked:
         upto = experiment.tuner_cursor

@@ -44,6 +44,8 @@ class Tuner(ABC):
     needs_outcomes: ClassVar[bool] = True
     # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives is refused.
     several_objectives: ClassVar[bool] = False
+    # True: it may suggest what lies outside the space. Otherwise that pauses the experiment, as an error does.
+    may_leave_space: ClassVar[bool] = False
     experiment_seed: int = 0  # set before the first call, for what must be the same in all suggestions of a search
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:

@@ -25,7 +25,7 @@ from tuner_service.dispatcher.items import (
     TrialEnded,
     TrialRested,
 )
-from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Decision, DecisionKind, Report
 from tuner_service.tuners.base import Exhausted, NotYet, snapshot_of
@@ -38,6 +38,7 @@ from tuner_service.workers.folding import (
     plain_copy,
     plain_parameters,
 )
+from tuner_service.workers.inside import require_inside
 
 DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's fault
 
@@ -62,8 +63,12 @@ class AdvisorFold:
     trial rests or ends, and judges them, if it judges at all, by a fork made when the trial was decided.
     """
 
-    def __init__(self, advisor: Advisor, *, seed: int, deterministic: bool = False) -> None:
+    def __init__(
+        self, advisor: Advisor, *, seed: int, deterministic: bool = False, space: SearchSpace | None = None
+    ) -> None:
+        """``space``: where parameters have to lie, unless the advisor may leave it; None: anywhere."""
         self._advisor = advisor
+        self._space = None if advisor.may_leave_space else space
         self._seed = seed
         self._deterministic = deterministic
         self._live: dict[int, _Live] = {}
@@ -90,8 +95,7 @@ class AdvisorFold:
             case ResultsImported():
                 self._advisor.import_results(item.outcomes)
             case SearchSpaceUpdated():
-                self._advisor.update_search_space(parse_search_space(item.search_space))
-                self._search_space = item.search_space
+                self._change_space(item.search_space)
         return Taken(line=item.line)
 
     # ── decisions ───────────────────────────────────────────────────────────────────────────────
@@ -121,6 +125,8 @@ class AdvisorFold:
                 kind, parameters, source = DecisionKind.START, plain_parameters(choice.parameters), None
             case _:
                 return self._checked(number, Start(parameters=choice))  # type: ignore[arg-type]  # parameters alone
+        if parameters is not None and self._space is not None:
+            require_inside(self._space, parameters, by="the advisor")
         if not number:
             raise ValueError("the budget has room for no new trial: only one that rests can be promoted now")
         until = choice.until_step
@@ -229,9 +235,8 @@ class AdvisorFold:
 
     def load_state_dict(self, state: State) -> None:
         """Into a fold that has taken nothing, whose advisor was built as the first one was."""
-        self._search_space = state["search_space"]
-        if self._search_space is not None:
-            self._advisor.update_search_space(parse_search_space(self._search_space))
+        if state["search_space"] is not None:
+            self._change_space(state["search_space"])
         load_snapshot(self._advisor, state["advisor"])
         for told in state["live"]:
             stopped, rests, has_rested = told["flags"]
@@ -243,6 +248,12 @@ class AdvisorFold:
                 known=told["known"],
                 view=None if told["view"] is None else self._forked(told["view"]),
             )
+
+    def _change_space(self, raw: dict[str, Any]) -> None:
+        space = parse_search_space(raw)
+        self._advisor.update_search_space(space)
+        self._search_space = raw
+        self._space = None if self._space is None else space
 
     def _forked(self, state: State) -> Advisor:
         view = self._advisor.fork()

@@ -41,7 +41,7 @@ def build_tuner_fold(command: Initialize) -> TunerFold:
     if command.objective.further and not tuner.several_objectives:
         count = len(command.objective.every)
         raise SearchSpaceNotSupportedError(spec.label, "objective", f"it searches for one, not for {count} at a time")
-    return TunerFold(tuner, seed=command.seed)
+    return TunerFold(tuner, seed=command.seed, space=space if command.checks_space else None)
 
 
 def build_advisor_fold(command: Initialize, spec: AlgorithmSpec) -> AdvisorFold:
@@ -52,7 +52,8 @@ def build_advisor_fold(command: Initialize, spec: AlgorithmSpec) -> AdvisorFold:
     else:
         found = load_class(spec.class_name, Advisor)  # type: ignore[type-abstract]  # the base is only compared with
         advisor = found(space, command.objective, **spec.args)
-    return AdvisorFold(advisor, seed=command.seed, deterministic=command.deterministic)
+    checked = space if command.checks_space else None
+    return AdvisorFold(advisor, seed=command.seed, deterministic=command.deterministic, space=checked)
 
 
 def build_assessor_fold(command: Initialize, spec: AlgorithmSpec) -> AssessorFold:

@@ -28,12 +28,13 @@ from tuner_service.dispatcher.items import (
     TrialEnded,
     TunerItem,
 )
-from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Parameters, Report
 from tuner_service.domain.values import VALUE_DEPTH, value_faults
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner, snapshot_of
 from tuner_service.workers.faults import MESSAGE_LIMIT
+from tuner_service.workers.inside import require_inside
 
 REPORTS_LIMIT = 1_000_000  # of one running trial; one more is the assessor's fault, with a message to report less often
 
@@ -41,10 +42,11 @@ State = dict[str, Any]
 
 
 class TunerFold:
-    """The tuner's queue."""
+    """The tuner's queue. ``space``: where suggestions have to lie, unless the tuner may leave it; None: anywhere."""
 
-    def __init__(self, tuner: Tuner, *, seed: int) -> None:
+    def __init__(self, tuner: Tuner, *, seed: int, space: SearchSpace | None = None) -> None:
         self._tuner = tuner
+        self._space = None if tuner.may_leave_space else space
         self._seed = tuner.experiment_seed = seed
         self._ahead: dict[int, Callable[[], Suggestion]] = {}  # suggestions being computed, by line
         self._beside: list[Parameters] = []  # what was suggested for lines computed at the same time
@@ -64,8 +66,7 @@ class TunerFold:
             case ResultsImported():
                 self._tuner.import_results(item.outcomes)
             case SearchSpaceUpdated():
-                self._tuner.update_search_space(parse_search_space(item.search_space))
-                self._search_space = item.search_space
+                self._change_space(item.search_space)
         return Taken(line=item.line)
 
     def suggest_ahead(self, items: Sequence[SuggestionRequested], pool: Executor) -> None:
@@ -88,10 +89,15 @@ class TunerFold:
 
     def load_state_dict(self, state: State) -> None:
         """Into a fold that has taken nothing, whose tuner was built as the first one was."""
-        self._search_space = state["search_space"]
-        if self._search_space is not None:
-            self._tuner.update_search_space(parse_search_space(self._search_space))
+        if state["search_space"] is not None:
+            self._change_space(state["search_space"])
         load_snapshot(self._tuner, state["tuner"])
+
+    def _change_space(self, raw: dict[str, Any]) -> None:
+        space = parse_search_space(raw)
+        self._tuner.update_search_space(space)
+        self._search_space = raw
+        self._space = None if self._space is None else space
 
     def _suggest(self, item: SuggestionRequested) -> Answer:
         ahead = self._ahead.pop(item.line, None)
@@ -105,6 +111,8 @@ class TunerFold:
                 return NoMoreSuggestions(line=item.line)
             case _:
                 parameters = plain_parameters(suggestion)
+                if self._space is not None:
+                    require_inside(self._space, parameters, by="the tuner")
                 self._tuner.pending(item.number, plain_copy(parameters))
                 if ahead is not None:
                     self._beside.append(parameters)

@@ -74,6 +74,7 @@ class Initialize:
     code_folder: str | None = None
     snapshot_every: int = 256
     workers: int = 1  # suggestions computed at a time, by a tuner that can
+    checks_space: bool = True  # False: what was suggested outside the space once is suggested there again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,6 +462,7 @@ def _initialize_to_wire(command: Initialize) -> Wire:
         "code_folder": command.code_folder,
         "snapshot_every": command.snapshot_every,
         "workers": command.workers,
+        "checks_space": command.checks_space,
     }
 
 
@@ -482,4 +484,5 @@ def _initialize_from_wire(wire: Wire) -> Initialize:
         code_folder=wire.get("code_folder"),
         snapshot_every=field_of(wire, "snapshot_every", int),
         workers=field_of(wire, "workers", int),
+        checks_space=field_of(wire, "checks_space", bool),
     )

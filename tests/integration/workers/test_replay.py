@@ -96,6 +96,14 @@ def test_a_tuner_that_says_the_same_again_has_no_difference(command: Initialize,
     assert (last.lines, last.compared, last.difference) == (6_000, 3_000, None)
 
 
+def test_what_was_suggested_outside_the_space_once_is_no_difference(command: Initialize, tmp_path: Path) -> None:
+    narrow = replace(command, search_space={"x": {"_type": "uniform", "_value": [0, 1e-9]}})
+    found = ask(narrow, history(3), tmp_path).difference
+    assert found is not None
+    assert "OutsideSpaceError" in found.message
+    assert ask(replace(narrow, checks_space=False), history(3), tmp_path).difference is None
+
+
 def test_nothing_to_ask_is_no_difference(command: Initialize, tmp_path: Path) -> None:
     assert ask(command, iter(()), tmp_path).difference is None
 

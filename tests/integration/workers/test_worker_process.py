@@ -49,6 +49,8 @@ from tuner_service.tuners.base import NotYet, Tuner
 
 
 class Echo(Tuner):
+    may_leave_space = True
+
     def suggest(self, number, rng):
         print("asked for", number)
         return {"number": number, "drawn": rng.random()}
@@ -60,6 +62,10 @@ class Echo(Tuner):
 class Raises(Echo):
     def observe(self, outcome):
         raise KeyError("the wrong key")
+
+
+class Strays(Echo):
+    may_leave_space = False
 
 
 class RaisesWhenBuilt(Echo):
@@ -280,6 +286,15 @@ def test_a_tuner_that_raises_is_reported_with_its_traceback_and_answers_nothing_
     worker.wait_for_answers(1, Queue.ASSESSOR)
     assert [answer.line for answer in worker.answers()] == [1]
     assert not worker.of(WorkerDied)
+
+
+def test_a_suggestion_outside_the_space_is_a_fault_of_its_line_that_names_the_parameter(worker: Worker) -> None:
+    worker.start("own_algorithms:Strays")
+    worker.link.tell(Queue.TUNER, request(1))
+    faulted = worker.wait(AlgorithmFaulted)
+    assert (faulted.line, faulted.fault) == (1, AlgorithmFault.RAISED)
+    assert "number is no parameter of the search space" in faulted.message
+    assert "x is missing" in faulted.message
 
 
 @pytest.mark.parametrize(

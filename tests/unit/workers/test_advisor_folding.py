@@ -27,6 +27,7 @@ from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutcome, TrialStatus
 from tuner_service.workers import advisor_folding
 from tuner_service.workers.advisor_folding import AdvisorFold
+from tuner_service.workers.inside import OutsideSpaceError
 
 SPACE = parse_search_space({"x": {"type": "float", "low": 0, "high": 1}})
 
@@ -67,6 +68,31 @@ class Scripted(Advisor):
 def a_fold(*, deterministic: bool = False) -> tuple[AdvisorFold, Scripted]:
     advisor = Scripted()
     return AdvisorFold(advisor, seed=1, deterministic=deterministic), advisor
+
+
+@pytest.mark.parametrize("choice", [{"x": 2.0}, Start(parameters={"x": 0.5, "y": 1}), Start(parameters={})])
+def test_parameters_outside_the_space_are_the_advisors_fault(choice: Any) -> None:
+    advisor = Scripted()
+    advisor.next = choice
+    with pytest.raises(OutsideSpaceError, match="Mend the advisor"):
+        ask(AdvisorFold(advisor, seed=1, space=SPACE), 1)
+
+
+def test_a_fork_may_not_leave_the_space_unless_the_advisor_says_so() -> None:
+    class Wandering(Scripted):
+        may_leave_space = True
+
+    for kind, outside in ((Scripted, True), (Wandering, False)):
+        advisor = kind()
+        fold = AdvisorFold(advisor, seed=1, space=SPACE)
+        ask(fold, 1)
+        fold.take(TrialRested(line=2, number=1, step=3))
+        advisor.next = Fork(trial=1, parameters={"x": -1.0}, until_step=6)
+        if outside:
+            with pytest.raises(OutsideSpaceError, match=r"x -1\.0 lies outside"):
+                ask(fold, 2)
+        else:
+            assert isinstance(ask(fold, 2), Decided)
 
 
 def ask(fold: AdvisorFold, number: int) -> Answer:

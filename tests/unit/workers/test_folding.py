@@ -18,6 +18,7 @@ from tuner_service.dispatcher.items import (
     MetricsReported,
     NoMoreSuggestions,
     NoSuggestionYet,
+    SearchSpaceUpdated,
     StopAdvised,
     Suggested,
     SuggestionRequested,
@@ -29,6 +30,7 @@ from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
 from tuner_service.workers.folding import AssessorFold, ReportHistory, TunerFold, plain_parameters
+from tuner_service.workers.inside import OutsideSpaceError
 
 OBJECTIVE = Objective(metric="loss")
 
@@ -129,6 +131,88 @@ def test_numpy_values_become_plain_ones() -> None:
 def test_what_is_no_parameters_is_the_tuners_fault(bad: Any) -> None:
     with pytest.raises(TypeError):
         TunerFold(ScriptedTuner(bad), seed=1).take(SuggestionRequested(line=1, number=1))
+
+
+NARROW = parse_search_space(
+    {
+        "lr": {"_type": "uniform", "_value": [0.001, 0.1]},
+        "layers": {"type": "int", "low": 1, "high": 4},
+        "kind": {"_type": "choice", "_value": ["a", "b"]},
+        "depth": {"type": "int", "low": 1, "high": 3, "when": {"kind": "b"}},
+    }
+)
+INSIDE = {"lr": 0.01, "layers": 2, "kind": "a"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"lr": 2.0}, r"lr 2\.0 lies outside"),
+        ({"lr": "0.01"}, r'lr "0\.01" lies outside'),
+        ({"lr": True}, "lr true lies outside"),
+        ({"lr": 0.1 * (1 + 1e-6)}, "lr 0.1000001"),
+        ({"lr": 10**400}, "lr 1000"),
+        ({"layers": 2.0}, r"layers 2\.0 lies outside"),
+        ({"kind": "c"}, 'kind "c" lies outside'),
+        ({"kind": ["a"]}, r'kind \["a"\] lies outside'),
+        ({"kind": "b"}, "depth is missing"),
+        ({"depth": 1}, "depth is not there with the other values"),
+        ({"epochs": 3}, "epochs is no parameter"),
+        ({"lr": 5.0, "layers": 9}, "lr .*layers "),
+    ],
+)
+def test_a_suggestion_outside_the_space_is_the_tuners_fault_that_names_the_parameter(
+    changed: dict[str, Any], words: str
+) -> None:
+    fold = TunerFold(ScriptedTuner(INSIDE | changed), seed=1, space=NARROW)
+    with pytest.raises(OutsideSpaceError, match=words):
+        fold.take(SuggestionRequested(line=1, number=1))
+
+
+def test_a_missing_parameter_is_named() -> None:
+    with pytest.raises(OutsideSpaceError, match="lr is missing; layers is missing; kind is missing"):
+        TunerFold(ScriptedTuner({}), seed=1, space=NARROW).take(SuggestionRequested(line=1, number=1))
+
+
+@pytest.mark.parametrize("lr", [0.001 * (1 - 1e-15), 0.1 * (1 + 1e-15), 0.001, 0.1])
+def test_a_bound_missed_by_a_rounding_error_is_met_and_the_suggestion_stands_as_it_is(lr: float) -> None:
+    answer = TunerFold(ScriptedTuner(INSIDE | {"lr": lr}), seed=1, space=NARROW).take(
+        SuggestionRequested(line=1, number=1)
+    )
+    assert answer == Suggested(line=1, parameters=INSIDE | {"lr": lr})
+
+
+def test_a_tuner_that_says_so_may_leave_the_space() -> None:
+    class Wandering(ScriptedTuner):
+        may_leave_space = True
+
+    answer = TunerFold(Wandering({"lr": 7, "more": 1}), seed=1, space=NARROW).take(
+        SuggestionRequested(line=1, number=1)
+    )
+    assert answer == Suggested(line=1, parameters={"lr": 7, "more": 1})
+
+
+def test_the_newest_space_is_the_one_that_counts_also_after_a_snapshot() -> None:
+    wider = NARROW.raw | {"lr": {"_type": "uniform", "_value": [0.001, 10]}}
+
+    class Kept(ScriptedTuner):
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    first = TunerFold(Kept(INSIDE | {"lr": 5.0}), seed=1, space=NARROW)
+    first.take(SearchSpaceUpdated(line=1, search_space=wider))
+    loaded = TunerFold(Kept(INSIDE | {"lr": 5.0}), seed=1, space=NARROW)
+    loaded.load_state_dict(first.state_dict() or {})
+    for fold in (first, loaded):
+        assert isinstance(fold.take(SuggestionRequested(line=2, number=1)), Suggested)
+
+
+def test_what_was_recorded_outside_the_space_stands() -> None:
+    fold = TunerFold(ScriptedTuner(), seed=1, space=NARROW)
+    assert fold.take(SuggestionRequested(line=1, number=1, recorded={"lr": 99})) == Taken(line=1)
 
 
 def test_parameters_nested_without_end_are_the_tuners_fault() -> None:
