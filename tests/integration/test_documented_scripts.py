@@ -1,0 +1,119 @@
+"""Every training script of the documentation and the examples is killed at its lines and comes to the same result."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+IS_TRAINING = re.compile(r"trials\.init\(|^    run\(objective\)", re.MULTILINE)
+RUN_TIMEOUT_S = 300
+
+# What stands before the documentation's first script: a training whose course the random generator decides, so that
+# only a trial that goes on exactly where it was comes to the same result.
+TRAIN = """
+import random
+
+def train(lr):
+    loss = random.random()
+    return loss, 1 - loss
+
+random.seed(5)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """How a script of the documentation becomes one that runs quickly; ``kills`` are spread over its lines."""
+
+    before: str = ""
+    replaced: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    kills: int = 12
+
+
+TORCH = ("torch", "trials.data", "trials.learner", "sklearn.datasets")
+PAGES = {
+    "README.md 1": Script(replaced=(("time.sleep(0.1)", "time.sleep(0.001)"), ("21)", "6)")), kills=40),
+    "docs/writing-a-training-script.md 1": Script(before=TRAIN, arguments=("epochs=4",), kills=60),
+    "docs/learner.md 1": Script(arguments=("steps=120",), imports=TORCH, kills=5),
+    "docs/integrations.md 3": Script(replaced=(("    …\n", "    loss, epoch = 1 - lr, 0\n"),), kills=20),
+}
+EXAMPLES = {
+    "examples/quickstart/train.py": Script(
+        replaced=(("time.sleep(0.1)", "time.sleep(0.001)"), ("21)", "6)")), kills=40
+    ),
+    "examples/digits/train.py": Script(
+        replaced=(("EPOCHS = 25", "EPOCHS = 2"),), arguments=("channels=4",), imports=TORCH, kills=5
+    ),
+    "examples/learner/train.py": Script(arguments=("steps=60", "hidden=8"), imports=TORCH, kills=5),
+    "examples/jpeg/train.py": Script(
+        arguments=("files=16", "epochs=1", "batch_size=4", "every=1"), imports=TORCH, skip=("waited_for_data",), kills=8
+    ),
+}
+FRAGMENTS = {
+    "docs/data-loading.md 2": "has no model; examples/jpeg is the whole script",
+    "docs/data-loading.md 3": "has no model; tests/integration/trials/test_shared_data_on_a_node.py runs whole ones",
+    "docs/integrations.md 1": "has no network; tests/integration/trials/test_frameworks.py runs whole ones",
+    "docs/integrations.md 2": "has no network; tests/integration/trials/test_frameworks.py runs whole ones",
+    "docs/integrations.md 4": "has no training",
+}
+
+
+def training_scripts() -> dict[str, str]:
+    """Of the pages, by page and place among the page's pieces of Python."""
+    found = {}
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for place, text in enumerate(FENCE.findall(page.read_text()), start=1):
+            if IS_TRAINING.search(text):
+                found[f"{page.relative_to(ROOT)} {place}"] = text
+    return found
+
+
+def survives(text: str, script: Script, folder: Path) -> None:
+    for old, new in script.replaced:
+        assert old in text, f"the script has changed: no {old!r}"
+        text = text.replace(old, new)
+    (folder / "train.py").write_text(script.before + text)
+    command = [sys.executable, "-m", "tests.documented_scripts", "--script", str(folder / "train.py")]
+    command += ["--kills", str(script.kills)]
+    command += [f"--import={name}" for name in script.imports] + [f"--skip={name}" for name in script.skip]
+    done = subprocess.run(
+        [*command, *script.arguments],
+        cwd=ROOT,
+        env=os.environ | {"WORKERS": "0", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_training_script_of_the_pages_is_known_here() -> None:
+    assert training_scripts().keys() == PAGES.keys() | FRAGMENTS.keys()
+    scripts = {str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("train.py")}
+    assert scripts == EXAMPLES.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_a_script_of_the_pages_comes_to_the_same_result_wherever_it_is_killed(name: str, tmp_path: Path) -> None:
+    survives(training_scripts()[name], PAGES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_comes_to_the_same_result_wherever_it_is_killed(name: str, tmp_path: Path) -> None:
+    for beside in (ROOT / name).parent.glob("*.py"):
+        (tmp_path / beside.name).write_text(beside.read_text())
+    survives((ROOT / name).read_text(), EXAMPLES[name], tmp_path)
