@@ -97,7 +97,9 @@ def check(script: Path, *, arguments: list[str], kills: int, skipped: list[str])
         stride = max(1, -(-lines // kills))
         wrong = []
         # The last lines are where a script has nothing left to train: each of them is tried.
-        for at_line in sorted({*range(1, lines + 1, stride), *range(max(1, lines - max(2, kills // 4)), lines + 1)}):
+        for at_line in sorted(
+            {*range(stride, lines + 1, stride), *range(max(1, lines - max(1, kills // 4)), lines + 1)}
+        ):
             folder = Path(scratch, "killed")
             folder.mkdir()
             ended = run(script, folder, arguments=arguments, at_line=at_line)

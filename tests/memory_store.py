@@ -272,7 +272,8 @@ class MemoryQueries:
                 started_at=t.started_at,
                 ended_at=t.ended_at,
                 running_s=t.running_s,
-                parameters=json.dumps(t.parameters, separators=(",", ":")),
+                parameters=json.dumps(t.result_parameters, separators=(",", ":")),
+                wanted_index=t.wanted_index,
             )
             for t in self.trials(experiment_id, after=after, limit=limit, statuses=statuses)
         ]

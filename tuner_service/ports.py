@@ -71,7 +71,10 @@ class TrialMetric:
 
 
 class TrialEntry(NamedTuple):
-    """What a table shows of one trial. ``parameters`` is a JSON object as text, in which NaN may stand as it is."""
+    """What a table shows of one trial.
+
+    ``parameters`` is a JSON object as text, in which NaN may stand as it is: those its value belongs to.
+    """
 
     number: int
     status: str
@@ -83,6 +86,7 @@ class TrialEntry(NamedTuple):
     ended_at: float | None
     running_s: float
     parameters: str
+    wanted_index: int  # of further parameters that its script asked for; 0: it has one set of them
 
 
 class Workers(Protocol):

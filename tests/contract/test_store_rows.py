@@ -378,6 +378,7 @@ def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
         a_trial(number=1, value=math.nan, parameters={"name": "\u2028 ü \ud800"}),
         a_trial(number=2, value=-math.inf, last_step=7, attempts=2, running_s=1.5, started_at=1.0, ended_at=2.5),
         a_trial(number=3, value=None, status=TrialStatus.FAILED),
+        a_trial(number=4, value=0.5, further_parameters=({"lr": 0.3}, {"lr": 0.4}), wanted_index=2, reported_index=1),
     ]
     store.commit(changes_for(*trials))
 
@@ -390,7 +391,8 @@ def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
     assert told == [
         (t.number, t.status.value, t.reason.value, repr(t.value), t.last_step, t.attempts, *times(t)) for t in trials
     ]
-    assert [json.loads(entry.parameters) for entry in entries] == [trial.parameters for trial in trials]
+    assert [json.loads(entry.parameters) for entry in entries] == [trial.result_parameters for trial in trials]
+    assert json.loads(entries[3].parameters) == {"lr": 0.3}, "the value was reported with the second of three"
     assert [e.number for e in store.queries.trial_entries(EXPERIMENT_ID, after=1, limit=1)] == [2]
     assert [e.number for e in store.queries.trial_entries(EXPERIMENT_ID, statuses=["failed"])] == [3]
 

@@ -258,6 +258,7 @@ def _take(step: Step, xs: ExperimentState, attempt: Attempt, command: ReportsRec
             case ParametersWantedRecord():
                 progress.save(step)  # what was reported before belongs to the parameters before
                 phases.wanted(step, xs, attempt, record)
+                progress.go_on()
             case NoticeRecord():
                 _noticed(step, xs, attempt, record)
             case RejectedRecord():
@@ -319,6 +320,7 @@ class _Progress:
         trial = xs.trials[number]
         self._names, self._final, self._best = dict.fromkeys(trial.metric_names), trial.final, trial.best_value
         self._last: tuple[MetricRecord, float] | None = None
+        self._phase = min(trial.wanted_index, len(trial.further_parameters))
         self._fields: dict[str, object] = {}
 
     def take(self, record: MetricRecord) -> float | None:
@@ -328,6 +330,7 @@ class _Progress:
             self._name(values)
         if record.final:
             self._final = self._fields["final"] = {**self._final, **values}
+            self._fields["final_index"] = self._phase
             return None
         value = values.get(self._objective.metric)
         if value is None or record.step is None or record.step in self._seen:
@@ -336,19 +339,22 @@ class _Progress:
         self._last = (record, value)
         if self._objective.better(value, self._best):
             self._best = self._fields["best_value"] = value
+            self._fields["best_index"] = self._phase
         return value
 
     def save(self, step: Step) -> None:
         if self._last is not None:
             record, value = self._last
             self._fields |= {"last_step": record.step, "last_value": value, "last_metrics": record.values}
-        trial = self._xs.trials[self._number]
-        phase = min(trial.wanted_index, len(trial.further_parameters))
-        if phase != trial.reported_index and (self._last is not None or "final" in self._fields):
-            self._fields["reported_index"] = phase
+            self._fields["reported_index"] = self._phase
         if self._fields:
             step.put_trial(self._xs, self._number, **self._fields)
         self._last, self._fields = None, {}
+
+    def go_on(self) -> None:
+        """With the parameters that were asked for just now, where they are known."""
+        trial = self._xs.trials[self._number]
+        self._phase = min(trial.wanted_index, len(trial.further_parameters))
 
     def _name(self, values: dict[str, float]) -> None:
         before = len(self._names)

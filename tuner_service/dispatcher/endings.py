@@ -96,14 +96,14 @@ def _left_at_rung(step: Step, xs: ExperimentState, ended: Attempt, record: ExitR
     was killed before it had saved what it would have rested with, or before it was told to rest and so might have
     ended there; or where the advisor's word came while it ran on.
     """
-    number, spec = ended.key.number, xs.experiment.spec
+    number = ended.key.number
     trial, meaning = xs.trials[number], _meaning(xs, ended, record)
-    if isinstance(meaning, exits.Ended) and _final_value(trial, spec.trial.final, spec.objective.metric) is not None:
+    if isinstance(meaning, exits.Ended) and _has_result(xs, trial):
         _ran_to_its_end(step, xs, ended)
         return
     was_killed = isinstance(meaning, exits.Interrupted) and record.cause not in {"stopped", "exited"}
     deaths = trial.deaths_without_progress + was_killed
-    may_differ = spec.deterministic and (was_killed or was_late(trial))
+    may_differ = xs.experiment.spec.deterministic and (was_killed or was_late(trial))
     if may_differ and may_end_at_rung(trial, ended) and trial.rung_step is not None:
         forget_beyond(step, xs, number, trial.rung_step - 1)
     if may_differ and deaths < DEATHS_WITHOUT_PROGRESS_LIMIT and not has_saved_at_rung(xs, trial):
@@ -172,7 +172,7 @@ def tell_rest(step: Step, xs: ExperimentState, number: int) -> None:
 def _ran_to_its_end(step: Step, xs: ExperimentState, ended: Attempt) -> None:
     number = ended.key.number
     trial, spec = xs.trials[number], xs.experiment.spec
-    values = {spec.objective.metric: _final_value(trial, spec.trial.final, spec.objective.metric)}
+    values = {spec.objective.metric: _final_value(trial, spec.trial.final, spec.objective.metric)[0]}
     for objective in spec.objective.further:
         values[objective.metric] = further_value(trial, objective, spec.trial.final)
     missing = next((metric for metric, value in values.items() if value is None), None)
@@ -271,13 +271,15 @@ def stop_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, ad
 def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus, why: Why) -> None:
     """The trial ends, once and for all. Told at once, or in its turn where the experiment is deterministic."""
     trial, spec = xs.trials[number], xs.experiment.spec
-    value: float | None = None
+    value, index = None, trial.reported_index
     if status is TrialStatus.EARLY_STOPPED:
         value = trial.last_value
     elif status is TrialStatus.SUCCEEDED:
-        value = _final_value(trial, spec.trial.final, spec.objective.metric)
+        value, index = _final_value(trial, spec.trial.final, spec.objective.metric)
     fingerprint = trial.fingerprint if status is TrialStatus.FAILED else ""
     fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint, "rested_line": None}
+    if value is not None:
+        fields["reported_index"] = index
     step.move_trial(xs, number, status, why, **fields)
     if status is TrialStatus.SUCCEEDED and value is not None:
         _mind_best(step, xs, number, value)
@@ -296,12 +298,10 @@ def _mind_best(step: Step, xs: ExperimentState, number: int, value: float) -> No
 def tell(step: Step, xs: ExperimentState, number: int) -> None:
     """Put the end of the trial into the queues: exactly once in its life."""
     trial = xs.trials[number]
-    # A value belongs to the parameters it was reported with; a failure to the newest the script was given.
-    given = min(trial.wanted_index, len(trial.further_parameters))
     outcome = TrialOutcome(
         number=number,
         status=trial.status,
-        parameters=trial.parameters_of(given if trial.value is None else trial.reported_index),
+        parameters=trial.result_parameters,
         value=trial.value,
         step=trial.last_step,
         source=trial.source,
@@ -333,11 +333,23 @@ def _count_alike(step: Step, xs: ExperimentState, trial: Trial) -> None:
         step.put_experiment(xs, first_error=NOT_ALIKE, same_errors=0)
 
 
-def _final_value(trial: Trial, source: FinalFrom, metric: str) -> float | None:
-    """The objective's final value; from the intermediate ones where the experiment says so."""
-    intermediate = {
+def _has_result(xs: ExperimentState, trial: Trial) -> bool:
+    spec = xs.experiment.spec
+    return _final_value(trial, spec.trial.final, spec.objective.metric)[0] is not None
+
+
+def _final_value(trial: Trial, source: FinalFrom, metric: str) -> tuple[float | None, int]:
+    """The objective's final value, and the index of the parameters that it was reported with.
+
+    From the intermediate values where the experiment says so.
+    """
+    reported, last = (trial.final.get(metric), trial.final_index), (trial.last_value, trial.reported_index)
+    intermediate: dict[FinalFrom, tuple[tuple[float | None, int | None], ...]] = {
         FinalFrom.REPORTED: (),
-        FinalFrom.LAST: (trial.last_value,),
-        FinalFrom.BEST: (trial.best_value, trial.last_value),  # NaN is no best value, and yet an outcome
+        FinalFrom.LAST: (last,),
+        FinalFrom.BEST: ((trial.best_value, trial.best_index), last),  # NaN is no best value, and yet an outcome
     }
-    return next((value for value in (*intermediate[source], trial.final.get(metric)) if value is not None), None)
+    for value, index in (*intermediate[source], reported):
+        if value is not None:
+            return value, trial.reported_index if index is None else index
+    return None, trial.reported_index

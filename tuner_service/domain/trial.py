@@ -113,7 +113,10 @@ class Trial:
     further_parameters: tuple[Parameters, ...] = ()  # of index 1, 2, …: what the script asked for beside ``parameters``
     further_lines: tuple[int, ...] = ()  # the journal lines that asked for them
     wanted_index: int = 0  # the highest index its script has asked for
-    reported_index: int = 0  # of the parameters that its newest metrics were reported with
+    # Of the parameters that ``last_value`` was reported with; once it has ended, of those its value belongs to.
+    reported_index: int = 0
+    final_index: int | None = None  # likewise of its newest final metrics; None where it has none
+    best_index: int | None = None  # and of ``best_value``
     further_ended: bool = False  # there are no further ones for it
     reports_line: int = 0  # the last journal line that holds reports for the assessor
     stopped_at_line: int | None = None  # the reports line in which the assessor stopped it
@@ -154,6 +157,18 @@ class Trial:
 
     def parameters_of(self, index: int) -> Parameters:
         return self.further_parameters[index - 1] if index else self.parameters
+
+    @property
+    def result_index(self) -> int:
+        """Of the parameters that its value belongs to; while it has none, of the newest that its script was given."""
+        if self.value is not None:
+            return self.reported_index
+        return min(self.wanted_index, len(self.further_parameters))
+
+    @property
+    def result_parameters(self) -> Parameters:
+        """What stands beside its value, wherever that is shown or told."""
+        return self.parameters_of(self.result_index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

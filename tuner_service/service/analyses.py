@@ -83,7 +83,7 @@ class Analyses:
         outcomes = _evenly([o for o in self._outcomes() if o.losses is not None], POINTS_LIMIT)
         slices: dict[str, View] = {}
         for outcome in outcomes:
-            for name, value in flattened(outcome.trial.parameters, PARAMETERS).items():
+            for name, value in flattened(outcome.trial.result_parameters, PARAMETERS).items():
                 name = name.removeprefix(PARAMETERS)  # noqa: PLW2901  # the name that people know
                 column = slices.setdefault(name, {"numbers": [], "parameter": [], "values": []})
                 column["numbers"].append(outcome.trial.number)
@@ -112,7 +112,7 @@ class Analyses:
         finite = [(o, loss) for o, loss in found if math.isfinite(loss[place])]
         return {
             "search_space": self.queries.search_space(self.experiment.id),
-            "parameters": [o.trial.parameters for o, _ in finite],
+            "parameters": [o.trial.result_parameters for o, _ in finite],
             "losses": [loss[place] for _, loss in finite],
         }
 
@@ -209,7 +209,7 @@ def _point(outcome: Outcome) -> View:
         "number": outcome.trial.number,
         "value": plain(outcome.values[0]),
         "values": plain(outcome.values),
-        "parameters": plain(outcome.trial.parameters),
+        "parameters": plain(outcome.trial.result_parameters),
     }
 
 

@@ -56,7 +56,7 @@ class Export:
         parameters: dict[str, None] = {}
         finals: dict[str, None] = {}
         for trial in self._trials():
-            parameters |= dict.fromkeys(flattened(trial.parameters, PARAMETERS))
+            parameters |= dict.fromkeys(flattened(trial.result_parameters, PARAMETERS))
             finals |= dict.fromkeys(f"final.{name}" for name in trial.final)
         return [*PLAIN_FIELDS, *parameters, *finals, "last.step", "last.metrics"]
 

@@ -234,7 +234,7 @@ class LiveChanges:
             raise InputError([Fault(pointer="/experiment", message=message)])
         return [
             Result(
-                parameters=trial.parameters,
+                parameters=trial.result_parameters,
                 value=trial.value,
                 status=trial.status,
                 step=trial.last_step if trial.status is TrialStatus.EARLY_STOPPED else None,

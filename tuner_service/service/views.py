@@ -120,7 +120,7 @@ def _best_view(experiment: Experiment, best: Trial | None) -> View | None:
     return {
         "number": experiment.best_number,
         "value": plain(experiment.best_value),
-        "parameters": plain(best.parameters) if best else None,
+        "parameters": plain(best.result_parameters) if best else None,
     }
 
 
@@ -221,7 +221,7 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "status": trial.status.value,
         "reason": trial.reason.value,
         "message": trial.message,
-        "parameters": plain(trial.parameters),
+        "parameters": plain(trial.result_parameters),
         "source": trial.source,
         "final": plain(trial.final),
         "value": plain(trial.value),
@@ -244,9 +244,14 @@ def _trial_running_s(trial: Trial, now: float) -> float:
 
 
 def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], spec: ExperimentSpec) -> View:
-    """One trial: the entry of the list, each attempt, and the command line that runs it alone."""
+    """One trial: the entry of the list, each attempt, and the command line that runs it alone.
+
+    ``parameters`` and the command are those its value belongs to; ``first_parameters`` and ``further_parameters`` all
+    that its script was given.
+    """
     return {
         **trial_view(trial, now=now),
+        "first_parameters": plain(trial.parameters),
         "further_parameters": [plain(parameters) for parameters in trial.further_parameters],
         "attempt_details": [attempt_view(attempt) for attempt in attempts],
         "command": command_line(trial, spec),
@@ -259,7 +264,7 @@ def command_line(trial: Trial, spec: ExperimentSpec) -> list[str]:
     words = list(template.command)
     if template.arguments_prefix is None:
         return words
-    for name, value in trial.parameters.items():
+    for name, value in trial.result_parameters.items():
         option = template.arguments_prefix + name
         text = _argument_text(value)
         if not text:

@@ -29,7 +29,7 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
     found: list[TrialOutcome] = []
     for earlier in _experiments(queries, spec.warm_start):
         for trial in _trials(queries, earlier.id):
-            parameters = space.adapted(trial.parameters_of(trial.reported_index))
+            parameters = space.adapted(trial.result_parameters)
             value = _value_of(trial, earlier, spec)
             if parameters is None or value is None:
                 continue

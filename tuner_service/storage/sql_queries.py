@@ -154,8 +154,10 @@ class SqlQueries:
             else:
                 rows = _ENTRIES.tuples(connection, id=experiment_id, after=after, limit=limit)
                 found = list(map(TrialEntry._make, rows))
+            phased = _parameters_of_values(connection, experiment_id, [e.number for e in found if e.wanted_index])
         # A NaN is stored as text; every other number is one.
-        return [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
+        found = [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
+        return [e._replace(parameters=phased[e.number]) if e.number in phased else e for e in found]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         with self.reading() as connection:
@@ -278,3 +280,15 @@ class SqlQueries:
         with self.reading() as connection:
             rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
         return [TOKENS.value(row) for row in rows]
+
+
+def _parameters_of_values(
+    connection: Connection, experiment_id: ExperimentId, numbers: Sequence[int]
+) -> dict[int, str]:
+    """Of trials that were given several sets of parameters, as JSON."""
+    if not numbers:
+        return {}
+    span = _t.c.number.between(numbers[0], numbers[-1])
+    query = select(_t).where(_t.c.experiment_id == experiment_id, span, _t.c.wanted_index > 0)
+    trials = [mapping.TRIALS.value(row) for row in connection.execute(query).mappings()]
+    return {trial.number: mapping.to_json(trial.result_parameters) for trial in trials}

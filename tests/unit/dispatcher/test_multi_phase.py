@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, a_final, an_intermediate
-from trials.protocol import ParametersWantedRecord
+from trials.protocol import MetricRecord, ParametersWantedRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
@@ -21,7 +22,7 @@ from tuner_service.dispatcher.items import (
     TrialEnded,
 )
 from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT
-from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus, FinalFrom
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 
 ALONE = {"trials": 1, "parallel": 1}  # one trial, and no other is asked for
@@ -384,3 +385,50 @@ def test_an_answer_for_the_assessor_changes_nothing(h: Harness) -> None:
     (request,) = h.xs.requests
     h.answer(Queue.TUNER, Suggested(line=request.line, parameters={"lr": 0.5}))
     assert h.trial(1).further_parameters == ({"lr": 0.5},)
+
+
+# ── which parameters a value belongs to ─────────────────────────────────────────────────────────
+def second_phase(h: Harness, *first: MetricRecord, **overrides: Any) -> None:
+    h.run(trials=1, budget=ALONE, **overrides)
+    h.report(1, *first)
+    h.want(1, 1)
+    h.suggest(0.07)
+
+
+def test_what_is_reported_on_the_way_in_a_later_phase_does_not_move_the_final_metric(h: Harness) -> None:
+    second_phase(h, an_intermediate(1, 0.5), a_final(0.25))
+    h.report(1, an_intermediate(2, 0.9))
+    h.exit(1)
+
+    assert (h.trial(1).value, h.trial(1).result_parameters) == (0.25, {"lr": 0.01})
+    assert last_outcome(h).parameters == {"lr": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "lr"),
+    [(FinalFrom.BEST, 0.2, 0.01), (FinalFrom.LAST, 0.9, 0.07), (FinalFrom.REPORTED, 0.6, 0.07)],
+)
+def test_the_value_stands_beside_what_it_was_reported_with(
+    h: Harness, source: FinalFrom, value: float, lr: float
+) -> None:
+    second_phase(h, an_intermediate(1, 0.2), a_final(0.3), trial={"final": source})
+    h.report(1, an_intermediate(2, 0.9), a_final(0.6))
+    h.restart()
+    h.exit(1)
+
+    assert (h.trial(1).value, h.trial(1).result_parameters) == (value, {"lr": lr})
+    assert last_outcome(h).parameters == {"lr": lr}
+
+
+def test_an_early_stopped_trial_has_the_parameters_of_its_last_report(h: Harness) -> None:
+    second_phase(h, an_intermediate(1, 0.2), assessor=ASSESSED)
+    h.report(1, an_intermediate(2, 0.9))
+    h.advise_stop(1)
+    h.exit(1)
+
+    assert (h.trial(1).value, h.trial(1).result_parameters) == (0.9, {"lr": 0.07})
+
+
+def test_a_running_trial_is_shown_with_the_newest_that_it_was_given(h: Harness) -> None:
+    second_phase(h, an_intermediate(1, 0.2))
+    assert h.trial(1).result_parameters == {"lr": 0.07}

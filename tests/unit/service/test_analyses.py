@@ -161,3 +161,14 @@ def test_the_chance_is_about_right_for_independent_draws() -> None:
         better += min(rng.random() for _ in range(20)) < min(seen)
     assert better / 300 == pytest.approx(1 / 3, abs=0.08)
     assert better / 300 - 0.05 < sum(chances) / 300 < better / 300 + 0.2
+
+
+def test_a_value_of_a_later_phase_stands_beside_the_parameters_of_that_phase() -> None:
+    phased = succeeded(
+        1, 0.1, parameters={"lr": 0.5}, further_parameters=({"lr": 0.25},), wanted_index=1, reported_index=1
+    )
+    found = analyses([phased, succeeded(2, 0.9, parameters={"lr": 0.75})])
+    assert found.best()["best"]["parameters"] == {"lr": 0.25}
+    assert found.slices()["slices"]["lr"]["parameter"] == [0.25, 0.75]
+    assert found.importance_input(None)["parameters"] == [{"lr": 0.25}, {"lr": 0.75}]
+    assert found.pareto()["front"][0]["parameters"] == {"lr": 0.25}

@@ -18,6 +18,7 @@ from tuner_service.service.views import (
     experiment_view,
     moment,
     plain,
+    trial_detail_view,
     trial_view,
 )
 
@@ -86,3 +87,25 @@ def test_the_command_line_is_the_one_that_the_agent_runs(prefix: str | None, del
     trial = a_trial(parameters={"lr": 0.1, "name": "a b", "flag": None, "on": True})
 
     assert command_line(trial, spec) == ["python", "train.py", *words]
+
+
+def test_the_parameters_and_the_command_are_those_the_value_was_reported_with() -> None:
+    spec = a_spec(trial={"arguments_prefix": "--"})
+    trial = a_trial(
+        value=0.5,
+        parameters={"lr": 0.5},
+        further_parameters=({"lr": 0.25}, {"lr": 0.1}),
+        wanted_index=2,
+        reported_index=1,
+    )
+
+    view = trial_detail_view(trial, now=START, attempts=(), spec=spec)
+
+    assert view["parameters"] == {"lr": 0.25}
+    assert view["command"] == ["python", "train.py", "--lr=0.25"]
+    assert (view["first_parameters"], view["further_parameters"]) == ({"lr": 0.5}, [{"lr": 0.25}, {"lr": 0.1}])
+
+
+def test_a_final_metric_of_half_the_way_is_shown_with_its_attempt() -> None:
+    assert attempt_view(an_attempt(half_way={"loss": float("nan")}))["half_way"] == {"loss": "NaN"}
+    assert attempt_view(an_attempt())["half_way"] is None
