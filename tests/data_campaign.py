@@ -59,7 +59,7 @@ def load(folder: str, workers: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.data_campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.data_campaign", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -18,7 +18,7 @@ LONGEST_WAIT_S = 0.3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--only", default="", help="requests whose name has these words")
     arguments = parser.parse_args()
     failed = 0

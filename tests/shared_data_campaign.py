@@ -187,7 +187,7 @@ def run(rounds: int, seed: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.shared_data_campaign")
+    parser = argparse.ArgumentParser(prog="python -m tests.shared_data_campaign", allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -150,6 +150,10 @@ class Client:
         """By number."""
         return list(self._pages(_experiment_path(experiment_id) + "/trials", query or {}))
 
+    def first_trial(self, experiment_id: str, query: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The one with the lowest number."""
+        return next(self._pages(_experiment_path(experiment_id) + "/trials", query, page=1), None)
+
     def table(
         self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None
     ) -> Iterator[list[list[Any]]]:

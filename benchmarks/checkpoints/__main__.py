@@ -36,7 +36,7 @@ TITLES = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=9, help="of each kind, interleaved (default: 9)")
     parser.add_argument("--steps", type=int, default=20, help="of a block (default: 20)")
     parser.add_argument("--width", type=int, default=2048, help="of a layer; five of them (default: 2048, 200 MB)")

@@ -170,7 +170,9 @@ def _all_rows(options: argparse.Namespace, homes: ExitStack) -> list[Row]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dispatch", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.dispatch", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
     parser.add_argument("--rounds", type=int, default=3, help="of each row, interleaved (default: 3)")
     parser.add_argument("--trials", type=int, default=200, help="of each round (default: 200)")
     parser.add_argument("--torch-trials", type=int, default=24, help="where each imports torch itself (default: 24)")

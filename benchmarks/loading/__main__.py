@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loading", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loading", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
     parser.add_argument(
         "--workload", action="append", metavar="NAME|FILE.py", help=f"{', '.join(WORKLOADS)}, or a file with dataset()"

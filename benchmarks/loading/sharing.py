@@ -253,7 +253,7 @@ def _row(kind: str, trials: int, found: dict[tuple[str, int], list[Measured]]) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loading.sharing")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loading.sharing", allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, default=1024)
     parser.add_argument("--folder", type=Path, help="where the files are kept; made anew where it is left out")

@@ -28,7 +28,7 @@ NOTES = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reports", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rounds", type=int, default=3, help="of each row, interleaved (default: 3)")
     parser.add_argument("--reports", type=int, default=50_000, help="of each of the four trials (default: 50000)")
     parser.add_argument("--peer-reports", type=int, default=1_000, help="of each of a peer's trials (default: 1000)")

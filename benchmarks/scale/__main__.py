@@ -35,7 +35,7 @@ NOTES = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--reports", type=int, default=100, help="of each trial (default: 100)")
     parser.add_argument("--runs", type=int, default=3, help="of resuming and of each command (default: 3)")

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__, allow_abbrev=False)
     parser.add_argument("--tasks", type=Path, default=OWN_TASKS, help="file with TASKS (default: the project's own)")
     parser.add_argument("--only", default="", help="names of tasks, with commas; default: all of the file")
     parser.add_argument("--kinds", default="", help="black_box, multi_fidelity, multi_objective; with commas")

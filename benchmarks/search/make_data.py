@@ -30,7 +30,9 @@ CURVES = 400  # configurations recorded for each task
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.search.make_data", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.search.make_data", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--curves", action="store_true", help="record the learning curves that are not there (minutes)")
     options = parser.parse_args()
     DATA.mkdir(exist_ok=True)

@@ -192,7 +192,7 @@ ROWS: tuple[tuple[str, float | None, Callable[[], float]], ...] = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__, allow_abbrev=False)
     parser.add_argument("--runs", type=int, default=7, help="of each row (default: 7)")
     runs = parser.parse_args().runs
     machine = describe()

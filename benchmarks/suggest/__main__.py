@@ -94,7 +94,7 @@ def _ms(found: dict[str, Any]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.suggest", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.suggest", description=__doc__, allow_abbrev=False)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000, 10_000], help="trials before a suggestion")
     parser.add_argument("--asked", type=int, default=20, help="suggestions timed at each (default: 20)")
     parser.add_argument("--rounds", type=int, default=3, help="of everything, interleaved (default: 3)")

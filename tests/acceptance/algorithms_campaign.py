@@ -60,7 +60,7 @@ def check(case: str, *, trials: int, kills: int, seed: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--only", choices=cases(), action="append")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--trials", type=int, default=10)

@@ -175,7 +175,7 @@ def _check_metrics(world: World, trial: Trial) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--record", type=Path, help="a folder for the histories of seeds that fail, to be replayed")

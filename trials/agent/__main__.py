@@ -29,7 +29,9 @@ logger = logging.getLogger("trials.agent")
 
 def main() -> int:
     """Serve until idle without a service, or until SIGTERM; the trials run on. 0 also if another agent does already."""
-    parser = argparse.ArgumentParser(prog="python -m trials.agent", description="Runs the trials of one node.")
+    parser = argparse.ArgumentParser(
+        prog="python -m trials.agent", description="Runs the trials of one node.", allow_abbrev=False
+    )
     parser.add_argument("--home", type=Path, required=True, help="folder of the attempts, their logs and checkpoints")
     parser.add_argument("--service-file", type=Path, help="where the service's address is (default: HOME/service.json)")
     parser.add_argument("--agent-id", help="name of this agent (default: kept in HOME/agent/id)")

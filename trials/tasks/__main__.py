@@ -17,7 +17,9 @@ NODE = "node0"
 
 def main(arguments: list[str]) -> int:
     """The exit code of the first instance that failed; 128 and the number of its signal, as a shell says it."""
-    parser = argparse.ArgumentParser(prog="python -m trials.tasks", description="Runs a command in several processes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m trials.tasks", description="Runs a command in several processes.", allow_abbrev=False
+    )
     parser.add_argument("--instances", type=int, required=True, help="how many; each has its RANK")
     parser.add_argument("command", nargs="+", help="after --, and never through a shell")
     options = parser.parse_args(arguments)

@@ -333,15 +333,16 @@ def _tuner(body: ExperimentBody) -> AlgorithmSpec:
     spec = _algorithm(body.tuner)
     if spec.name != AUTO:
         return spec
-    reason = "a Gaussian process, and tpe where that predicts results badly or has too many of them"
-    return replace(spec, reason=reason)
+    rule = "a Gaussian process, and tpe where that predicts results badly or has too many of them"
+    how = "was named" if "tuner" in body.model_fields_set else "is what is taken where none is named"
+    return replace(spec, reason=f"auto {how}: {rule}")
 
 
 def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
     """The one named; ``auto`` where the file leaves everything to us, so that hopeless trials are stopped early too."""
     if body.advisor is not None:
         return _algorithm(body.advisor)
-    is_left_to_us = body.tuner.name == AUTO and not body.tuner.args and "assessor" not in body.model_fields_set
+    is_left_to_us = not {"tuner", "assessor"} & body.model_fields_set  # a tuner that is named is that tuner
     # An advisor compares trials by one objective, is asked for one at a time, and gives no further parameters.
     is_possible = isinstance(body.objective, ObjectiveBody) and body.workers == 1 and body.trial.compat is None
     if not is_left_to_us or not is_possible or (body.budget.trials or LEAST_TRIALS) < LEAST_TRIALS:

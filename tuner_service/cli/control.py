@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
@@ -47,9 +49,21 @@ def stop(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, arguments.reference)
+        if not arguments.yes and sys.stdin.isatty() and not _is_wanted(client.experiment(experiment_id)):
+            say("nothing was deleted")
+            return ExitCode.FAILURE
         client.delete(experiment_id)
         say(f"experiment {experiment_id} is deleted")
     return ExitCode.OK
+
+
+def _is_wanted(view: dict[str, Any]) -> bool:
+    """Asks the person at the terminal. Scripts are not asked: their standard input is none."""
+    trials = sum(view["counts"].values())
+    say(f"experiment {view['id']} ({view['name']}, {view['status']}) has {trials} trials")
+    sys.stderr.write("delete it with all their metrics, checkpoints and logs? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _wait(client: Client, experiment_id: str, number: int | None, *, timeout_s: float | None) -> bool:

@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Hyperparameter search that survives anything: start, watch, stop and resume experiments.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # what is no option today may be one of two tomorrow
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_service(commands)
@@ -68,7 +69,8 @@ def _command(
     help: str,  # noqa: A002  # argparse's own word
     output: bool = False,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+    about = help[0].upper() + help[1:] + "."
+    parser = commands.add_parser(name, help=help, description=about, allow_abbrev=False)
     parser.set_defaults(handler=handler)
     parser.add_argument("--home", metavar="DIR", help="the service's home folder")
     parser.add_argument("--url", help="a service elsewhere")
@@ -134,6 +136,7 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_timeout(stop)
     remove = _command(commands, "rm", handler="control:remove", help="delete an ended experiment and all of it")
     _add_experiment(remove)
+    remove.add_argument("--yes", action="store_true", help="without asking, which only a terminal is")
 
 
 def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:

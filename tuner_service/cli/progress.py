@@ -16,6 +16,8 @@ TERMINAL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 3.0
 SPARKLINE_POINTS = 1_000  # of the best value so far that are kept
 ENDED = frozenset({"completed", "stopped", "failed"})
+LEAST_ENDED = 5  # trials, and two for each that runs at a time: before, nothing is said of the time that is left
+ERROR_LINES = 8  # of the end of what the first failed trial said
 USED_STATUSES = ("succeeded", "early_stopped")  # what a budget of trials counts, once they have ended
 RESULT_CODES = {"completed": ExitCode.OK, "stopped": ExitCode.FAILURE, "failed": ExitCode.EXPERIMENT_FAILED}
 
@@ -76,9 +78,16 @@ def progress_line(view: dict[str, Any], best_values: list[float]) -> str:
 
 
 def _eta_s(view: dict[str, Any], used: int) -> float | None:
+    """None before enough trials have ended to know how long they take.
+
+    Those that run are taken to be half-way. Trials that failed took their time and none of the budget, so as many will.
+    """
     estimates = []
-    if view["budget"]["trials"] and used and view["status"] == "running":
-        estimates.append((view["budget"]["trials"] - used) * view["running_s"] / used)
+    budget = view["budget"]
+    if budget["trials"] and view["status"] == "running" and used >= max(LEAST_ENDED, 2 * budget["parallel"]):
+        half_done = view["counts"].get("running", 0) / 2
+        left = max(0.0, budget["trials"] - used - half_done)
+        estimates.append(left * view["running_s"] / (used + half_done))
     if view["budget"]["duration"] and view["status"] == "running":
         estimates.append(max(0.0, view["budget"]["duration"] - view["running_s"]))
     return min(estimates) if estimates else None
@@ -95,11 +104,13 @@ def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None
     Ctrl-C detaches: the experiment goes on.
     """
     progress = Progress()
+    first_failure = FirstFailure(client, experiment_id)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
         view = client.experiment(experiment_id)
         while not has_come_to_rest(view):
             progress.show(view)
+            first_failure.look(view)
             wait_s = progress.interval_s
             if deadline is not None:
                 wait_s = min(wait_s, deadline - time.monotonic())
@@ -113,8 +124,36 @@ def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None
         return detached(experiment_id)
     progress.show(view)
     progress.finish()
+    first_failure.look(view)
     say(result_text(view))
     return RESULT_CODES.get(view["status"], ExitCode.EXPERIMENT_FAILED)
+
+
+@dataclass
+class FirstFailure:
+    """Says once what went wrong with a trial: whoever waits for an experiment sees its error without asking."""
+
+    client: Client
+    experiment_id: str
+    _said: bool = False
+
+    def look(self, view: dict[str, Any]) -> None:
+        if self._said or not view["counts"].get("failed"):
+            return
+        found = self.client.first_trial(self.experiment_id, {"status": ["failed"]})
+        if found is not None:
+            self._said = True
+            say(failure_text(self.client.trial(self.experiment_id, found["number"])))
+
+
+def failure_text(trial: dict[str, Any]) -> str:
+    lines = [f"trial {trial['id']} failed ({trial['reason']}): {clip(trial['message'], 1_000)}"]
+    attempts = trial["attempt_details"]
+    ended = attempts[-1]["exit"] if attempts else None
+    if ended is not None:
+        lines += [f"  | {clip(line, 200)}" for line in ended["tail"].splitlines()[-ERROR_LINES:]]
+        lines.append(f"all that it printed: tuner logs {trial['id']} --stderr, tuner logs {trial['id']}")
+    return "\n".join(lines)
 
 
 AT_A_LINE = ("algorithm_failed", "algorithm_hangs", "worker_dies")  # why an experiment is paused at a journal line

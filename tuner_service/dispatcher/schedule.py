@@ -133,11 +133,11 @@ def _mind_end(step: Step, xs: ExperimentState) -> None:
     if experiment.status is not ExperimentStatus.RUNNING or xs.untold or xs.requests:
         return
     if experiment.exhausted:
-        message = "every point of the search space was tried"
+        why = Why(reason=ExperimentReason.SPACE_EXHAUSTED, message="every point of the search space was tried")
         if experiment.spec.advisor is not None:
-            message = "the advisor has nothing left to run"
+            why = Why(reason=ExperimentReason.ADVISOR_DONE, message="the advisor has nothing left to run")
         rungs.give_up_all(step, xs)
-        experiments.complete(step, xs, Why(reason=ExperimentReason.SPACE_EXHAUSTED, message=message))
+        experiments.complete(step, xs, why)
     elif not experiments.has_budget(experiment):
         message = f"all {experiment.spec.budget.trials} trials are done"
         rungs.give_up_all(step, xs)

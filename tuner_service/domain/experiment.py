@@ -33,6 +33,7 @@ class ExperimentReason(StrEnum):
     BUDGET_REACHED = "budget_reached"
     DURATION_REACHED = "duration_reached"
     SPACE_EXHAUSTED = "space_exhausted"  # the tuner has nothing left to propose
+    ADVISOR_DONE = "advisor_done"  # the advisor has run all that it planned
     ALGORITHM_FAILED = "algorithm_failed"  # the tuner or the assessor raised
     ALGORITHM_HANGS = "algorithm_hangs"  # it did not answer within its limit, several times
     WORKER_DIES = "worker_dies"  # the algorithm worker died again and again

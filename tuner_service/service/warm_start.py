@@ -51,7 +51,7 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
 def _experiments(queries: Queries, ids: tuple[ExperimentId, ...]) -> list[Experiment]:
     found = [queries.experiment(experiment_id) for experiment_id in ids]
     faults = [
-        Fault(pointer=f"/warm_start/{place}", message=f"there is no experiment {ids[place]!r}; `tuner ps -a` shows all")
+        Fault(pointer=f"/warm_start/{place}", message=f"there is no experiment {ids[place]!r}; `tuner ps` shows all")
         for place, experiment in enumerate(found)
         if experiment is None
     ]

@@ -74,7 +74,9 @@ def survivors(folder: Path, *, trials: int, isolation: str, groups: str) -> list
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--trials", type=int, default=100)
     arguments = parser.parse_args()
     left = 0

@@ -78,7 +78,8 @@ def test_an_experiment_has_the_fields_that_programs_rely_on(api: ApiService) -> 
 
 
 def test_a_dry_run_resolves_the_file_and_stores_nothing(api: ApiService) -> None:
-    body = a_body(tuner={"name": "auto"}, budget={"trials": 20})
+    body = a_body(budget={"trials": 20})
+    del body["tuner"]
     answer = api.client.post(f"{EXPERIMENTS}?dry_run=true", json=body)
 
     assert answer.status_code == 200
@@ -87,6 +88,15 @@ def test_a_dry_run_resolves_the_file_and_stores_nothing(api: ApiService) -> None
     assert answer.json()["space_size"] == "Infinity"
     assert len(answer.json()["samples"]) == 3
     assert api.runner.commands == []
+
+
+@pytest.mark.parametrize("named", ["auto", {"name": "auto"}])
+def test_a_tuner_that_is_named_is_that_tuner(api: ApiService, named: Any) -> None:
+    created = api.client.post(EXPERIMENTS, json=a_body(tuner=named, budget={"trials": 20})).json()
+    view = api.client.get(f"{EXPERIMENTS}/{created['id']}").json()
+
+    assert (view["tuner"], view["assessor"], view["advisor"]) == ({"name": "auto", "args": {}}, None, None)
+    assert view["chosen"]["tuner"].startswith("auto was named: a Gaussian process")
 
 
 def test_with_no_assessor_wanted_auto_is_the_tuner(api: ApiService) -> None:

@@ -17,7 +17,7 @@ from tuner_service.cli.output import (
     parameters_text,
     sparkline,
 )
-from tuner_service.cli.progress import has_come_to_rest, progress_line, result_text
+from tuner_service.cli.progress import ERROR_LINES, failure_text, has_come_to_rest, progress_line, result_text
 from tuner_service.cli.read import best_so_far
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
@@ -97,8 +97,48 @@ def test_progress_tells_status_counts_best_and_what_is_left() -> None:
     line = progress_line(a_view(), [0.1, 0.93])
 
     assert line == (
-        "digits running · 5/20 trials · 2 running · best accuracy 0.93 (trial 3) ▁█ · 50s · about 2m30s left"
+        "digits running · 5/20 trials · 2 running · best accuracy 0.93 (trial 3) ▁█ · 50s · about 1m57s left"
     )
+
+
+@pytest.mark.parametrize(
+    ("counts", "parallel"), [({"succeeded": 4, "failed": 9, "running": 2}, 2), ({"succeeded": 7, "running": 4}, 4)]
+)
+def test_nothing_is_said_of_the_time_left_before_enough_trials_have_ended(
+    counts: dict[str, int], parallel: int
+) -> None:
+    budget = {"trials": 20, "duration": None, "parallel": parallel, "failures": 10}
+
+    assert "left" not in progress_line(a_view(counts=counts, budget=budget), [])
+
+
+@pytest.mark.parametrize("parallel", [1, 4, 10])
+def test_the_time_left_is_about_right_whatever_runs_at_a_time(parallel: int) -> None:
+    """Trials of 10 s each, 100 of them, some time after the second round of them has ended."""
+    counts = {"succeeded": 5 * parallel, "running": parallel}
+    view = a_view(
+        counts=counts, running_s=55.0, budget={"trials": 100, "duration": None, "parallel": parallel, "failures": 10}
+    )
+    left = (100 / parallel) * 10.0 - 55.0
+
+    assert f"about {duration_text(left)} left" in progress_line(view, [])
+
+
+def test_a_failure_is_told_with_the_end_of_its_traceback_and_where_the_rest_is() -> None:
+    tail = "Traceback (most recent call last):\n" + "  File x\n" * 20 + "ValueError: bad lr"
+    text = failure_text(
+        {
+            "id": "8f3k2/1",
+            "reason": "exit_code",
+            "message": "exit code 1: ValueError: bad lr",
+            "attempt_details": [{"exit": None}, {"exit": {"tail": tail}}],
+        }
+    )
+
+    assert text.startswith("trial 8f3k2/1 failed (exit_code): exit code 1: ValueError: bad lr\n")
+    assert "  | ValueError: bad lr\n" in text
+    assert "tuner logs 8f3k2/1 --stderr" in text
+    assert len(text.splitlines()) == 2 + ERROR_LINES
 
 
 def test_an_experiment_paused_by_trouble_has_come_to_rest_and_one_paused_by_a_person_has_not() -> None:

@@ -248,6 +248,7 @@ def test_an_advisor_that_has_nothing_left_to_run_ends_the_experiment(determinist
     h.tell(lambda item: NoMoreSuggestions(line=item.line))
     assert h.experiment.status.value == "completed"
     assert h.experiment.message == "the advisor has nothing left to run"
+    assert h.experiment.reason.value == "advisor_done"
     assert h.told() == [1]
 
 
