@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from trials.checkpoint_image import BLOCK_BYTES, Image
 from trials.records import CheckpointRecord
@@ -24,6 +25,7 @@ from trials.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 DIRECT_FROM_BYTES = 4 << 20  # smaller files go through the page cache
 _WRITE_BYTES = 8 << 20
 _HASH_BYTES = 1 << 20
+MANIFEST_BYTES = 64 << 20
 MANIFEST = "manifest.json"  # of a checkpoint that is a folder of files, whose digests it names
 Done = TypeVar("Done")
 
@@ -127,7 +129,7 @@ def _damaged_file(path: Path, digest: str) -> str | None:
 
 def _damaged_folder(path: Path, digest: str) -> str | None:
     """The first file in it that is not as its manifest says, or the manifest itself."""
-    data = (path / MANIFEST).read_bytes()
+    data = manifest_of(path)
     if hashlib.sha256(data).hexdigest() != digest:
         return f"{path.name}/{MANIFEST}"
     for name, entry in json.loads(data)["files"].items():
@@ -139,12 +141,30 @@ def _damaged_folder(path: Path, digest: str) -> str | None:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256, in hex."""
+    """SHA-256, in hex, of a plain file. OSError for anything else: of a pipe or a device there would be no end."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with opened_file(path) as file:
         while block := file.read(_HASH_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def opened_file(path: Path) -> BinaryIO:
+    """To be read; it may be a link to a plain file, and nothing else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def manifest_of(path: Path) -> bytes:
+    """Of a checkpoint that is a folder."""
+    with opened_file(path / MANIFEST) as file:
+        data = file.read(MANIFEST_BYTES + 1)
+    if len(data) > MANIFEST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MANIFEST_BYTES} bytes", str(path / MANIFEST))
+    return data
 
 
 def remove_checkpoint(path: Path) -> None:

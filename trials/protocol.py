@@ -62,6 +62,8 @@ SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
 REPORT_BATCH_LINES = 2_000  # a longer spool is sent in several messages
 REPORT_BATCH_BYTES = 1 << 20  # likewise; a single longer line is refused by report() itself
 REPORT_LINE_BYTES = 64 << 10  # report() raises ReportTooLargeError beyond
+METRICS_LIMIT = 1_000  # of one report; report() raises ReportTooLargeError beyond
+METRIC_NAME_LIMIT = 200  # characters; report() raises ValueError beyond
 SPOOL_LIMIT_BYTES = 256 << 20  # report() blocks until the service has acknowledged some of it
 CHECKPOINT_INLINE_BYTES = 16 << 20  # larger checkpoints stay in the checkpoint folder; the row holds the path
 BLOB_CHUNK_BYTES = 1 << 20
@@ -102,9 +104,7 @@ FILE_STDERR = "stderr.log"
 FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code
-FILE_RESTORE = (
-    "restore.json"  # in FOLDER_RESTORE: {"checkpoints": [{"file", "digest", "step"}]}, newest first; or "problem"
-)
+FILE_RESTORE = "restore.json"  # in there: {"checkpoints": [{"file", "digest", "step"}]}, newest first; or "problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,7 @@ EXIT_CAUSES = (
     "supervisor_lost",  # its parent died; the rest was found by nonce and killed
     "host_rebooted",
     "launch_failed",  # never ran; tail says why
+    "files_damaged",  # ended because its files were removed or damaged while it ran; tail says which
     "device_unavailable",  # never ran: a device it was given was not free; tail says which
 )
 

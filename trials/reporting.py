@@ -24,17 +24,24 @@ from trials.protocol import (
     StopToldRecord,
     encode_record,
 )
-from trials.spool_writer import SpoolWriter, metric_line
+from trials.spool_writer import METRIC_NAME_LIMIT, METRICS_LIMIT, SpoolWriter, TooManyMetricsError, metric_line
 
 FULL_SPOOL_POLL_S = 0.05
 WAKE_RETRY_S = 0.5  # after the agent's socket was gone
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics as floats; TypeError names the one that is no real number."""
+    """The metrics as floats. TypeError names the one that is no real number, ValueError what the service refuses."""
     if not metrics:
         raise TypeError("a report needs at least one metric, as in report(step=3, loss=0.2)")
-    return {name: _number(name, value) for name, value in metrics.items()}
+    if len(metrics) > METRICS_LIMIT:
+        raise TooManyMetricsError(len(metrics))
+    found = {name: _number(name, value) for name, value in metrics.items()}
+    if len(longest := max(found, key=len)) > METRIC_NAME_LIMIT:
+        raise ValueError(
+            f"the name of a metric has {METRIC_NAME_LIMIT} characters at most, and {longest[:50]!r}… has {len(longest)}"
+        )
+    return found
 
 
 def _number(name: str, value: Any) -> float:
@@ -142,8 +149,12 @@ class SpoolSink:
         self._writer.sync()
 
     def close(self) -> None:
-        self._writer.close()
-        self._waker.close()
+        """ReportsLostError where what was reported is not in the file any more."""
+        try:
+            self._writer.check()
+        finally:
+            self._writer.close()
+            self._waker.close()
 
     def _wait_for_room(self) -> None:
         """Until the service has acknowledged enough, or the trial is asked to stop."""

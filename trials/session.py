@@ -38,7 +38,7 @@ from trials.protocol import (
     FILE_STOP,
 )
 from trials.reporting import Sink, SpoolSink, TerminalSink, numbers
-from trials.spool_writer import STEP_MAX
+from trials.spool_writer import STEP_MAX, ReportsLostError
 from trials.stop_signal import StopSignal
 
 ALONE_CHECKPOINTS = "checkpoints"
@@ -247,7 +247,7 @@ class Trial:
     ) -> None:
         try:
             self.close()
-        except CheckpointNotSavedError:
+        except (CheckpointNotSavedError, ReportsLostError):
             if error is None:
                 raise  # else the script's own error says more, and this one is on standard error already
 

@@ -2,8 +2,6 @@
 
 Also imported by the supervisor, so it imports little.
 """
-# Without pathlib, which would add a third to the start of a supervisor.
-# ruff: noqa: PTH123
 
 from __future__ import annotations
 
@@ -16,6 +14,9 @@ from typing import Any
 REPORT_LINE_BYTES = 64 << 10
 SPOOL_LIMIT_BYTES = 256 << 20
 STEP_MAX = 2**53  # readers of JSON disagree about larger whole numbers
+METRICS_LIMIT = 1_000  # of one report
+METRIC_NAME_LIMIT = 200  # characters
+ACKNOWLEDGED_BYTES = 4 << 10  # of the file that says what was taken
 LIMIT_CHECK_BYTES = 1 << 20  # the limit is looked at after so many bytes, not with every record
 FULL_DISK_PAUSE_S = 0.1
 FULL_DISK_TIMEOUT_S = 600.0  # append() raises the disk's error after waiting so long for room
@@ -52,11 +53,35 @@ def _say(text: str) -> None:
         return  # it is on the same disk
 
 
+class TooManyMetricsError(ReportTooLargeError):
+    """One report has more metrics than a record may."""
+
+    def __init__(self, count: int) -> None:
+        ValueError.__init__(
+            self,
+            f"this report has {count} metrics, and at most {METRICS_LIMIT} can be sent, of {REPORT_LINE_BYTES} bytes "
+            "together; report fewer metrics at a time, and write large results to a file",
+        )
+        self.size = count
+
+
+class ReportsLostError(RuntimeError):
+    """Reports that were made are not in their file any more."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} was cut, removed or replaced while the trial ran: reports that were made are lost; "
+            "look for what in the script writes or deletes files of the attempt's folder"
+        )
+
+
 class SpoolWriter:
     """Writes to one spool. Several processes may write to the same one: each line is one append."""
 
     def __init__(self, path: str, *, acknowledged: str | None = None, limit: int = SPOOL_LIMIT_BYTES) -> None:
+        self._path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._least = os.fstat(self._descriptor).st_size  # the file only ever grows
         self._acknowledged = acknowledged
         self._limit = limit
         self._unchecked = LIMIT_CHECK_BYTES
@@ -64,7 +89,10 @@ class SpoolWriter:
         self._full = False
 
     def append(self, *lines: bytes) -> None:
-        """The whole lines are in the file when this returns; a process that dies after it loses nothing."""
+        """The whole lines are in the file when this returns; a process that dies after it loses nothing.
+
+        ReportsLostError where the file is not what it was.
+        """
         for line in lines:
             if len(line) > REPORT_LINE_BYTES:
                 raise ReportTooLargeError(len(line))
@@ -79,6 +107,15 @@ class SpoolWriter:
             self._torn = False
         else:
             self._finish(memoryview(data)[written:])
+        self._least += len(data)
+        self.check()
+
+    def check(self) -> None:
+        """ReportsLostError where what was written is not in the file any more, or the file is no spool any more."""
+        found = os.fstat(self._descriptor)
+        if found.st_size < self._least or not found.st_nlink:
+            raise ReportsLostError(self._path)
+        self._least = found.st_size
 
     def append_some(self, data: bytes) -> int:
         """For one that must not wait: so many bytes of these whole lines found room. The rest is to be next."""
@@ -94,6 +131,8 @@ class SpoolWriter:
                 raise
             return 0
         self._unchecked += written
+        self._least += written
+        self.check()
         return written
 
     def is_full(self) -> bool:
@@ -141,7 +180,13 @@ class SpoolWriter:
         if self._acknowledged is None:
             return 0
         try:
-            with open(self._acknowledged, "rb") as file:
-                return int(json.loads(file.read())["offset"])
-        except (OSError, ValueError, KeyError, TypeError):
+            # Whatever a script has put there: a pipe is not waited for.
+            descriptor = os.open(self._acknowledged, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
             return 0  # nothing was acknowledged yet
+        try:
+            return int(json.loads(os.read(descriptor, ACKNOWLEDGED_BYTES))["offset"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return 0
+        finally:
+            os.close(descriptor)

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from typing import Any
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.checkpoint_store import CheckpointStore
+from trials.agent.exits import FILES_DAMAGED
 from trials.agent.forkservers import ForkServers
-from trials.agent.home import Home
+from trials.agent.home import Home, key_of_folder
 from trials.agent.launching import (
     SUPERVISOR_LOG,
     CannotLaunchError,
@@ -30,11 +32,15 @@ from trials.agent.launching import (
     sdk_folder,
     spawn_supervisor,
 )
+from trials.agent.logs import read_log
 from trials.agent.moves import GroupMoves
 from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
-from trials.agent.processes import boot_id, kill_tree
+from trials.agent.processes import boot_id, kill_tree, tree
+from trials.agent.stopped import StoppedParents, is_stopped
 from trials.agent.supervising import EXIT_NO_ROOM
 from trials.protocol import (
+    FILE_ATTEMPT,
+    FILE_CLAIM,
     FILE_SPOOL,
     FOLDER_CHECKPOINTS,
     FOLDER_RESTORE,
@@ -51,6 +57,10 @@ LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
+PARENT_STOPPED = (
+    "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
+    "it was continued"
+)
 NEVER_STARTED = "it was stopped before it started"
 logger = logging.getLogger(__name__)
 
@@ -69,10 +79,12 @@ class Agent:
         self._pidfds: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
+        self._ending_damaged: set[str] = set()
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices = NodeDevices(self._holders)
         self._moves = GroupMoves()
+        self._stopped = StoppedParents()
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
@@ -90,7 +102,7 @@ class Agent:
         named = {nonce.decode(errors="replace") for nonce in by}
         if named <= self.held.keys():
             for nonce in named:
-                self._look_at(self.held[nonce])
+                self.look_at(self.held[nonce])
         else:
             self.look()
 
@@ -100,20 +112,53 @@ class Agent:
             self._hold_if_claimed(folder)
         self._forks.look()
         for held in list(self.held.values()):
-            self._look_at(held)
+            self.look_at(held)
 
-    def _look_at(self, held: HeldAttempt) -> None:
-        held.look()
+    def look_at(self, held: HeldAttempt) -> None:
+        """Take note of what changed in its files."""
+        try:
+            held.look()
+        except Exception as error:  # noqa: BLE001  of one attempt, whatever it is: the others go on
+            self.give_up(held, error)
+        if held.damage is not None and held.nonce not in self._ending_damaged:
+            self._ending_damaged.add(held.nonce)
+            self._run(self._end_damaged(held))
         if held.exit is not None and held.nonce not in self._seen_end:
             self._note_end(held)
+
+    def give_up(self, held: HeldAttempt, error: BaseException) -> None:
+        """The one place where anything about one attempt ends that nobody has foreseen: it has failed, and says why."""
+        logger.error("event=attempt_given_up nonce=%s attempt=%s", held.nonce, held.key, exc_info=error)
+        held.note_damage(f"the agent could not follow its files: {error!r:.500}")
+        self.look_at(held)
+
+    async def _end_damaged(self, held: HeldAttempt) -> None:
+        """Nothing of its files is believed any more: its trial is ended, and the attempt has failed."""
+        logger.error("event=attempt_damaged nonce=%s attempt=%s what=%s", held.nonce, held.key, held.damage)
+        if held.exit is None:
+            try:
+                held.order_stop(grace_s=0.0, reason=FILES_DAMAGED)
+                await asyncio.to_thread(held.kill_all)
+            finally:
+                held.end_damaged()
+        await asyncio.to_thread(held.write_end)
+        self.look_at(held)
 
     def look_thoroughly(self) -> None:
         """As look(), and notice supervisors whose end nothing announced."""
         self.look()
         self._forks.end_idle()
-        for held in list(self.held.values()):
-            if held.exit is None and held.nonce not in self._pidfds and held.nonce not in self._without_room:
+        running = [held for held in self.held.values() if held.exit is None]
+        parents = [held.supervisor for held in running if held.supervisor is not None]
+        continued = self._stopped.look([*parents, *self._forks.processes()], now=time.monotonic())
+        for held in running:
+            if held.supervisor in continued:
+                held.notice("parent_stopped", PARENT_STOPPED)
+            if held.nonce not in self._pidfds and held.nonce not in self._without_room:
                 self._follow(held)
+            elif held.end_is_missing():
+                held.note_damage("its parent could not write down how it ended")
+                self.look_at(held)
 
     def prepare_fork_server(self) -> None:
         """So that the first trial finds one."""
@@ -124,10 +169,31 @@ class Agent:
         """Take over what an earlier agent started. What was never claimed is left for its launch to be repeated."""
         self._forks.adopt()
         for nonce, folder in self.home.live().items():
-            if not self._hold_if_claimed(folder):
-                # Its supervisor may be about to claim it.
-                self._unclaimed[nonce] = folder
+            try:
+                self._adopt(nonce, folder)
+            except Exception:  # whatever it is: the others are adopted
+                logger.exception("event=not_adopted nonce=%s folder=%s", nonce, folder)
+        for nonce, folder in self.home.lost().items():
+            if tree(None, nonce):
+                self._hold_damaged(folder, f"its folder was removed, or its {FILE_ATTEMPT} damaged")
         logger.info("event=adopted attempts=%d unclaimed=%d", len(self.held), len(self._unclaimed))
+
+    def _adopt(self, nonce: str, folder: Path) -> None:
+        if self._hold_if_claimed(folder):
+            return
+        # Without claim nothing of it can run, unless it was removed; its supervisor may be about to make it.
+        if tree(None, nonce) and not self._hold_if_claimed(folder):
+            self._hold_damaged(folder, f"its {FILE_ATTEMPT} or {FILE_CLAIM} was removed or damaged")
+        elif nonce not in self.held:
+            self._unclaimed[nonce] = folder
+
+    def _hold_damaged(self, folder: Path, what: str) -> None:
+        key = key_of_folder(folder)
+        if key is not None:
+            held = HeldAttempt(folder, key=key, nonce=folder.name.partition("-")[2], lineage="")
+            held.note_damage(what)
+            self._hold(held)
+            self.look_at(held)
 
     def _hold_if_claimed(self, folder: Path) -> bool:
         held = load_attempt(folder)
@@ -139,7 +205,7 @@ class Agent:
     def _hold(self, held: HeldAttempt) -> None:
         self._unclaimed.pop(held.nonce, None)
         self.held[held.nonce] = held
-        if held.exit is None:
+        if held.exit is None and held.damage is None:
             self._follow(held)
         self.on_held(held)
 
@@ -257,8 +323,8 @@ class Agent:
             if child.poll() is None:
                 return
             del self._children[held.nonce]
-        held.look()
-        if held.exit is not None:
+        self.look_at(held)
+        if held.exit is not None or held.damage is not None:
             return
         if held.is_supervised():  # ours came second; another one has claimed the nonce
             self._follow(held)
@@ -282,8 +348,11 @@ class Agent:
             held.spend("launch_failed", tail=f"the supervisor did not start: {tail}")
         else:
             logger.warning("event=supervisor_lost nonce=%s attempt=%s", held.nonce, held.key)
-            await asyncio.to_thread(held.record_loss)
-        held.look()
+            record = await asyncio.to_thread(held.record_loss)
+            held.look()
+            if held.damage is None:
+                held.end(record)
+        self.look_at(held)
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────
     def stop(self, order: Stop) -> None:
@@ -301,11 +370,12 @@ class Agent:
             return
         logger.info("event=stopping nonce=%s attempt=%s reason=%s", held.nonce, held.key, order.reason)
         held.order_stop(grace_s=order.grace_s, reason=order.reason)
+        held.signal_supervisor(signal.SIGCONT)
         asyncio.get_running_loop().call_later(max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._end_by_force, held)
 
     def _end_by_force(self, held: HeldAttempt) -> None:
         """The trial should have ended long ago: end it from here, and its parent only if that does not help."""
-        held.look()
+        self.look_at(held)
         if held.exit is None and held.is_supervised():
             logger.error("event=trial_does_not_end nonce=%s attempt=%s", held.nonce, held.key)
             self._run(asyncio.to_thread(kill_tree, None, held.nonce))
@@ -313,10 +383,13 @@ class Agent:
             asyncio.get_running_loop().call_later(SUPERVISOR_GRACE_S, self._kill_hanging_parent, held)
 
     def _kill_hanging_parent(self, held: HeldAttempt) -> None:
-        held.look()
+        self.look_at(held)
         if held.exit is None and held.is_supervised() and held.trial_is_alive():
             logger.error("event=supervisor_hangs nonce=%s attempt=%s", held.nonce, held.key)
             held.signal_supervisor(signal.SIGKILL)
+        elif held.exit is None and held.supervisor is not None and is_stopped(held.supervisor):
+            logger.error("event=parent_stays_stopped nonce=%s attempt=%s", held.nonce, held.key)
+            self._run(self._record_loss(held))
 
     def forget(self, nonce: str) -> None:
         """The service has everything: what is in the spool goes, the logs and checkpoints stay."""
@@ -325,18 +398,11 @@ class Agent:
             return
         del self.held[nonce]
         self._seen_end.discard(nonce)
+        self._ending_damaged.discard(nonce)
         self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
-        with contextlib.suppress(FileNotFoundError):
-            # Emptied, not removed: for minutes, a file system may look past each removed file before it makes another.
-            os.truncate(held.folder / FILE_SPOOL, 0)
-        names = os.listdir(held.folder)  # noqa: PTH208  few, and looked at for every trial
-        for name in names:
-            if name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id="")):
-                shutil.rmtree(held.folder / name, ignore_errors=True)
-        if FOLDER_CHECKPOINTS in names:
-            for draft in (held.folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
-                draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the trial may have made anything of its folder
+            tidy(held.folder)
 
     def give_parameters(self, order: FurtherParameters) -> None:
         """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
@@ -404,7 +470,20 @@ class Agent:
 
 
 def _end_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_TAIL_BYTES:].strip()
-    except OSError:
-        return ""
+    data, _, _ = read_log(str(path), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
+    return data.decode(errors="replace").strip()
+
+
+def tidy(folder: Path) -> None:
+    """What of an attempt nobody needs any more, once the service has everything."""
+    with os.scandir(folder) as entries:  # few, and looked at for every trial
+        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    if FILE_SPOOL in names:
+        # Emptied, not removed: for minutes, a file system may look past each removed file before it makes another.
+        os.close(os.open(folder / FILE_SPOOL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK))
+    for name, is_folder in names.items():  # of a pipe, rmtree() would wait for a writer
+        if is_folder and (name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id=""))):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    if names.get(FOLDER_CHECKPOINTS):
+        for draft in (folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
+            draft.unlink(missing_ok=True)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import os
 import signal
+import stat
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trials.agent.cgroups import group_at, group_path
-from trials.agent.exits import exit_record, write_durably
-from trials.agent.files import create_once, is_full_disk, read_json, to_json, write_atomically
+from trials.agent.exits import FILES_DAMAGED, exit_record, write_durably
+from trials.agent.files import (
+    ATTEMPT_BYTES,
+    create_once,
+    is_in_the_way,
+    read_json,
+    read_record,
+    to_json,
+    write_atomically,
+)
+from trials.agent.home import key_of_folder
 from trials.agent.logs import read_log
 from trials.agent.orders import send_order
-from trials.agent.processes import boot_id, identity, is_alive, kill_tree, send_verified
-from trials.agent.spool import SpoolReader
+from trials.agent.processes import boot_id, identity, is_alive, kill_tree, read_stat, send_verified
+from trials.agent.spool import SpoolDamagedError, SpoolReader
 from trials.protocol import (
     FILE_ACKNOWLEDGED,
     FILE_ATTEMPT,
@@ -31,17 +43,34 @@ from trials.protocol import (
     AttemptKey,
     ExitRecord,
     Launch,
+    NoticeRecord,
     ObservedAttempt,
     ProcessRecord,
     ProtocolError,
+    encode_record,
     from_plain,
+    to_plain,
 )
+from trials.spool_writer import STEP_MAX, SpoolWriter
+from trials.texts import valid_text
 
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
+PID_MAX = 1 << 22  # of the kernel
+TEXT_BYTES = 200  # of a word in a record, in characters
+SOCKET_PATH_BYTES = 107
+logger = logging.getLogger(__name__)
+
+
+class AttemptDamagedError(Exception):
+    """A file of the attempt is not what was written there; the text says which, and what is there instead."""
 
 
 class HeldAttempt:
-    """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit."""
+    """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit.
+
+    ``damage``: what was found in place of its files, after which nothing of them is believed any more. Its trial is to
+    be ended, and the attempt has failed.
+    """
 
     def __init__(self, folder: Path, *, key: AttemptKey, nonce: str, lineage: str) -> None:
         self.folder = folder
@@ -55,17 +84,41 @@ class HeldAttempt:
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
+        self.damage: str | None = None
         self._seen_bytes = -1
         self._seen_wanted = 0
         self._folder = str(folder)  # as text: these files are looked at very often
+        self._place: tuple[int, int] | None = None  # which folder it is
+        self._orders: str | None = None
+        self._noticed: set[str] = set()
+        self._groups = ""
 
     def look(self) -> None:
-        """Take note of what its files say now."""
+        """Take note of what its files say now, unless it is known that they cannot be believed."""
+        if self.damage is None:
+            try:
+                self._look()
+            except (AttemptDamagedError, SpoolDamagedError) as error:
+                self.note_damage(str(error))
+
+    def note_damage(self, what: str) -> None:
+        """An end that was recorded, and that nobody was told yet, is none that can be believed."""
+        if self.damage is None:
+            self.damage = what
+            self.spool.close()
+            if self.exit is not None:
+                self.end_damaged()
+
+    def _look(self) -> None:
         before = (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted)
-        self.supervisor = self.supervisor or self._read(FILE_CLAIM, ProcessRecord)
+        if self.exit is not None and self.spool.is_taken():
+            return  # all was taken: whatever becomes of the files now
+        self._look_for_folder()
+        self._look_for_claim()
         # The exit before the spool, which is complete once there is an exit.
         self._look_for_exit()
-        self.process = self.process or self._read(FILE_PROCESS, ProcessRecord)
+        if self.process is None:
+            self.process = _process_of(read_json(f"{self._folder}/{FILE_PROCESS}"))
         self._seen_bytes = self.spool.size()
         self._seen_wanted = _changed_at(f"{self._folder}/{FILE_WANTED}")
         if before != (self.supervisor, self.process, self.exit, self._seen_bytes, self._seen_wanted):
@@ -86,11 +139,41 @@ class HeldAttempt:
     def is_supervised(self) -> bool:
         """Whether the very process that claimed it still runs, and has not recorded its end yet."""
         claim = self.supervisor
-        self._look_for_exit()
+        if self.damage is None:
+            try:
+                self._look_for_exit()
+            except AttemptDamagedError as error:
+                self.note_damage(str(error))
         # A supervisor is there until the end is told to all; a fork server goes on to other attempts.
         if self.exit is not None and self.orders() is not None:
             return False
         return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
+
+    def notice(self, code: str, message: str) -> None:
+        """Once: something that people are to know of it, told with its reports."""
+        self.look()
+        if self.damage is None and self.exit is None and code not in self._noticed:
+            self._noticed.add(code)
+            record = NoticeRecord(code=code, message=message, at=time.time())
+            try:
+                writer = SpoolWriter(f"{self._folder}/{FILE_SPOOL}")
+            except OSError:
+                return
+            try:
+                writer.append_some(encode_record(record).encode() + b"\n")
+            finally:
+                writer.close()
+
+    def end_is_missing(self) -> bool:
+        """Whether the trial was reaped, which comes after the record of its end, and there is none."""
+        process = self.process
+        if process is None or self.damage is not None:
+            return False
+        stat = read_stat(process.pid)
+        if stat is not None and stat.start_time == process.start_time:
+            return False
+        self.look()
+        return self.exit is None and self.damage is None
 
     def trial_is_alive(self) -> bool:
         process = self.process
@@ -99,14 +182,14 @@ class HeldAttempt:
     def order_stop(self, *, grace_s: float, reason: str) -> None:
         """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier.
 
-        On a full disk a supervisor is told by a signal alone, which gives the trial the grace of its experiment.
+        Where it cannot be written down, as on a full disk or in a folder that is gone, a supervisor is told by a signal
+        alone, which gives the trial the grace of its experiment.
         """
         number, order = signal.SIGUSR1, to_json({"grace_s": grace_s, "reason": reason})
         try:
+            self._look_for_folder()
             write_atomically(str(self.folder / FILE_STOP), order, durable=True)
-        except OSError as error:
-            if not is_full_disk(error):
-                raise
+        except (OSError, AttemptDamagedError):
             number = signal.SIGTERM
         orders, told = self.orders(), {"stop": self.nonce, "grace_s": grace_s, "reason": reason}
         if orders is None:
@@ -116,39 +199,83 @@ class HeldAttempt:
 
     def orders(self) -> str | None:
         """The socket of the fork server that has it; None for a supervisor, which has nothing else to follow."""
-        found = (read_json(f"{self._folder}/{FILE_CLAIM}") or {}).get("orders")
-        return found if isinstance(found, str) else None
+        self._look_for_claim()
+        return self._orders
 
     def signal_supervisor(self, number: int) -> None:
         if self.supervisor is not None:
             send_verified(number, pid=self.supervisor.pid, start_time=self.supervisor.start_time)
 
-    def record_loss(self) -> None:
-        """Its supervisor is gone without an exit record: kill what is left and write the record in its place."""
-        claim = read_json(f"{self._folder}/{FILE_CLAIM}") or {}
-        group = group_at(group_path(str(claim.get("groups", "")), self.nonce))
+    def kill_all(self) -> None:
+        """SIGKILL to all of its trial that is left. Takes its time; not for the event loop."""
+        group = group_at(group_path(self._groups, self.nonce)) if self._groups else None
         kill_tree(None, self.nonce, group=group)
         if group is not None:
             group.remove()
+
+    def record_loss(self) -> dict[str, Any]:
+        """Its supervisor is gone without an exit record: kill what is left, and write the record in its place."""
+        self.kill_all()
         rebooted = self.supervisor is not None and self.supervisor.boot_id != boot_id()
         stop = read_json(str(self.folder / FILE_STOP))
-        self._write_exit("host_rebooted" if rebooted else "supervisor_lost", stop, self._tail())
+        return self._write_exit("host_rebooted" if rebooted else "supervisor_lost", stop, self._tail())
 
     def spend(self, cause: str, *, tail: str = "", reason: str | None = None) -> None:
         """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        own, claim = to_json(dict(identity_of_this_process())), str(self.folder / FILE_CLAIM)
-        if not create_once(claim, own, durable=True):
-            if read_json(claim) is not None:
-                return
-            write_atomically(claim, own, durable=True)  # a power loss took what stood in it, and who had made it
-        self._write_exit(cause, None if reason is None else {"reason": reason}, tail)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            own, claim = to_json(dict(identity_of_this_process())), str(self.folder / FILE_CLAIM)
+            if not create_once(claim, own, durable=True):
+                if read_json(claim) is not None:
+                    return
+                write_atomically(claim, own, durable=True)  # a power loss took what stood in it, and who had made it
+        except OSError as error:
+            if not is_in_the_way(error):
+                raise
+            # Where it cannot be written down nothing can be started from it either.
+        self.end(self._write_exit(cause, None if reason is None else {"reason": reason}, tail))
 
-    def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> None:
+    def end(self, record: dict[str, Any]) -> None:
+        """It has ended so, whether or not that could be written down."""
+        if self.exit is None:
+            self.exit = from_plain(ExitRecord, record, where=FILE_EXIT)
+        self.changed.set()
+        self.ended.set()
+
+    def end_damaged(self) -> None:
+        """It has failed for its damage, whatever else its files say of its end."""
+        seen = self.exit or ExitRecord(cause=FILES_DAMAGED, ended_at=time.time())
+        tail = f"{seen.tail}\n{self.damage}" if seen.tail else str(self.damage)
+        self.exit = replace(seen, cause=FILES_DAMAGED, stop_reason=None, tail=tail[-OUTPUT_TAIL_BYTES:])
+        self.changed.set()
+        self.ended.set()
+
+    def write_end(self) -> None:
+        """For a later agent; where there is no place for it, one is made if that is possible."""
+        assert self.exit is not None
+        try:
+            if not os.path.lexists(self._folder):
+                self.folder.mkdir(parents=True)
+            elif not stat.S_ISDIR(os.lstat(self._folder).st_mode):
+                return  # what is there instead belongs to somebody else
+            create_once(f"{self._folder}/{FILE_CLAIM}", to_json(dict(identity_of_this_process())))
+            write_durably(f"{self._folder}/{FILE_EXIT}", to_plain(self.exit))
+        except OSError as error:
+            logger.warning("event=exit_not_written nonce=%s error=%s", self.nonce, error)
+
+    def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> dict[str, Any]:
+        """The record of its end; on the disk if there is a place for it, and none was there."""
         path = self.folder / FILE_EXIT
-        if not path.exists():
-            reason = None if stop is None else str(stop.get("reason", "stopped"))
-            write_durably(str(path), exit_record(cause, stop_reason=reason, tail=tail))
+        reason = None if stop is None else _short(stop.get("reason", "stopped"))
+        record = exit_record(cause, stop_reason=reason, tail=tail)
+        try:
+            if not path.exists():
+                write_durably(str(path), record)
+        except OSError as error:
+            if not is_in_the_way(error):
+                raise
+            logger.warning("event=exit_not_written nonce=%s error=%s", self.nonce, error)
+        return record
 
     def _tail(self) -> str:
         for name in (FILE_STDERR, FILE_STDOUT):
@@ -157,22 +284,85 @@ class HeldAttempt:
                 return data.decode(errors="replace").strip()
         return ""
 
+    # ── what its files say ────────────────────────────────────────────────────────────────────
+    def _look_for_folder(self) -> None:
+        try:
+            found = os.lstat(self._folder)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or is_in_the_way(error):
+                raise AttemptDamagedError(f"its folder was removed or renamed ({error.strerror})") from error
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            raise AttemptDamagedError("in the place of its folder is something else")
+        if self._place not in {None, (found.st_dev, found.st_ino)}:
+            raise AttemptDamagedError("its folder was replaced by another one")
+        self._place = (found.st_dev, found.st_ino)
+
+    def _look_for_claim(self) -> None:
+        """Once: the trial can write it, too, and fork servers give all their attempts the same file."""
+        if self.supervisor is None:
+            claim = read_json(f"{self._folder}/{FILE_CLAIM}") or {}
+            self.supervisor = _process_of(claim)
+            if self.supervisor is not None:
+                orders = claim.get("orders")
+                self._orders = orders if isinstance(orders, str) and _is_socket_path(orders) else None
+                self._groups = _short(claim.get("groups", ""))
+
     def _look_for_exit(self) -> None:
         if self.exit is not None:
             return
-        value = read_json(f"{self._folder}/{FILE_EXIT}")
-        self.exit = self._parsed(FILE_EXIT, value, ExitRecord)
-        if value is not None:  # of a short trial it is the only record
-            self.process = self.process or self._parsed(FILE_EXIT, value.get("process"), ProcessRecord)
-
-    def _read(self, name: str, kind: type[Any]) -> Any:
-        return self._parsed(name, read_json(f"{self._folder}/{name}"), kind)
-
-    def _parsed(self, name: str, value: Any, kind: type[Any]) -> Any:
         try:
-            return None if value is None else from_plain(kind, value, where=name)
-        except ProtocolError:
-            return None  # of another version: as good as not there
+            value = read_record(f"{self._folder}/{FILE_EXIT}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if is_in_the_way(error):
+                raise AttemptDamagedError(f"{FILE_EXIT} cannot be read: {error.strerror}") from error
+            return
+        except ValueError as error:
+            raise AttemptDamagedError(f"{FILE_EXIT} is damaged: {error}") from error
+        if self.process is None:  # of a short trial the exit is the only record
+            self.process = _process_of(read_json(f"{self._folder}/{FILE_PROCESS}")) or _process_of(value.get("process"))
+        if self.trial_is_alive():
+            raise AttemptDamagedError(f"{FILE_EXIT} was written while the trial ran")
+        self.exit = _exit_of(value)
+
+
+def _process_of(value: Any) -> ProcessRecord | None:
+    """None where it says nothing that can be true, as of another version."""
+    try:
+        record: ProcessRecord = from_plain(ProcessRecord, value, where=FILE_PROCESS)
+    except ProtocolError:
+        return None
+    possible = 0 < record.pid <= PID_MAX and 0 <= record.start_time <= STEP_MAX and len(record.boot_id) <= TEXT_BYTES
+    return record if possible else None
+
+
+def _exit_of(value: Any) -> ExitRecord:
+    """As it is told; AttemptDamagedError where no parent of trials has written it."""
+    try:
+        record: ExitRecord = from_plain(ExitRecord, value, where=FILE_EXIT)
+    except ProtocolError as error:
+        raise AttemptDamagedError(f"{FILE_EXIT} is damaged: {error}") from error
+    for name, found in to_plain(record).items():
+        if isinstance(found, int | float) and not abs(found) <= STEP_MAX:
+            raise AttemptDamagedError(f"{FILE_EXIT} is damaged: {name} is {found}")
+    return replace(
+        record,
+        cause=_short(record.cause),
+        stop_reason=None if record.stop_reason is None else _short(record.stop_reason),
+        isolation=None if record.isolation is None else _short(record.isolation),
+        why_spawned=None if record.why_spawned is None else valid_text(record.why_spawned)[:OUTPUT_TAIL_BYTES],
+        tail=valid_text(record.tail)[-OUTPUT_TAIL_BYTES:],
+    )
+
+
+def _short(text: object) -> str:
+    return valid_text(str(text)[:TEXT_BYTES])
+
+
+def _is_socket_path(path: str) -> bool:
+    return path.isascii() and "\0" not in path and 0 < len(path) <= SOCKET_PATH_BYTES
 
 
 def _changed_at(path: str) -> int:
@@ -188,13 +378,14 @@ def identity_of_this_process() -> dict[str, str | int]:
 
 
 def load_attempt(folder: Path) -> HeldAttempt | None:
-    """The attempt prepared in ``folder``; None if the preparation was cut off."""
+    """The attempt prepared in ``folder``; None if the preparation was cut off, or what it wrote is damaged."""
+    data = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
     try:
-        data = json.loads((folder / FILE_ATTEMPT).read_bytes())
-        data.pop("kind", None)
         launch: Launch = from_plain(Launch, data, where=FILE_ATTEMPT)
-    except (OSError, ValueError):
+    except (ProtocolError, RecursionError):
         return None
+    if key_of_folder(folder) != launch.key or folder.name.partition("-")[2] != launch.nonce:
+        return None  # of another attempt: a trial has written it
     held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
     held.devices = tuple(device.uuid for device in launch.spec.devices)
     held.look()

@@ -8,7 +8,9 @@ import logging
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -18,6 +20,7 @@ from trials.protocol import BlobSent, ProtocolError
 INCOMING_KEPT = 8  # the oldest blobs beyond are removed; what uses one has a link or a copy
 CODE_KEPT = 32  # unpacked revisions; the least recently used beyond are removed
 BLOB_LIMIT_BYTES = 4 << 30
+PARTIAL = ".part"
 logger = logging.getLogger(__name__)
 
 
@@ -40,6 +43,19 @@ class BlobReceiver:
         self._file: BinaryIO | None = None
         self._hash = hashlib.sha256()
         self._received = 0
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def holding(self, *digests: str) -> Iterator[None]:
+        """What has these digests, here or unpacked, is not removed to make room as long as the block runs."""
+        self._held.update(digests)
+        try:
+            yield
+        finally:
+            self._held -= Counter(digests)
+
+    def held(self) -> Collection[str]:
+        return self._held.keys()
 
     async def get(self, digest: str) -> Path:
         """The verified file. BlobMissingError, ConnectionLostError."""
@@ -90,11 +106,11 @@ class BlobReceiver:
             return
         path = self._folder / sent.digest
         partial.replace(path)
-        remove_oldest(self._folder, keep=INCOMING_KEPT)
+        remove_oldest(self._folder, keep=INCOMING_KEPT, but=self._held)
         self._waiting.pop(sent.digest).set_result(path)
 
     def _partial(self, digest: str) -> Path:
-        return self._folder / f"{digest}.part"
+        return self._folder / f"{digest}{PARTIAL}"
 
     def _drop_current(self) -> None:
         if self._file is not None:
@@ -109,18 +125,30 @@ class BlobReceiver:
         future.exception()  # it may be that nobody waits any more
 
 
-def remove_oldest(folder: Path, *, keep: int) -> None:
-    """All but the ``keep`` entries that were touched last."""
-    entries = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
+    """All but the ``keep`` entries that were touched last, and those of these names."""
+    entries = sorted(folder.iterdir(), key=_touched_at, reverse=True)
     for path in entries[keep:]:
+        if path.name in but or path.name.removesuffix(PARTIAL) in but:
+            continue
         if path.is_dir():
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another thread may be doing the same
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
-def unpack_code(home: Home, archive: Path, digest: str) -> Path:
-    """The archive's files in a folder of their own; in one step, so a folder that is there is complete."""
+def _touched_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0  # removed meanwhile
+
+
+def unpack_code(home: Home, archive: Path, digest: str, *, but: Collection[str] = ()) -> Path:
+    """The archive's files in a folder of their own; in one step, so a folder that is there is complete.
+
+    ``but``: other revisions that are not to be removed to make room.
+    """
     folder = home.code / plain_name(digest, what="digest")
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=home.agent, prefix="unpacking-") as own:
@@ -133,7 +161,7 @@ def unpack_code(home: Home, archive: Path, digest: str) -> Path:
                 if not folder.exists():  # it does where another launch of the same code was quicker
                     raise
     folder.touch()
-    remove_oldest(home.code, keep=CODE_KEPT)
+    remove_oldest(home.code, keep=CODE_KEPT, but=but)
     return folder
 
 

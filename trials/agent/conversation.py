@@ -9,7 +9,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from websockets.asyncio.client import ClientConnection
@@ -20,10 +19,11 @@ from trials.agent.attempts import HeldAttempt
 from trials.agent.blobs import BlobReceiver
 from trials.agent.checkpoint_store import CheckpointStore
 from trials.agent.fetching import CheckpointFetches
+from trials.agent.files import is_in_the_way
 from trials.agent.logs import read_log
 from trials.agent.offers import CheckpointOffers
 from trials.agent.processes import boot_id
-from trials.agent.spool import Batch
+from trials.agent.spool import Batch, SpoolDamagedError
 from trials.protocol import (
     FILE_STDERR,
     FILE_STDOUT,
@@ -51,6 +51,7 @@ from trials.protocol import (
     NodeResources,
     NotInVersionError,
     NotUnderstood,
+    ObservedAttempt,
     Ping,
     Pong,
     ProtocolError,
@@ -77,6 +78,7 @@ STARTED_ALONE_S = 0.02  # a trial that ends within it is told from beginning to 
 GATHER_S = 0.02  # after reports were taken, before what came meanwhile is sent
 SAVE_ACKNOWLEDGED_S = 0.5
 READ_ERROR_PAUSE_S = 1.0
+READ_ERRORS_S = 60.0  # of one attempt without a pause; then it is given up
 _TAKEN = f"it takes {', '.join(message.kind for message in get_args(ToAgent))}"
 logger = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Conversation:
         # Nonces of whose reports some were sent again: an answer to the first ones is to come.
         self._overtaken: set[str] = set()
         self._delivered_at: dict[str, float] = {}
+        self._trouble_since: dict[str, float] = {}
 
     async def run(self) -> None:
         """Until the connection is lost. RefusedError when the service says no."""
@@ -145,7 +148,7 @@ class Conversation:
             host=socket.gethostname(),
             pid=os.getpid(),
             resources=replace(_resources(), devices=self._agent.devices.take_as_told()),
-            attempts=tuple(attempt.observed() for attempt in held),
+            attempts=tuple(self._observed(attempt) for attempt in held),
         )
         self._told = {("started", attempt.nonce) for attempt in held if attempt.process is not None}
         await self._send(hello)
@@ -161,9 +164,29 @@ class Conversation:
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
-                attempt.spool.move_to(answer.acknowledged[attempt.nonce])
+                self._move_spool(attempt, answer.acknowledged[attempt.nonce])
             self._take_up(attempt)
         logger.info("event=welcomed lineage=%s attempts=%d", answer.lineage, len(held))
+
+    def _observed(self, held: HeldAttempt) -> ObservedAttempt:
+        try:
+            return held.observed()
+        except Exception as error:  # noqa: BLE001  of one attempt, whatever it is: the others are told
+            self._agent.give_up(held, error)
+            return held.observed()
+
+    def _move_spool(self, held: HeldAttempt, sequence: int) -> None:
+        """To what the service has already. A trial that still runs has cut its spool where that is not in it."""
+        try:
+            if not held.spool.move_to(sequence) and held.is_supervised():
+                raise SpoolDamagedError(
+                    f"reports.jsonl holds fewer than the {sequence} reports that were taken from it"
+                )
+        except SpoolDamagedError as error:
+            held.note_damage(str(error))
+            self._agent.look_at(held)
+        except Exception as error:  # noqa: BLE001  likewise
+            self._agent.give_up(held, error)
 
     def _is_of_this_service(self, held: HeldAttempt) -> bool:
         return held.lineage in {self._lineage, ""}
@@ -188,11 +211,36 @@ class Conversation:
             except ConnectionClosed:
                 return
             except OSError as error:
-                logger.error("event=spool_unreadable nonce=%s error=%s", held.nonce, error)
-                await asyncio.sleep(READ_ERROR_PAUSE_S)
-                held.changed.set()
+                await self._read_again(held, error)
+            except Exception as error:  # noqa: BLE001  of one attempt, whatever it is: it fails, and that is told here
+                await self._give_up(held, error)
+            else:
+                self._trouble_since.pop(held.nonce, None)
             await held.changed.wait()
             await self._gather(held)
+
+    async def _read_again(self, held: HeldAttempt, error: OSError) -> None:
+        """What may pass, as a machine without descriptors to spare, is waited for; not for ever."""
+        now = asyncio.get_running_loop().time()
+        since = self._trouble_since.setdefault(held.nonce, now)
+        logger.error("event=spool_unreadable nonce=%s error=%s", held.nonce, error)
+        if now - since > READ_ERRORS_S or is_in_the_way(error):
+            await self._give_up(held, error)
+        else:
+            await asyncio.sleep(READ_ERROR_PAUSE_S)
+            held.changed.set()
+
+    async def _give_up(self, held: HeldAttempt, error: Exception) -> None:
+        if isinstance(error, SpoolDamagedError):
+            held.note_damage(str(error))
+            self._agent.look_at(held)
+        elif held.damage is None:
+            self._agent.give_up(held, error)
+        else:  # its end could not be told
+            logger.error("event=not_told nonce=%s", held.nonce, exc_info=error)
+            await asyncio.sleep(READ_ERROR_PAUSE_S)
+        self._told.discard(("exited", held.nonce))
+        held.changed.set()
 
     async def _gather(self, held: HeldAttempt) -> None:
         """Let reports that follow others closely come together: a message costs as much as fifty reports."""
@@ -206,10 +254,14 @@ class Conversation:
             first.append(Started(key=held.key, nonce=held.nonce, process=held.process))
             if held.exit is None:
                 await _within(STARTED_ALONE_S, held.ended)
-        await self._fetches.look(held)
+        if held.damage is None:
+            await self._fetches.look(held)
         while True:
             exit_record = held.exit  # before the reading: a spool is complete once there is an exit
             batch = held.spool.next_batch()
+            if not batch.lines and batch.goes_on:
+                await asyncio.sleep(0)  # the others' turn
+                continue
             if not batch.lines:
                 break
             last: list[Message] = []
@@ -288,7 +340,7 @@ class Conversation:
             for held in list(self._agent.held.values()):
                 try:
                     held.spool.save()
-                except OSError as error:
+                except (OSError, ValueError, TypeError) as error:
                     logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
 
     async def _send(self, *messages: Message) -> None:
@@ -303,13 +355,12 @@ class Conversation:
             for frame in frames(said, version=self._version):
                 await self._connection.send(frame)
 
-    async def _send_blob(self, announcement: Message, path: Path, *, chunk: int) -> None:
+    async def _send_blob(self, announcement: Message, data: bytes, *, chunk: int) -> None:
         """The announcement and its bytes, with nothing in between."""
         async with self._sending:
             await self._connection.send(encode(announcement, version=self._version))
-            with path.open("rb") as file:
-                while block := file.read(chunk):
-                    await self._connection.send(block)
+            for begin in range(0, len(data), chunk):
+                await self._connection.send(data[begin : begin + chunk])
 
     # ── being told ────────────────────────────────────────────────────────────────────────────
     async def _receive(self, frame: str | bytes) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.command import environment
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.home import Home
 from trials.agent.processes import identity, is_alive, send_verified
 from trials.agent.usage import memory_of
@@ -197,6 +197,9 @@ class DataServers:
             except (NotServedError, ProtocolError, TimeoutError) as error:
                 logger.warning("event=data_not_served error=%s", error)
                 answer = {"error": str(error) or "the request did not come in time"}
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                answer = {"error": f"the attempt's {FILE_ATTEMPT} is damaged: {error!r}"}
+                logger.error("event=data_not_served error=%r", error)
             except OSError as error:
                 answer = {"error": f"the server cannot be started: {error}", "again": str(is_full_disk(error))}
                 logger.error("event=data_not_served error=%s", error)
@@ -207,7 +210,7 @@ class DataServers:
 
     async def _served(self, request: Request) -> Path:
         folder = self._find(request.nonce)
-        attempt = None if folder is None else read_json(str(folder / FILE_ATTEMPT))
+        attempt = None if folder is None else read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES)
         if attempt is None or folder is None:
             raise NotServedError(f"no attempt with nonce {request.nonce!r} runs here")
         key = key_of(request, attempt)

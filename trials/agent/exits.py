@@ -11,13 +11,15 @@ import signal
 import time
 from typing import Any
 
-from trials.agent.files import to_json, write_atomically
+from trials.agent.files import is_in_the_way, to_json, write_atomically
 
 EXIT_WRITE_TIMEOUT_S = 600.0  # a disk that is full for longer loses the record; the agent then writes supervisor_lost
 EXIT_WRITE_PAUSE_MAX_S = 5.0
 
 
-LIMIT_CAUSES = {"memory_limit": "out_of_memory", "max_duration": "out_of_time"}  # of stops that a limit has ordered
+FILES_DAMAGED = "files_damaged"  # as a reason to stop, and as the cause of the end
+# Of stops that nobody outside has ordered.
+LIMIT_CAUSES = {"memory_limit": "out_of_memory", "max_duration": "out_of_time", FILES_DAMAGED: FILES_DAMAGED}
 
 
 def cause_of(*, stopped: str | None, status: int | None, killed_for_memory: bool) -> str:
@@ -55,7 +57,10 @@ def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
 
 
 def write_durably(path: str, record: dict[str, Any], *, timeout_s: float = EXIT_WRITE_TIMEOUT_S) -> None:
-    """The record is on the disk when this returns. A full disk is waited for; OSError after ``timeout_s``."""
+    """The record is on the disk when this returns. A full disk is waited for; OSError after ``timeout_s``.
+
+    OSError at once where what stands there is in the way.
+    """
     deadline = time.monotonic() + timeout_s
     pause = 0.05
     while True:
@@ -64,8 +69,8 @@ def write_durably(path: str, record: dict[str, Any], *, timeout_s: float = EXIT_
             return
         except FileNotFoundError:
             return  # the attempt's folder was removed: nobody wants to know any more
-        except OSError:
-            if time.monotonic() > deadline:
+        except OSError as error:
+            if is_in_the_way(error) or time.monotonic() > deadline:
                 raise
         time.sleep(pause)
         pause = min(pause * 2, EXIT_WRITE_PAUSE_MAX_S)

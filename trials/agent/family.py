@@ -35,6 +35,11 @@ class Family:
         """The trial was reaped."""
         del self._ended[nonce]
 
+    def drop(self, nonce: str) -> None:
+        """It is not followed any more, whatever state it is in."""
+        self.trials.pop(nonce, None)
+        self._ended.pop(nonce, None)
+
     def everyone(self, nonce: str) -> list[int]:
         """The trial, whatever is below it, and its strays."""
         trial = self.trials[nonce]

@@ -10,16 +10,55 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from typing import Any
 
+RECORD_BYTES = 1 << 20  # of a record; what is longer is none
+ATTEMPT_BYTES = 64 << 20  # of one that holds a launch, or the names of all modules of a process
 _READ_BYTES = 64 << 10
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# What is in the way stays there: a link, a folder or a pipe in a file's place, a folder that is none, no permission.
+_IN_THE_WAY = frozenset(
+    {
+        *(errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR),
+        *(errno.ENOTEMPTY, errno.ENXIO, errno.EPERM, errno.ETXTBSY),
+    }
+)
 
 
 def is_full_disk(error: OSError) -> bool:
     """Whether room may mend it. Errors that hold others, as of a copied tree, are known by their text only."""
     return error.errno in _NO_ROOM or any(f"[Errno {number}]" in str(error) for number in _NO_ROOM)
+
+
+def is_in_the_way(error: OSError) -> bool:
+    """Whether what stands at the path is the reason, so that trying again does not help."""
+    return error.errno in _IN_THE_WAY
+
+
+def clear_way(path: str) -> None:
+    """Whatever stands at ``path`` is put aside, and its folder may be written into, as far as that can be done."""
+    folder = os.path.dirname(path)
+    try:
+        if stat.S_ISDIR(os.lstat(folder).st_mode):
+            os.chmod(folder, 0o700)  # noqa: PTH101
+        if os.path.lexists(path):
+            os.rename(path, f"{path}.in-the-way.{os.getpid()}")  # noqa: PTH104
+    except OSError:
+        return  # then writing says why
+
+
+def open_file(path: str) -> int:
+    """A descriptor to read the plain file that ``path`` itself is. OSError for anything else; it never waits.
+
+    What a trial may have written may be anything: a link to an endless device, a pipe that nobody writes into.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file", path)
 
 
 def write_atomically(path: str, data: bytes, *, durable: bool = False) -> None:
@@ -59,13 +98,40 @@ def write_plainly(path: str, data: bytes, *, mode: int | None = None, times_ns: 
     _write(path, data, durable=False, mode=mode, times_ns=times_ns)
 
 
-def read_json(path: str) -> dict[str, Any] | None:
+def read_json(path: str, *, limit: int = RECORD_BYTES) -> dict[str, Any] | None:
     """The object in ``path``; None when there is no such file or it holds something else."""
     try:
-        value = json.loads(read_bytes(path))
+        return read_record(path, limit=limit)
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
+
+
+def read_record(path: str, *, limit: int = RECORD_BYTES) -> dict[str, Any]:
+    """As ``read_json``; OSError where there is no such file, ValueError where it holds something else."""
+    descriptor = open_file(path)
+    try:
+        data = os.read(descriptor, _READ_BYTES)
+        if len(data) == _READ_BYTES:
+            data += _rest(descriptor, limit - _READ_BYTES)
+    finally:
+        os.close(descriptor)
+    try:
+        value = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds no object but {type(value).__name__}")  # noqa: TRY004  as for any other content
+    return value
+
+
+def _rest(descriptor: int, limit: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, min(limit, ATTEMPT_BYTES) + 1):
+        parts.append(part)
+        limit -= len(part)
+        if limit < 0:
+            raise ValueError("it is too long")
+    return b"".join(parts)
 
 
 def read_bytes(path: str) -> bytes:
@@ -114,7 +180,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 def _write(
     path: str, data: bytes, *, durable: bool, mode: int | None = None, times_ns: tuple[int, int] | None = None
 ) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Not through a link, and not waiting for the reader of a pipe, whoever has put it there.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
     try:
         write_all(descriptor, data)
         if mode is not None:

@@ -22,11 +22,13 @@ from typing import Any
 
 from trials.agent import memory, seeding, threads
 from trials.agent.codes import Codes
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
+from trials.agent.parent import Parent
 from trials.agent.processes import become_subreaper, identity
 from trials.agent.starting import Start, fork
-from trials.agent.supervision import FILE_ATTEMPT, WRITE_RETRY_S, Parent, Supervised
+from trials.agent.supervision import FILE_ATTEMPT, Supervised
+from trials.agent.writing import WRITE_RETRY_S
 
 ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
@@ -131,15 +133,13 @@ class ForkServer:
     def _take_orders(self) -> None:
         for _ in range(ORDERS_AT_ONCE):
             try:
-                order = json.loads(self._orders.recv(ORDER_BYTES))
+                data = self._orders.recv(ORDER_BYTES)
             except BlockingIOError:
                 return
-            except ValueError:
-                continue  # nobody who knows this socket sends such things
             try:
-                self._follow(order)
+                self._follow(json.loads(data))
             except Exception as error:  # noqa: BLE001  one order, about one attempt; the others go on
-                sys.stderr.write(f"an order could not be followed: {order!a}: {error!a}\n")
+                sys.stderr.write(f"an order could not be followed: {data!r:.500}: {error!a}\n")
 
     def _follow(self, order: dict[str, Any]) -> None:
         match order:
@@ -157,7 +157,7 @@ class ForkServer:
                 self._ending = True
 
     def _start(self, folder: str, *, learns: bool) -> None:
-        attempt = read_json(f"{folder}/{FILE_ATTEMPT}")
+        attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
         if attempt is None or attempt["nonce"] in self._parent.attempts:
             return
         supervised = Supervised(folder, attempt, parent=self._parent)

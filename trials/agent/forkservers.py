@@ -16,14 +16,15 @@ from typing import Any
 
 import trials
 from trials.agent import forkserver
+from trials.agent.attempts import PID_MAX
 from trials.agent.cgroups import ENV_CGROUPS
-from trials.agent.files import read_json, to_json, write_atomically
+from trials.agent.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.agent.home import Home
 from trials.agent.isolation import Fork, Spawn, choose, shadowed
 from trials.agent.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.agent.orders import send_order
 from trials.agent.processes import is_alive
-from trials.protocol import FILE_ATTEMPT, FOLDER_WORK, wake_socket_path
+from trials.protocol import FILE_ATTEMPT, FOLDER_WORK, ProcessRecord, wake_socket_path
 
 FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
@@ -33,6 +34,7 @@ ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done 
 ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
 LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
 LEARNED_MODULES_MAX = 5_000
+MODULE_CHARACTERS = 500  # of the name of one
 FILE_IMPORTS = "imports.json"
 ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
 _LIBRARY_FOLDERS = (
@@ -68,18 +70,27 @@ class Server:
 
     def read_state(self) -> bool:
         """Whether it is ready, which its state file says."""
-        state = read_json(str(self.state))
+        state = read_json(str(self.state), limit=ATTEMPT_BYTES)
         if state is None:
             return False
+        try:
+            self._take(state)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            logger.error("event=fork_server_state_damaged id=%s error=%r", self.id, error)
+            return False
+        self.ready.set()
+        return True
+
+    def _take(self, state: Mapping[str, Any]) -> None:
         self.pid, self.start_time, self.boot = int(state["pid"]), int(state["start_time"]), str(state["boot_id"])
-        self.problem = state["problem"]
-        self.loaded = frozenset(state["shadowable"])
-        files: dict[str, list[int]] = state["files"]
+        if not 0 < self.pid <= PID_MAX:
+            raise ValueError(f"no process has the number {self.pid}")
+        self.problem = None if state["problem"] is None else str(state["problem"])
+        self.loaded = frozenset(map(str, state["shadowable"]))
+        files: dict[str, list[int]] = dict(state["files"])
         folders = self._library_folders
         self._library = {path: known for path, known in files.items() if any(f in path for f in folders)}
         self._others = {path: known for path, known in files.items() if path not in self._library}
-        self.ready.set()
-        return True
 
     def is_alive(self) -> bool:
         if not self.ready.is_set():
@@ -206,10 +217,10 @@ class ForkServers:
     def _learned_by(self, experiment_id: str) -> tuple[str, ...] | None:
         """What the experiment's first trial imported; None as long as nobody knows."""
         if experiment_id not in self._learned:
-            found = read_json(str(self._imports(experiment_id)))
+            found = _modules_in(self._imports(experiment_id))
             if found is None:
                 return None
-            self._learned[experiment_id] = tuple(map(str, found["modules"]))
+            self._learned[experiment_id] = found
         return self._learned[experiment_id]
 
     def _imports(self, experiment_id: str) -> Path:
@@ -223,15 +234,18 @@ class ForkServers:
         experiment_id = self._learning.pop(nonce, None)
         if experiment_id is None:
             return
-        found = read_json(str(folder / FILE_IMPORTS))
-        if found is None:
+        modules = _modules_in(folder / FILE_IMPORTS)
+        if modules is None:
             return  # it did not come to its end; the next one tells
-        modules = [str(name) for name in found["modules"]][:LEARNED_MODULES_MAX]
         with suppress(OSError):  # on a full disk it is known as long as this agent lives
-            write_atomically(str(self._imports(experiment_id)), to_json({"modules": modules}))
-        self._learned[experiment_id] = tuple(modules)
+            write_atomically(str(self._imports(experiment_id)), to_json({"modules": list(modules)}))
+        self._learned[experiment_id] = modules
         logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
-        choice = choose(read_json(str(folder / FILE_ATTEMPT)) or {}, base=os.environ, preload=modules)
+        try:
+            attempt = read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES) or {}
+            choice = choose(attempt, base=os.environ, preload=modules)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return  # the trial has damaged it; the next one of the experiment starts it
         if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
             return
         if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
@@ -303,11 +317,11 @@ class ForkServers:
     def adopt(self) -> None:
         """Take over the servers of an earlier agent; what is left of dead ones is removed."""
         for path in self._home.forks.glob("*.state.json"):
-            state = read_json(str(path)) or {}
+            state = read_json(str(path), limit=ATTEMPT_BYTES) or {}
             try:
                 server = Server(self._home, number=state["id"], key=state["key"], orders=state["orders"], state=path)
                 alive = server.read_state() and server.is_alive()
-            except (KeyError, TypeError, ValueError):
+            except (LookupError, TypeError, ValueError, AttributeError):
                 alive = False  # of another version
             if not alive:
                 self._remove_files(path.name.partition(".")[0])
@@ -326,6 +340,11 @@ class ForkServers:
         for server in list(self._servers.values()):
             if server.ready.is_set() and not server.given and time.monotonic() - server.used_at > FORK_SERVER_IDLE_S:
                 self._let_go(server)
+
+    def processes(self) -> list[ProcessRecord]:
+        """Those that have attempts to start or to follow."""
+        servers = [server for server in [*self._servers.values(), *self._leaving] if server.ready.is_set()]
+        return [ProcessRecord(boot_id=s.boot, pid=s.pid, start_time=s.start_time) for s in servers if s.given]
 
     def has_given(self, nonce: str) -> bool:
         """Whether a living server has the attempt, or will claim it."""
@@ -380,6 +399,15 @@ class ForkServers:
         for kind in ("state.json", "config.json", "claim.json", "log"):
             (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
         _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
+
+
+def _modules_in(path: Path) -> tuple[str, ...] | None:
+    """What a trial has written there; None where it has not, or something else."""
+    found = (read_json(str(path)) or {}).get("modules")
+    if not isinstance(found, list):
+        return None
+    names = [name for name in found if isinstance(name, str) and len(name) <= MODULE_CHARACTERS]
+    return tuple(name for name in names if all(map(str.isidentifier, name.split("."))))[:LEARNED_MODULES_MAX]
 
 
 def _orders_path(wake: Path, number: str) -> Path:

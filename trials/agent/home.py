@@ -8,10 +8,11 @@ import re
 import secrets
 import shutil
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from trials.agent.files import write_atomically
+from trials.agent.files import ATTEMPT_BYTES, open_file, write_atomically
 from trials.protocol import (
     FILE_ATTEMPT,
     FOLDER_CHECKPOINTS,
@@ -86,6 +87,16 @@ class Home:
         found = {name: self._indexed(self._live / name) for name in names}
         return {name: folder for name, folder in found.items() if folder is not None}
 
+    def lost(self) -> dict[str, Path]:
+        """Where those are, or were, that are not forgotten and of which ``live`` finds nothing.
+
+        Their folders are gone, or what they are found by was damaged: that is another name of a file of theirs.
+        """
+        names = [path.name for path in self._live.iterdir()] if self._live.exists() else []
+        there = self.live()
+        found = {name: self._former(name) for name in names if name not in there and _NAME.fullmatch(name)}
+        return {name: folder for name, folder in found.items() if folder is not None}
+
     def folder_of(self, nonce: str) -> Path | None:
         """Of an attempt, forgotten or not."""
         name = plain_name(nonce, what="nonce")
@@ -100,14 +111,18 @@ class Home:
     def remove_experiment(self, experiment_id: str) -> None:
         """Its folders, and the names by which they were found."""
         folder = self.attempts / plain_name(experiment_id, what="experiment id")
+        if folder.is_symlink():
+            folder.unlink()  # what it leads to is not the experiment's
+            return
         for attempt in folder.glob("*/*-*"):
             nonce = attempt.name.partition("-")[2]
             for path in attempt.glob(f"{FOLDER_CHECKPOINTS}/*.ckpt"):
-                self.remove_checkpoint(attempt, path.name)
+                with suppress(OSError, ProtocolError):  # no name that a checkpoint has: it goes with the folder
+                    self.remove_checkpoint(attempt, path.name)
             (self._live / nonce).unlink(missing_ok=True)
             (self._ended / nonce).unlink(missing_ok=True)
-        if folder.exists():
-            shutil.rmtree(folder)
+        if os.path.lexists(folder):
+            _remove_whatever(folder)
 
     def remove_checkpoint(self, attempt: Path, name: str) -> None:
         """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
@@ -122,15 +137,69 @@ class Home:
     def _indexed(self, entry: Path) -> Path | None:
         """Where the attempt of this name is: it holds its FILE_ATTEMPT, or the path of its folder."""
         try:
-            text = entry.read_text(encoding="utf-8").strip()
-            if text.startswith("{"):
-                attempt = json.loads(text)
-                folder = self.attempt_folder(from_plain(AttemptKey, attempt["key"], where=FILE_ATTEMPT), entry.name)
-            else:
-                folder = self.path / text
-        except (OSError, ValueError, LookupError):
+            text = _text_of(entry).strip()
+            key = self._recorded(entry) if text.startswith("{") else None
+            if key is None and text.startswith("{"):
+                return None
+            folder = self.path / text if key is None else self.attempt_folder(key, entry.name)
+        except (OSError, ValueError):
             return None
         return folder if text and folder.is_relative_to(self.attempts) and folder.is_dir() else None
+
+    def _recorded(self, entry: Path) -> AttemptKey | None:
+        """Which attempt the entry is of, as far as it says so."""
+        try:
+            text = _text_of(entry).strip()
+            if not text.startswith("{"):
+                return key_of_folder(self.path / text)
+            key: AttemptKey = from_plain(AttemptKey, json.loads(text)["key"], where=FILE_ATTEMPT)
+            plain_name(key.experiment_id, what="experiment id")
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        return key
+
+    def _former(self, nonce: str) -> Path | None:
+        key = self._recorded(self._live / nonce)
+        if key is not None:
+            return self.attempt_folder(key, nonce)
+        found = [folder for folder in self.attempts.glob(f"*/*/*-{nonce}") if folder.is_dir()]
+        return found[0] if len(found) == 1 else None
+
+
+def key_of_folder(folder: Path) -> AttemptKey | None:
+    """Which attempt a folder is of, by its path; None where it is none's."""
+    attempt, _, nonce = folder.name.partition("-")
+    number = folder.parent.name
+    if not (nonce and attempt.isascii() and attempt.isdecimal() and number.isascii() and number.isdecimal()):
+        return None
+    return AttemptKey(experiment_id=folder.parent.parent.name, number=int(number[:20]), attempt=int(attempt[:20]))
+
+
+def _text_of(entry: Path) -> str:
+    descriptor = open_file(str(entry))
+    with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123  a descriptor
+        return file.read(ATTEMPT_BYTES)
+
+
+def _remove_whatever(path: Path) -> None:
+    """A folder with all in it, also where a trial has taken the right to write; or what is there instead of one."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+
+    def make_removable(function: Callable[..., object], name: str, error: BaseException) -> None:
+        del function
+        if not isinstance(error, PermissionError):
+            raise error
+        parent = os.path.dirname(name)  # noqa: PTH120
+        os.chmod(parent, 0o700)  # noqa: PTH101
+        if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112, PTH114
+            os.chmod(name, 0o700)  # noqa: PTH101
+            shutil.rmtree(name)
+        else:
+            os.unlink(name)  # noqa: PTH108
+
+    shutil.rmtree(path, onerror=lambda function, name, info: make_removable(function, name, info[1]))
 
 
 def _remove(path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import trials
 from trials.agent import supervisor
 from trials.agent.blobs import BlobMissingError, BlobReceiver, unpack_code
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.agent.home import Home
 from trials.agent.processes import boot_id
 from trials.agent.restoring import lay_out
@@ -64,7 +64,7 @@ async def prepare(
     """
     folder = home.attempt_folder(launch.key, launch.nonce)
     is_new = _is_new(folder)
-    attempt = None if is_new else read_json(f"{folder}/{FILE_ATTEMPT}")
+    attempt = None if is_new else read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
     if attempt is None:  # also where a power loss has left it empty
         try:
             if not is_new and read_json(f"{folder}/{FILE_CLAIM}") is None:
@@ -151,9 +151,11 @@ async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder:
     source = home.code / digest
     files = _small_files(source)
     if files is None:
-        if not source.is_dir():
-            source = await asyncio.to_thread(unpack_code, home, await blobs.get(digest), digest)
-        await asyncio.to_thread(shutil.copytree, source, work, symlinks=True, dirs_exist_ok=True)
+        with blobs.holding(digest):
+            if not source.is_dir():
+                archive = await blobs.get(digest)
+                source = await asyncio.to_thread(unpack_code, home, archive, digest, but=blobs.held())
+            await asyncio.to_thread(shutil.copytree, source, work, symlinks=True, dirs_exist_ok=True)
         return
     for file in files:
         write_plainly(f"{work}/{file.name}", file.data, mode=file.mode, times_ns=file.times_ns)

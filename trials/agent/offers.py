@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.checkpoint_store import CheckpointStore, StoreUnusableError, place
-from trials.agent.home import Home, plain_name
+from trials.agent.files import open_file
+from trials.agent.home import Home
 from trials.agent.spool import Batch
-from trials.checkpoint_files import digest_of
 from trials.protocol import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
@@ -29,11 +31,13 @@ STORE_TIMEOUT_S = 60.0
 STORE_ATTEMPTS = 5  # then the report goes without its bytes: reports must not wait for ever
 STORE_PAUSE_S = 1.0
 STORED_REMEMBERED = 1_000
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+DIGEST = re.compile("[0-9a-f]{64}")
 logger = logging.getLogger(__name__)
 
 
 class SendBlob(Protocol):
-    def __call__(self, announcement: Message, path: Path, *, chunk: int) -> Awaitable[None]: ...
+    def __call__(self, announcement: Message, data: bytes, *, chunk: int) -> Awaitable[None]: ...
 
 
 class CheckpointOffers:
@@ -74,7 +78,10 @@ class CheckpointOffers:
             waiting.cancel()
 
     async def _offer(self, held: HeldAttempt, record: CheckpointRecord) -> str | None:
-        where = f"{held.folder.relative_to(self._home.attempts)}/{plain_name(record.name, what='checkpoint')}"
+        if not NAME.fullmatch(record.name) or not DIGEST.fullmatch(record.digest):
+            logger.warning("event=checkpoint_refused nonce=%s name=%.100r: no name of one", held.nonce, record.name)
+            return None
+        where = f"{held.folder.relative_to(self._home.attempts)}/{record.name}"
         if where in self._stored:
             return self._stored[where]
         path = held.folder / FOLDER_CHECKPOINTS / record.name
@@ -83,10 +90,10 @@ class CheckpointOffers:
             location = await self._put(path, where, record)
             if location is None:
                 return None
-        elif not await asyncio.to_thread(_is_intact, path, record):
+        elif (data := await asyncio.to_thread(_intact, path, record)) is None:
             logger.warning("event=checkpoint_not_offered path=%s", path)  # deleted meanwhile, or damaged
             return None
-        elif not await self._store(path, record):
+        elif not await self._store(data, record):
             logger.error("event=checkpoint_not_stored nonce=%s digest=%s", held.nonce, record.digest)
             return None
         self._stored[where] = location
@@ -115,18 +122,18 @@ class CheckpointOffers:
 
     def _keep_here(self, path: Path, digest: str) -> str:
         """Another name of the same file, in the home folder's own store."""
-        target = self._home.checkpoints / plain_name(digest, what="digest")
+        target = self._home.checkpoints / digest
         if not target.exists():
             place(path, target)
         return str(target)
 
-    async def _store(self, path: Path, record: CheckpointRecord) -> bool:
+    async def _store(self, data: bytes, record: CheckpointRecord) -> bool:
         for attempt in range(STORE_ATTEMPTS):
             waiting = self._waiting.get(record.digest)
             if waiting is None:
                 waiting = self._waiting[record.digest] = asyncio.get_running_loop().create_future()
                 offered = BlobOffered(digest=record.digest, size=record.size)
-                await self._send_blob(offered, path, chunk=BLOB_CHUNK_BYTES)
+                await self._send_blob(offered, data, chunk=BLOB_CHUNK_BYTES)
             try:
                 async with asyncio.timeout(STORE_TIMEOUT_S):
                     answer = await asyncio.shield(waiting)
@@ -141,8 +148,12 @@ class CheckpointOffers:
         return False
 
 
-def _is_intact(path: Path, record: CheckpointRecord) -> bool:
+def _intact(path: Path, record: CheckpointRecord) -> bytes | None:
+    """What was saved, read once: the file may become another one at any time."""
     try:
-        return path.stat().st_size == record.size and digest_of(path) == record.digest
+        descriptor = open_file(str(path))
+        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123  a descriptor
+            data = file.read(record.size + 1)
     except OSError:
-        return False
+        return None
+    return data if len(data) == record.size and hashlib.sha256(data).hexdigest() == record.digest else None

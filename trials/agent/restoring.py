@@ -14,7 +14,7 @@ from trials.agent.blobs import BlobMissingError, BlobReceiver
 from trials.agent.checkpoint_store import StoreError, fetch, is_url
 from trials.agent.files import to_json, write_atomically
 from trials.agent.home import Home, plain_name
-from trials.checkpoint_files import MANIFEST, digest_of, file_name
+from trials.checkpoint_files import digest_of, file_name, manifest_of
 from trials.protocol import FILE_RESTORE, FOLDER_CHECKPOINTS, CheckpointRef
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,15 @@ async def lay_out(
     are not are listed with their problem, and whether their bytes were damaged. ``error`` is passed on to the script.
     """
     target.mkdir(exist_ok=True)
+    with blobs.holding(*(reference.digest for reference in references)):
+        entries = await _entries(home, target, references, blobs)
+    listing = {"checkpoints": entries} | ({} if error is None else {"error": error})
+    write_atomically(str(target / FILE_RESTORE), to_json(listing))
+
+
+async def _entries(
+    home: Home, target: Path, references: Sequence[CheckpointRef], blobs: BlobReceiver
+) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for reference in references:
         found = await asyncio.to_thread(_local, home, target.parent, reference)
@@ -40,8 +49,7 @@ async def lay_out(
             entries.append(entry | {"file": "", "problem": found.problem, "damaged": found.damaged})
         else:
             entries.append(entry | {"file": _placed(found.path, target / file_name(reference.step, reference.digest))})
-    listing = {"checkpoints": entries} | ({} if error is None else {"error": error})
-    write_atomically(str(target / FILE_RESTORE), to_json(listing))
+    return entries
 
 
 class _Found:
@@ -102,7 +110,7 @@ def verified(path: Path, digest: str) -> bool:
     """Whether the bytes at ``path`` are those of ``digest``; of a folder: of its manifest, which names the others."""
     if not path.is_dir():
         return digest_of(path) == digest
-    return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest() == digest
+    return hashlib.sha256(manifest_of(path)).hexdigest() == digest
 
 
 def _placed(source: Path, target: Path) -> str:

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from trials.agent.files import read_json, to_json, write_atomically
-from trials.protocol import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES, read_lines
+from trials.agent.files import is_in_the_way, open_file, read_json, to_json, write_atomically
+from trials.protocol import (
+    REPORT_BATCH_BYTES,
+    REPORT_BATCH_LINES,
+    REPORT_LINE_BYTES,
+    SPOOL_LIMIT_BYTES,
+    read_lines,
+)
 from trials.spool_writer import STEP_MAX
 
 READ_BYTES = REPORT_BATCH_BYTES
+PASSED_OVER_AT_ONCE = 16 * READ_BYTES  # without a record among them; then others have their turn
+UNTAKEN_MOST_BYTES = 2 * SPOOL_LIMIT_BYTES  # report() waits long before; more is not of it
+REMEMBERED_BYTES = 64  # before what was taken last: they stay what they were
 _FLOAT = frozenset({float})
 _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "checkpoint": {
@@ -32,13 +42,23 @@ _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
 }  # fmt: skip
 
 
+class SpoolDamagedError(Exception):
+    """It is not the file it was, or not one at all; the text says what was seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records ``first_sequence`` and on; ``ends`` are the offsets after each of them."""
+    """Records ``first_sequence`` and on; ``ends`` are the offsets after each of them.
+
+    ``passed_over``: the offset after what is no record, before the first of them. ``goes_on``: there are none, because
+    there is so much else; there may be some behind it.
+    """
 
     first_sequence: int
     lines: tuple[str, ...]
     ends: tuple[int, ...]
+    passed_over: int = 0
+    goes_on: bool = False
 
     @property
     def last_sequence(self) -> int:
@@ -48,7 +68,7 @@ class Batch:
 def is_record(line: bytes) -> bool:
     """Whether the service could read it. Quick, because every line passes here."""
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode())  # of bytes it would take other encodings, too
     except (ValueError, RecursionError):
         return False
     return len(line) <= REPORT_LINE_BYTES and _is_record(record)
@@ -87,26 +107,65 @@ def _is_number(value: Any) -> bool:
 
 
 class SpoolReader:
-    """One attempt's spool. ``sequence`` and ``offset`` are what the service has acknowledged."""
+    """One attempt's spool. ``sequence`` and ``offset`` are what the service has acknowledged.
+
+    A trial only ever appends to it. Where it did anything else reports may be missing, which SpoolDamagedError says.
+    """
 
     def __init__(self, spool: Path, acknowledged: Path) -> None:
         self._path = str(spool)  # as text: looked at very often
         self._acknowledged_path = acknowledged
         known = read_json(str(acknowledged)) or {}
-        self.sequence = int(known.get("sequence", 0))
-        self.offset = int(known.get("offset", 0))
+        self.sequence, self.offset = 0, 0
+        sequence, offset = _count(known.get("sequence")), _count(known.get("offset"))
+        if sequence is not None and offset is not None and self._is_line_end(offset):
+            self.sequence, self.offset = sequence, offset
         self._written = (self.sequence, self.offset)
         self._counted = (self.sequence, self.offset)
+        self._file: tuple[int, int] | None = None  # which one it is, once there is one
+        self._largest = 0
+        self._before = b""  # what stands right before ``offset``
+        self._is_closed = False
+
+    def close(self) -> None:
+        """From now on it has nothing that was not acknowledged."""
+        self._is_closed = True
+
+    def is_taken(self) -> bool:
+        """Whether the service has all that was ever seen in it."""
+        return self.offset >= self._largest
 
     def size(self) -> int:
+        """Of the file; SpoolDamagedError where it is another one than before, or was longer."""
+        if self._is_closed:
+            return self.offset
         try:
-            return os.stat(self._path).st_size  # noqa: PTH116
-        except OSError:
-            return 0
+            found = os.lstat(self._path)
+        except OSError as error:
+            if self._file is not None and (isinstance(error, FileNotFoundError) or is_in_the_way(error)):
+                raise SpoolDamagedError(f"reports.jsonl was removed: {error.strerror}") from error
+            return self._largest
+        self._check(found)
+        return found.st_size
+
+    def _check(self, found: os.stat_result) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise SpoolDamagedError("reports.jsonl is no plain file")
+        if self._file not in {None, (found.st_dev, found.st_ino)}:
+            raise SpoolDamagedError("reports.jsonl was replaced by another file")
+        if found.st_size < max(self._largest, self.offset):
+            before = max(self._largest, self.offset)
+            raise SpoolDamagedError(f"reports.jsonl was cut from {before} bytes to {found.st_size}")
+        if found.st_size - self.offset > UNTAKEN_MOST_BYTES:
+            raise SpoolDamagedError(f"reports.jsonl has {found.st_size} bytes, far more than report() writes")
+        self._file, self._largest = (found.st_dev, found.st_ino), found.st_size
 
     def next_batch(self) -> Batch:
         """The oldest records that are not acknowledged; empty when there are none."""
-        return self._read_from(self.sequence, self.offset)
+        batch = self._read_from(self.sequence, self.offset)
+        if not batch.lines and batch.passed_over > self.offset:
+            self._move(self.sequence, batch.passed_over)
+        return batch
 
     def ends_with(self, batch: Batch) -> bool:
         """Whether nothing at all follows the batch in the file."""
@@ -116,51 +175,108 @@ class SpoolReader:
         """The service has everything up to ``sequence``, which may be a part of ``batch``."""
         count = min(sequence - batch.first_sequence + 1, len(batch.lines))
         if count > 0:
-            self.sequence = batch.first_sequence + count - 1
-            self.offset = batch.ends[count - 1]
+            self._move(batch.first_sequence + count - 1, batch.ends[count - 1])
 
-    def move_to(self, sequence: int) -> None:
-        """What the service says it has: more than known here, or less where an older database was put back."""
+    def _move(self, sequence: int, offset: int) -> None:
+        self.sequence, self.offset, self._before = sequence, offset, b""
+
+    def move_to(self, sequence: int) -> bool:
+        """What the service says it has: more than known here, or less where an older database was put back.
+
+        False where the file does not hold as many.
+        """
         if sequence < self.sequence:
-            self.sequence, self.offset = 0, 0
+            self._move(0, 0)
         while self.sequence < sequence:
             batch = self.next_batch()
-            if not batch.lines:
-                return
+            if not batch.lines and not batch.goes_on:
+                return False
             self.acknowledge(batch, sequence)
+        return True
 
     def last_sequence(self) -> int:
         """Of the last whole record in the file."""
+        if self._is_closed:
+            return self.sequence
         if self._counted[0] < self.sequence:
             self._counted = (self.sequence, self.offset)
         while True:
             batch = self._read_from(*self._counted)
-            if not batch.lines:
+            if not batch.lines and not batch.goes_on:
                 return self._counted[0]
-            self._counted = (batch.last_sequence, batch.ends[-1])
+            self._counted = (batch.last_sequence, batch.ends[-1] if batch.lines else batch.passed_over)
 
     def save(self) -> None:
         """Write down what was acknowledged: the trial looks at it when its spool is long."""
-        if self._written != (self.sequence, self.offset):
+        if self._written != (self.sequence, self.offset) and not self._is_closed:
             write_atomically(str(self._acknowledged_path), to_json({"sequence": self.sequence, "offset": self.offset}))
             self._written = (self.sequence, self.offset)
 
     def _read_from(self, sequence: int, offset: int) -> Batch:
         lines: list[str] = []
         ends: list[int] = []
+        begin = offset
         try:
-            with open(self._path, "rb") as file:  # noqa: PTH123
-                while not lines:
-                    file.seek(offset)
-                    data = file.read(READ_BYTES)
-                    end = data.rfind(b"\n") + 1
-                    if end == 0 and len(data) < READ_BYTES:
-                        break  # the end of the file, perhaps with a line that is being written
-                    # A stretch without any line end is no record, however it goes on.
-                    offset = _take_records(data[: end or len(data)], offset, lines, ends)
-        except FileNotFoundError:
-            pass  # nothing was reported
-        return Batch(first_sequence=sequence + 1, lines=tuple(lines), ends=tuple(ends))
+            descriptor = -1 if self._is_closed else open_file(self._path)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._file is None:
+                descriptor = -1  # nothing was reported
+            elif isinstance(error, FileNotFoundError) or is_in_the_way(error):
+                raise SpoolDamagedError(f"reports.jsonl cannot be read: {error.strerror}") from error
+            else:
+                raise
+        if descriptor >= 0:
+            try:
+                self._check(os.fstat(descriptor))
+                self._check_before(descriptor)
+                offset = _read_records(descriptor, offset, lines, ends)
+            finally:
+                os.close(descriptor)
+        return Batch(
+            first_sequence=sequence + 1,
+            lines=tuple(lines),
+            ends=tuple(ends),
+            passed_over=begin if lines else offset,
+            goes_on=not lines and offset - begin >= PASSED_OVER_AT_ONCE,
+        )
+
+    def _check_before(self, descriptor: int) -> None:
+        """What was taken is in its place: else the file was emptied, and written anew up to here."""
+        begin = max(0, self.offset - REMEMBERED_BYTES)
+        found = os.pread(descriptor, self.offset - begin, begin)
+        if self._before and found != self._before:
+            raise SpoolDamagedError(f"reports.jsonl was changed before byte {self.offset}, to where it was taken")
+        self._before = found
+
+    def _is_line_end(self, offset: int) -> bool:
+        """Whether a line ends at ``offset`` of the file."""
+        if offset == 0:
+            return True
+        try:
+            descriptor = open_file(self._path)
+        except OSError:
+            return False
+        try:
+            return os.pread(descriptor, 1, offset - 1) == b"\n"
+        finally:
+            os.close(descriptor)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= STEP_MAX else None
+
+
+def _read_records(descriptor: int, offset: int, lines: list[str], ends: list[int]) -> int:
+    """Add the first records at or behind ``offset``; the offset after what was looked at."""
+    begin = offset
+    while not lines and offset - begin < PASSED_OVER_AT_ONCE:
+        data = os.pread(descriptor, READ_BYTES, offset)
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) < READ_BYTES:
+            break  # the end of the file, perhaps with a line that is being written
+        # A stretch without any line end is no record, however it goes on.
+        offset = _take_records(data[: end or len(data)], offset, lines, ends)
+    return offset
 
 
 def _take_records(data: bytes, offset: int, lines: list[str], ends: list[int]) -> int:

@@ -99,16 +99,24 @@ class Start:
 def fork() -> int:
     """As os.fork(); the child gets no signal before it has entered, when none is lost on its parent's handlers."""
     before = _signal.pthread_sigmask(_BLOCK, HANDLED)
-    pid = os.fork()
-    if pid:
-        _signal.pthread_sigmask(_SET_MASK, before)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid:
+            _signal.pthread_sigmask(_SET_MASK, before)
     return pid
 
 
 def execute(start: Start) -> int:
     """Fork and execute the command; the pid of the new process. LaunchFailedError where it cannot be executed."""
     reading, failure = os.pipe2(os.O_CLOEXEC)
-    pid = fork()
+    try:
+        pid = fork()
+    except OSError:
+        os.close(reading)
+        os.close(failure)
+        raise
     if pid == 0:
         _become(start, failure)
     os.close(failure)

@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from trials.agent.files import is_full_disk, read_json, to_json, write_atomically
+from trials.agent.files import read_json, to_json, write_atomically
 from trials.agent.processes import send
+from trials.texts import valid_text
 
 FILE_STOP = "stop.json"
 FILE_COOPERATES = "cooperates"
 COOPERATIVE_SHARE = 0.8  # of the grace, before a script that asks should_stop gets SIGTERM
 KILL_REPEAT_S = 0.2
+GRACE_MAX_S = 1e9
+REASON_CHARACTERS = 200
 
 
 class Stopping:
@@ -38,7 +41,10 @@ class Stopping:
         """Take note of an order in the attempt's folder."""
         if os.path.exists(self._path):
             ordered = read_json(self._path) or {}
-            self._take(grace_s=_number(ordered.get("grace_s")), reason=str(ordered.get("reason", "stopped")))
+            self._take(
+                grace_s=_number(ordered.get("grace_s")),
+                reason=valid_text(str(ordered.get("reason", "stopped"))[:REASON_CHARACTERS]),
+            )
 
     def order(self, *, grace_s: float, reason: str) -> None:
         """As if it stood in the folder, where it is written down for the script unless the disk is full."""
@@ -46,10 +52,8 @@ class Stopping:
         try:
             if not os.path.exists(self._path):
                 write_atomically(self._path, to_json({"grace_s": grace_s, "reason": reason}))
-        except OSError as error:
-            if not is_full_disk(error) and not isinstance(error, FileNotFoundError):
-                raise
-            # It stops all the same: a script that asks is told by SIGTERM then.
+        except OSError:
+            return  # it stops all the same: a script that asks is told by SIGTERM then
 
     def escalate(self, everyone: Callable[[], Iterable[int]], *, most_s: float) -> float:
         """Take the step that is due; the seconds until the next one, ``most_s`` at most."""
@@ -85,4 +89,5 @@ class Stopping:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    """What the agent has written; 0 for what only a trial can have put there."""
+    return float(value) if isinstance(value, int | float) and 0 <= value <= GRACE_MAX_S else 0.0

@@ -5,17 +5,18 @@ from __future__ import annotations
 import signal
 import sys
 
-from trials.agent.files import is_full_disk, read_json
+from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json
+from trials.agent.parent import Parent
 from trials.agent.processes import become_subreaper
 from trials.agent.starting import execute
-from trials.agent.supervision import FILE_ATTEMPT, Parent, Supervised
+from trials.agent.supervision import FILE_ATTEMPT, Supervised
 
 EXIT_NO_ROOM = 75  # it could not claim the nonce: nothing was started, and it may be tried again
 
 
 def supervise(folder: str, *, why: str | None = None) -> int:
     """Run the attempt to its end; returns at once if its nonce is spent already. ``why`` it has its own supervisor."""
-    attempt = read_json(f"{folder}/{FILE_ATTEMPT}")
+    attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
     if attempt is None:
         sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
         return 1

@@ -9,24 +9,26 @@ costs more than all of this (a test compares them).
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from trials.agent.cgroups import ENV_CGROUPS, ControlGroup, make_group, own_group
+from trials.agent.cgroups import ControlGroup, make_group
 from trials.agent.command import command_line, environment, why_not
-from trials.agent.exits import LIMIT_CAUSES, cause_of, count_memory_kills, exit_record
-from trials.agent.family import Family
-from trials.agent.files import create_once, sync_file, to_json, write_atomically
-from trials.agent.matching import Matchers
+from trials.agent.exits import FILES_DAMAGED, LIMIT_CAUSES, cause_of, exit_record
+from trials.agent.files import create_once, is_in_the_way, sync_file, to_json
 from trials.agent.output import MetricsPattern, Stream
+from trials.agent.parent import POLL_S, SAMPLE_S, Parent
 from trials.agent.processes import KILL_TREE_TIMEOUT_S, identity, send
 from trials.agent.starting import LaunchFailedError, Start
 from trials.agent.stopping import Stopping
 from trials.agent.usage import Usage, usage_of_ended
+from trials.agent.writing import WRITE_RETRY_S, Records
 from trials.texts import valid_text
 
 FILE_ATTEMPT = "attempt.json"
@@ -39,122 +41,16 @@ FILE_STDOUT = "stdout.log"
 FILE_STDERR = "stderr.log"
 FOLDER_WORK = "work"
 
-POLL_S = 1.0  # a stop is looked for this often even if the signal that announces it was lost
+START_TIMEOUT_S = 60.0  # for processes, memory and descriptors that others have used up
+START_AGAIN_S = 1.0
+SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
 MATCH_TIMEOUT_S = 60.0  # and so long what was read of it is matched; then the pattern is too slow
-SAMPLE_S = 1.0  # use is looked at this often
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
 TELL_START_S = 0.01  # of a trial that ends within it one record says all, and the agent is woken once
 READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in many pieces is taken in a few
 SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written through to the disk
-WRITE_RETRY_S = 0.2  # a record that found no room on the disk is written again; until then the trial is not reaped
-HOST_SHUTDOWN = "host_shutdown"
-
-Starter = Callable[[Start], int]
-
-
-class Parent:
-    """This process as the parent of trials. ``start`` makes a process that is a trial."""
-
-    def __init__(self, *, start: Starter, isolation: str, orders: str | None = None) -> None:
-        self.attempts: dict[str, Supervised] = {}
-        self.base: Mapping[str, str] = os.environ  # what the variables of trials are made from
-        self.makes_groups = os.environ.get(ENV_CGROUPS) != "off"
-        self.group = own_group()
-        self.family = Family()
-        self.matchers = Matchers(self.family.helpers)
-        self.start = start
-        self.isolation = isolation
-        # One that lives on can wait for the word that the service has an exit on its disk. One that would live for
-        # that alone is better gone.
-        self.syncs_later = orders is not None
-        self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
-        if self.makes_groups and self.group is not None:
-            self.claim["groups"] = self.group
-        self.claim_file = ""  # with the same in it, where there is one
-        self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
-        self._memory_kills = count_memory_kills()
-        self._memory_killed_at = -1.0
-        self._memory_looked_at = time.monotonic()
-        self._waker = _catch_signals()
-        self._wakes: Any = None  # the socket by which agents are woken
-        self._was_woken = False
-
-    def take(self, supervised: Supervised) -> None:
-        """Follow an attempt that was claimed, from its start to its end."""
-        self.attempts[supervised.nonce] = supervised
-        supervised.begin()
-
-    def shut_down(self) -> None:
-        """The machine is about to stop: every trial is told, within its grace."""
-        for supervised in self.attempts.values():
-            supervised.order_stop(grace_s=float(supervised.spec.get("stop_grace_s", 30.0)), reason=HOST_SHUTDOWN)
-
-    def turn(self, *, most_s: float = POLL_S) -> None:
-        """Do what is due, then wait for something to happen, for ``most_s`` at most."""
-        now = time.monotonic()
-        for supervised in list(self.attempts.values()):
-            if self._was_woken or supervised.due <= now:
-                supervised.due = now + supervised.step()
-                if supervised.is_over:
-                    del self.attempts[supervised.nonce]
-        self._was_woken = False
-        if now - self._memory_looked_at > SAMPLE_S:
-            self._memory_looked_at = now
-            self.saw_memory_kill(now)
-        soonest = min((supervised.due for supervised in self.attempts.values()), default=now + most_s)
-        poller = select.poll()
-        readers: dict[int, Callable[[], object]] = {self._waker: self._woken, **self.extra}
-        for descriptor in readers:
-            poller.register(descriptor, select.POLLIN)
-        for supervised in self.attempts.values():
-            matching = supervised.matching()
-            if matching is not None:
-                poller.register(matching, select.POLLIN)
-                readers[matching] = supervised.go_on_matching
-            if supervised.reads_from > now:
-                soonest = min(soonest, supervised.reads_from)
-                continue
-            for descriptor, wanted in supervised.descriptors():
-                poller.register(descriptor, select.POLLIN if wanted else 0)
-                readers[descriptor] = lambda d=descriptor, s=supervised: s.read(d)  # type: ignore[misc]  # mypy cannot infer defaults
-        for descriptor, _ in poller.poll(max(0.0, min(most_s, soonest - time.monotonic())) * 1000):
-            readers[descriptor]()
-
-    def wake_agent(self, nonce: str, path: str) -> None:
-        import socket  # after the trial was started, which does not wait for this import
-
-        if self._wakes is None:
-            self._wakes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            self._wakes.sendto(nonce.encode(), path)
-        except OSError:
-            return  # no agent, or one that has not read its earlier wakes: it looks by itself
-
-    def saw_memory_kill(self, since: float) -> bool:
-        """Whether the kernel has killed for memory since then, on the monotonic clock: perhaps a little earlier."""
-        counts = count_memory_kills()
-        if any(a > b for a, b in zip(counts, self._memory_kills, strict=False)):
-            self._memory_kills, self._memory_killed_at = counts, time.monotonic()
-        return self._memory_killed_at >= since
-
-    def _woken(self) -> None:
-        self._was_woken = True
-        try:
-            while os.read(self._waker, 4096):
-                pass
-        except BlockingIOError:
-            return
-
-
-def _catch_signals() -> int:
-    """A descriptor that becomes readable with every signal this process gets."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    return reading
 
 
 class Supervised:
@@ -181,13 +77,15 @@ class Supervised:
         self._kernel_keeps_limit = False
         self._started_at = 0.0
         self._started = 0.0
+        self._start_until = 0.0
         self._sampled = 0.0
         self._start_told = False
         self._forgotten = False
         self._told_at: float | None = None
-        self._unwritten: dict[str, dict[str, Any]] = {}  # records that found no room on the disk
+        self._records = Records(folder)
         self._next: Callable[[Supervised], float] = Supervised._run  # no bound method, which would hold itself alive
         self._deadline = 0.0
+        self._given_up: str | None = None
 
     # ── starting ──────────────────────────────────────────────────────────────────────────────
     def claim(self) -> bool:
@@ -212,15 +110,25 @@ class Supervised:
             self._record_end(exit_record("stopped", stop_reason=self._stopping.reason))
             return
         self._started_at, self._started = time.time(), time.monotonic()
+        self._start_until = self._start_until or self._started + START_TIMEOUT_S
         try:
             self._start()
         except Exception as error:  # noqa: BLE001  whatever it is, it is this attempt's: others have this parent, too
             self._close_streams()
+            if isinstance(error, OSError) and error.errno in SCARCE and time.monotonic() < self._start_until:
+                self._next = Supervised._begin_again
+                return
             told = isinstance(error, LaunchFailedError)
             text = str(error) if told else f"the launch cannot be made: {type(error).__name__}: {error}"
             self._record_end(exit_record("launch_failed", tail=valid_text(text)))
             return
+        self._next = Supervised._run
         self._sampled = self._started
+
+    def _begin_again(self) -> float:
+        """Other processes had used up what the machine has; that is no fault of this trial."""
+        self.begin()
+        return START_AGAIN_S
 
     def _start(self) -> None:
         self._metrics = metrics = self._metrics_pattern()
@@ -244,18 +152,17 @@ class Supervised:
         limit = self.spec.get("memory_bytes")
         self._kernel_keeps_limit = bool(limit and self._group is not None and self._group.limit_memory(int(limit)))
         out, start.out = os.pipe2(os.O_CLOEXEC)
-        err, start.err = os.pipe2(os.O_CLOEXEC)
-        self._streams = {
-            out: Stream(out, f"{folder}/{FILE_STDOUT}", metrics),
-            err: Stream(err, f"{folder}/{FILE_STDERR}", None),
-        }
-        self._open = set(self._streams)
+        self._streams[out] = Stream(out, f"{folder}/{FILE_STDOUT}", metrics)
         try:
+            err, start.err = os.pipe2(os.O_CLOEXEC)
+            self._streams[err] = Stream(err, f"{folder}/{FILE_STDERR}", None)
+            self._open = set(self._streams)
             self._trial = self._parent.start(start)
             self._parent.family.add(self.nonce, self._trial)
         finally:
-            os.close(start.out)
-            os.close(start.err)
+            for descriptor in (start.out, start.err):
+                if descriptor >= 0:
+                    os.close(descriptor)
 
     def _metrics_pattern(self) -> MetricsPattern | None:
         pattern = self.spec.get("metrics_pattern")
@@ -323,7 +230,7 @@ class Supervised:
             self._next = Supervised._kill_rest
             return 0.0
         self._stopping.look()
-        wait = min(self._keep_limits(), self._tell_start(), self._write_again(), self._match_again())
+        wait = min(self._keep_limits(), self._tell_start(), self._records.write_again(), self._match_again())
         return self._stopping.escalate(self._everyone, most_s=wait)
 
     def _match_again(self) -> float:
@@ -338,7 +245,7 @@ class Supervised:
         if left > 0:
             return left
         self._start_told = True
-        self._write(FILE_PROCESS, identity(self._trial))
+        self._records.write(FILE_PROCESS, identity(self._trial), durable=False)
         self._wake_agent()
         return POLL_S
 
@@ -454,13 +361,14 @@ class Supervised:
     def _record_end(self, record: dict[str, Any]) -> None:
         if self._trial and not self._start_told:
             record["process"] = identity(self._trial)
-        self._write(FILE_EXIT, record)
+        # Who runs is of no interest after a power loss, which ends it; how it ended is.
+        self._records.write(FILE_EXIT, record, durable=not self._parent.syncs_later)
         self._next = Supervised._finish
 
     def _finish(self) -> float:
         """Reap, once the record of the end is on a disk: this one, or the service's."""
-        wait = self._write_again()
-        if FILE_EXIT in self._unwritten:
+        wait = self._records.write_again()
+        if self._records.is_waiting(FILE_EXIT):
             return wait
         if self._told_at is None:
             self._told_at = time.monotonic()
@@ -473,10 +381,10 @@ class Supervised:
                 return left
             try:
                 sync_file(f"{self._folder}/{FILE_EXIT}")
-            except FileNotFoundError:
-                pass  # the attempt's folder was removed: nobody wants to know any more
-            except OSError:
-                return WRITE_RETRY_S
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) and not is_in_the_way(error):
+                    return WRITE_RETRY_S
+                # Its folder was removed, or the trial's processes have made something else of it: its agent sees that.
         if self._trial:
             os.waitpid(self._trial, 0)
             self._parent.family.remove(self.nonce)
@@ -485,21 +393,36 @@ class Supervised:
         self.is_over = True
         return 0.0
 
-    # ── records ───────────────────────────────────────────────────────────────────────────────
-    def _write(self, name: str, record: dict[str, Any]) -> None:
-        self._unwritten[name] = record
-        self._write_again()
+    # ── giving up ─────────────────────────────────────────────────────────────────────────────
+    def give_up(self, error: Exception) -> None:
+        """Something that nobody has foreseen: everything of it is killed, and it has failed."""
+        import traceback
 
-    def _write_again(self) -> float:
-        """Write what found no room before; the seconds until it is tried once more."""
-        for name, record in list(self._unwritten.items()):
-            try:
-                # Who runs is of no interest after a power loss, which ends it; how it ended is.
-                durable = name == FILE_EXIT and not self._parent.syncs_later
-                write_atomically(f"{self._folder}/{name}", to_json(record), durable=durable)
-            except FileNotFoundError:
-                pass  # the attempt's folder was removed: nobody wants to know any more
-            except OSError:
-                return WRITE_RETRY_S
-            del self._unwritten[name]
-        return POLL_S
+        traceback.print_exception(error)
+        if self._given_up is None:
+            self._given_up = f"its parent could not follow it: {error!r:.500}"
+            self._deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
+            self._next = Supervised._end_given_up
+        else:  # nor could it be given up
+            self._next = Supervised._abandon
+        self.due = 0.0
+
+    def _end_given_up(self) -> float:
+        if self._trial and not self._has_ended() and time.monotonic() < self._deadline:
+            for pid in self._everyone():
+                send(pid, signal.SIGKILL)
+            return 0.05
+        with suppress(OSError, ValueError):
+            self._close_streams()
+        self._record_end(exit_record(FILES_DAMAGED, started_at=self._started_at or None, tail=self._given_up))
+        return 0.0
+
+    def _abandon(self) -> float:
+        """Its agent finds that it is gone and has no record."""
+        if self._trial:
+            send(self._trial, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self._trial, os.WNOHANG)
+        self._parent.family.drop(self.nonce)
+        self.is_over = True
+        return 0.0

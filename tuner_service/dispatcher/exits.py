@@ -65,6 +65,8 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
             return _died(TrialReason.MAX_DURATION, "ran longer than trial.max_duration", record)
         case "launch_failed":
             return _died(TrialReason.LAUNCH_FAILED, "could not be started", record)
+        case "files_damaged":
+            return _died(TrialReason.FILES_DAMAGED, "its files were damaged", record)
         case "device_unavailable":
             return Interrupted(reason=TrialReason.DEVICE_UNAVAILABLE, message=last_line(record.tail))
         case "stopped":

@@ -61,6 +61,7 @@ class TrialReason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     NO_FINAL_METRIC = "no_final_metric"
     LAUNCH_FAILED = "launch_failed"
+    FILES_DAMAGED = "files_damaged"  # the files of its attempt were removed or damaged while it ran
     HEARTBEAT_MISSED = "heartbeat_missed"
     MAX_DURATION = "max_duration"  # an attempt ran longer than it may
     CRASH_LOOP = "crash_loop"  # died again and again without progress

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from trials.protocol import (
+    METRIC_NAME_LIMIT,
+    METRICS_LIMIT,
     CheckpointRecord,
     MetricRecord,
     ParametersWantedRecord,
@@ -19,8 +21,6 @@ from trials.protocol import (
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 STEP_BOUND = 2**62  # steps beyond are refused: the database's integers end at 2**63
-METRICS_LIMIT = 1_000  # metrics in one report
-METRIC_NAME_LIMIT = 200  # characters
 DIGEST = re.compile("[0-9a-f]{64}")
 _FLOAT = frozenset({float})
 ERROR_LIMIT = 500  # characters kept of why a line was not understood

@@ -214,6 +214,7 @@ def test_a_crash_leads_to_a_new_attempt_of_the_same_trial_within_max_attempts(h:
     [
         (ExitRecord(cause="out_of_memory", signal=9), TrialReason.OUT_OF_MEMORY),
         (ExitRecord(cause="launch_failed", tail="no such file"), TrialReason.LAUNCH_FAILED),
+        (ExitRecord(cause="files_damaged", tail="its folder was removed"), TrialReason.FILES_DAMAGED),
         (ExitRecord(cause="signaled", signal=signal.SIGSEGV), TrialReason.SIGNAL),
     ],
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from tuner_service.domain.errors import InputError, LimitExceededError
-from tuner_service.service.code import MAX_CODE_BYTES, MAX_CODE_FILES, CodeFile, pack_code
+from tuner_service.service.code import MAX_CODE_BYTES, MAX_CODE_FILES, CodeFile, pack_code, unpack_code
 
 FILES = [CodeFile(path="b/run.sh", content=b"#!", executable=True), CodeFile(path="a.py", content="é".encode())]
 
@@ -33,6 +35,33 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(InputError) as caught:
         pack_code([CodeFile(path=path, content=b"")])
     assert caught.value.faults[0].pointer == "/files/0/path"
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("a/" + "x" * 300 + ".py", "has a name of 303 bytes; at most 255 are taken"),
+        ("ü" * 128 + "/a", "has a name of 256 bytes"),
+        ("/".join(["𝄞" * 50] * 12), "has 2411 bytes; at most 2000 are taken"),
+        ("/".join("a" * 102), "lies in more than 100 folders"),
+        ("a/\ud800", "is no valid text"),
+    ],
+)
+def test_a_path_that_no_node_could_lay_out_is_refused_naming_the_limit(path: str, fault: str) -> None:
+    with pytest.raises(InputError) as caught:
+        pack_code([CodeFile(path="fine.py", content=b""), CodeFile(path=path, content=b"")])
+    assert caught.value.faults[0].pointer == "/files/1/path"
+    assert fault in caught.value.faults[0].message
+
+
+def test_the_longest_path_that_is_taken_can_be_laid_out(tmp_path: Path) -> None:
+    paths = ["x" * 255, "/".join(["y" * 249] * 4), "/".join("z" * 101)]
+
+    unpack_code(pack_code([CodeFile(path=path, content=b"1") for path in paths]).data, tmp_path / "code")
+
+    assert [(tmp_path / "code" / path).read_bytes() for path in paths] == [b"1"] * 3
+    shutil.copytree(tmp_path / "code", tmp_path / "work")
+    shutil.rmtree(tmp_path / "work")
 
 
 def test_a_path_twice_and_a_file_that_is_a_folder_too_are_refused() -> None:

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from trials.agent.home import Home
-from trials.agent.supervision import Parent, Supervised
+from trials.agent.parent import Parent
+from trials.agent.supervision import Supervised
 from trials.protocol import FILE_ATTEMPT, FILE_CLAIM, AttemptKey, to_plain
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import sys
 import threading
@@ -17,9 +18,9 @@ from tests.waiting import wait_until
 from trials.protocol import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES, CheckpointRecord, MetricRecord, decode_record
 from trials.reporting import SpoolSink, TerminalSink, Waker, numbers
 from trials.session import Trial, open_trial
+from trials.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter, metric_line
 from trials.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
 from trials.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
-from trials.spool_writer import ReportTooLargeError, SpoolWriter, metric_line
 
 
 @pytest.fixture
@@ -47,6 +48,71 @@ def records(folder: Path) -> list[Any]:
 def test_a_trial_knows_who_it_is_and_its_parameters(trial: Trial) -> None:
     assert (trial.experiment_id, trial.number, trial.attempt, trial.seed) == ("exp", 12, 2, 99)
     assert trial.parameters == {"lr": 0.1, "nested": {"a": [1, 2]}, "batch": 8}
+
+
+@pytest.mark.parametrize("report", ["report", "report_final"])
+def test_a_report_that_the_service_would_refuse_is_an_error_in_the_script(
+    trial: Trial, tmp_path: Path, report: str
+) -> None:
+    limit = METRICS_LIMIT
+    with pytest.raises(ValueError, match=r"this report has 1001 metrics, and at most 1000 can be sent"):
+        getattr(trial, report)({f"m{number}": 1.0 for number in range(limit + 1)})
+    with pytest.raises(ValueError, match=r"200 characters at most, and 'xxx.*… has 201"):
+        getattr(trial, report)({"x" * 201: 1.0})
+    assert records(tmp_path) == []
+
+    getattr(trial, report)({f"m{number}": 1.0 for number in range(limit - 1)} | {"x" * 200: 1.0})
+    assert len(records(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("harm", ["cut", "removed", "replaced", "cut and filled"])
+def test_reports_that_are_lost_are_an_error_in_the_script(trial: Trial, tmp_path: Path, harm: str) -> None:
+    spool = tmp_path / "reports.jsonl"
+    for _ in range(5):
+        trial.report(loss=0.5)
+    if harm.startswith("cut"):
+        spool.write_bytes(b"x" * 20 if "filled" in harm else b"")
+    else:
+        spool.unlink()
+    if harm == "replaced":
+        spool.touch()
+
+    with pytest.raises(ReportsLostError, match=r"reports.jsonl was cut, removed or replaced while the trial ran"):
+        trial.report(loss=0.5)
+    with pytest.raises(ReportsLostError):
+        trial.close()
+
+
+def test_reports_that_are_lost_after_the_last_of_them_are_an_error_of_the_with_block(tmp_path: Path) -> None:
+    (tmp_path / "parameters.json").write_text("{}")
+
+    def script(*, fails: bool) -> None:
+        with open_trial(environ=environment(tmp_path), arguments=[]) as trial:
+            trial.report_final(accuracy=1)
+            (tmp_path / "reports.jsonl").write_bytes(b"")
+            if fails:
+                raise KeyError("its own")
+
+    with pytest.raises(ReportsLostError):
+        script(fails=False)
+    with pytest.raises(KeyError, match="its own"):
+        script(fails=True)
+
+
+@pytest.mark.parametrize("what", ["pipe", "endless", b'{"offset": 1e999}', b"[" * 3000])
+def test_what_stands_in_place_of_what_was_taken_does_not_hold_a_writer_up(tmp_path: Path, what: str | bytes) -> None:
+    path = tmp_path / "acknowledged.json"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(bytes(what))  # type: ignore[arg-type]  # the two texts are above
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"), acknowledged=str(path), limit=10)
+    writer.append(b"x" * 20)
+
+    assert writer.is_full()
+    writer.close()
 
 
 def test_a_report_is_one_record_the_service_can_read(trial: Trial, tmp_path: Path) -> None:
