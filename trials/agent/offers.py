@@ -12,7 +12,7 @@ from typing import Protocol
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.checkpoint_store import CheckpointStore, StoreUnusableError, place
-from trials.agent.files import open_file
+from trials.agent.files import is_in_the_way, open_file
 from trials.agent.home import Home
 from trials.agent.spool import Batch
 from trials.protocol import (
@@ -112,8 +112,8 @@ class CheckpointOffers:
                 logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
                 return None
             except OSError as error:
-                if not path.exists():
-                    logger.warning("event=checkpoint_not_offered path=%s", path)  # deleted meanwhile
+                if is_in_the_way(error) or not path.exists():
+                    logger.warning("event=checkpoint_not_offered path=%s error=%s", path, error)  # deleted meanwhile
                     return None
                 logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
             if attempt + 1 < STORE_ATTEMPTS:
@@ -121,7 +121,7 @@ class CheckpointOffers:
         return None
 
     def _keep_here(self, path: Path, digest: str) -> str:
-        """Another name of the same file, in the home folder's own store."""
+        """A copy in the home folder's own store."""
         target = self._home.checkpoints / digest
         if not target.exists():
             place(path, target)

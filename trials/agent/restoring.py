@@ -75,11 +75,14 @@ def _local(home: Home, attempt: Path, reference: CheckpointRef) -> _Found:
 
 
 def _candidates(home: Home, attempt: Path, reference: CheckpointRef) -> Iterator[Path]:
-    """The place named, and every attempt of the experiment on this machine that has saved these bytes."""
-    if reference.path and not is_url(reference.path):
-        yield Path(reference.path)
+    """Every attempt of the experiment on this machine that has saved these bytes, and the place named.
+
+    In this order: a script gets a second name of the file, and what it does to it must not be done to the store.
+    """
     experiment = attempt.parent.parent
     yield from sorted(experiment.glob(f"*/*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt"))
+    if reference.path and not is_url(reference.path):
+        yield Path(reference.path)
     fetched = home.incoming / plain_name(reference.digest, what="digest")
     if fetched.exists():
         yield fetched

@@ -114,6 +114,27 @@ def test_a_large_checkpoint_goes_to_the_folder_of_the_store_and_comes_back(
     assert outside.exists()
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("damaged", ["of the attempt", "of the store"])
+def test_of_a_large_checkpoint_damaged_in_place_the_other_copy_is_used(
+    service: FakeService, start_agent: StartAgent, tmp_path: Path, damaged: str, *, named: bool
+) -> None:
+    service.checkpoint_store = str(tmp_path / "shared") if named else ""
+    start_agent()
+    service.launch(SAVE)
+    assert service.wait_for_exit().exit.code == 0
+    ref = reference(service)
+    assert ref.path is not None
+    own = service.folder() / "checkpoints" / service.spools["n1"][-1]["name"]
+    with (own if damaged == "of the attempt" else Path(ref.path)).open("r+b") as file:
+        file.seek(10 << 20)
+        file.write(b"another")
+
+    service.launch(CHECK, nonce="n2", attempt=2, checkpoints=(ref,))
+
+    assert service.wait_for_exit("n2").exit.code == 0
+
+
 @pytest.mark.slow
 def test_a_large_checkpoint_goes_to_s3_and_comes_back(
     service: FakeService, start_agent: StartAgent, s3: dict[str, str]

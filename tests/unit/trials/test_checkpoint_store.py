@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +89,39 @@ def test_a_kind_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "source").write_text("x")
     with pytest.raises(StoreUnusableError, match=r"nosuchkind.*install what this kind of URL needs"):
         CheckpointStore("nosuchkind://bucket").put(tmp_path / "source", "name")
+
+
+@pytest.mark.parametrize("can", ["nothing", "ranges", "clones"])
+def test_what_is_put_into_a_folder_is_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: str
+) -> None:
+    def cannot(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    if can != "clones":
+        monkeypatch.setattr("trials.agent.checkpoint_store.fcntl.ioctl", cannot)
+    if can == "nothing":
+        monkeypatch.setattr(os, "copy_file_range", cannot)
+    source, content = tmp_path / "source", os.urandom(1 << 20) * 9
+    source.write_bytes(content)
+
+    location = CheckpointStore(str(tmp_path / "store")).put(source, "exp/name")
+    with source.open("r+b") as file:
+        file.write(b"damage")
+
+    assert Path(location).read_bytes() == content
+
+
+@pytest.mark.parametrize("what", ["pipe", "endless", "folder in it"])
+def test_what_is_no_plain_file_is_not_put_and_nothing_is_left(tmp_path: Path, what: str) -> None:
+    source, store = tmp_path / "source", tmp_path / "store"
+    if what == "pipe":
+        os.mkfifo(source)
+    elif what == "endless":
+        source.symlink_to("/dev/zero")
+    else:
+        (source / "folder").mkdir(parents=True)
+
+    with pytest.raises(StoreError):
+        CheckpointStore(str(store)).put(source, "exp/name")
+    assert list((store / "exp").iterdir()) == []
