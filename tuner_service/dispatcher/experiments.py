@@ -85,23 +85,25 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     budget = _raised(xs, command.budget)
     if before.status is ExperimentStatus.STOPPING:
         raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
-    if before.status is ExperimentStatus.COMPLETED:
+    if ExperimentStatus.COMPLETED in {before.status, before.stop_to}:
         _require_room(xs, budget)
     asks_nothing = budget == before.spec.budget and command.code_digest is None and command.skip is None
-    if before.status is ExperimentStatus.RUNNING and asks_nothing:
+    if before.status is ExperimentStatus.RUNNING and asks_nothing and not before.runs_added_only:
         return
-    group = before.spec.quota_group
-    if group != DEFAULT_GROUP and group not in step.state.groups:
-        raise ConflictError(f"experiment {xs.id} draws from quota group {group!r}, which was deleted; make it again")
+    _require_group(step, xs)
     if command.skip is not None:
         algorithms.skip_line(step, xs, *command.skip)
     _change_spec(step, xs, budget, command)
     if before.status is ExperimentStatus.RUNNING:
         if command.code_digest is not None:
             _start_worker_anew(step, xs)  # the algorithms may be classes of the new code
-        return
+        if not before.runs_added_only:
+            return
     step.put_experiment(xs, failures=0, first_error="", same_errors=0, stop_to=None)
-    step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED, message="resumed"))
+    if before.status is ExperimentStatus.RUNNING:
+        step.put_experiment(xs, reason=ExperimentReason.REQUESTED, message="resumed")
+    else:
+        step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED, message="resumed"))
     if not xs.trials:
         step.put_experiment(xs, tuner_waits=False)  # no trial could give the outcome it waits for
     for trial in xs.trials_with(TrialStatus.PAUSED):
@@ -110,6 +112,43 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
     if not xs.worker.takes_items or command.code_digest is not None:
         _start_worker_anew(step, xs)
+
+
+def reopen(step: Step, xs: ExperimentState) -> None:
+    """An experiment that has ended runs what is added to it now, and nothing else; then it ends as it had ended."""
+    ended = xs.experiment.status
+    _require_group(step, xs)
+    message = f"had {ended.value}; runs the trials that were added to it since, and ends again"
+    why = Why(reason=ExperimentReason.TRIALS_ADDED, message=message)
+    step.move_experiment(xs, ExperimentStatus.RUNNING, why, stop_to=ended)
+    _start_worker_anew(step, xs)
+
+
+def end_again(step: Step, xs: ExperimentState) -> None:
+    """What was added after its end is done: back to the status it had, with a reason by the same rules."""
+    experiment, target = xs.experiment, xs.experiment.stop_to
+    assert target is not None  # noqa: S101  # asked only of one that runs added trials alone
+    budget = experiment.spec.budget
+    done = "the trials that were added after its end are done"
+    if target is ExperimentStatus.STOPPED:
+        launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.REQUESTED, message=f"{done}; stopped"))
+    elif target is ExperimentStatus.FAILED:
+        message = (
+            f"{done}; {experiment.failures} trials failed, and the budget's limit of failures is {budget.failures}"
+        )
+        launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.TOO_MANY_FAILURES, message=message))
+    elif budget.duration_s is not None and experiment.running_s >= budget.duration_s:
+        message = f"{done}; it ran for its {budget.duration_s:g} s"
+        launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.DURATION_REACHED, message=message))
+    else:
+        reason = ExperimentReason.SPACE_EXHAUSTED if experiment.exhausted else ExperimentReason.BUDGET_REACHED
+        step.move_experiment(xs, target, Why(reason=reason, message=done), stop_to=None)
+
+
+def _require_group(step: Step, xs: ExperimentState) -> None:
+    group = xs.experiment.spec.quota_group
+    if group != DEFAULT_GROUP and group not in step.state.groups:
+        raise ConflictError(f"experiment {xs.id} draws from quota group {group!r}, which was deleted; make it again")
 
 
 def _start_worker_anew(step: Step, xs: ExperimentState) -> None:

@@ -77,14 +77,15 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
 def _add_trial(step: Step, xs: ExperimentState, command: TrialAdded) -> None:
-    """A trial with parameters that a person chose. It uses none of the budget, and the tuner learns its outcome."""
+    """A trial with parameters that a person chose. It uses none of the budget, and the tuner learns its outcome.
+
+    An experiment that has ended runs it, and no other trial, and ends again.
+    """
     experiment = xs.experiment
-    if experiment.status not in GOING_ON:
-        ended = experiment.status.has_ended
-        hint = f"`tuner resume {xs.id}` first" if ended else "wait until it has stopped, then resume it"
+    if experiment.status not in GOING_ON and not experiment.status.has_ended:
         raise ConflictError(
-            f"experiment {xs.id} is {experiment.status.value}, and trials are added to running and paused ones; {hint}",
-            ("resume",) if ended else ("wait",),
+            f"experiment {xs.id} is {experiment.status.value}; wait until it has stopped, then add trials to it",
+            ("wait",),
         )
     _require_room(xs)
     if len(xs.trials_with(TrialStatus.WAITING)) >= ADDED_TRIALS_LIMIT:
@@ -94,6 +95,8 @@ def _add_trial(step: Step, xs: ExperimentState, command: TrialAdded) -> None:
             ("wait",),
         )
     _require_ended(xs, command.retry_of)
+    if experiment.status.has_ended:
+        experiments.reopen(step, xs)
     number = step.take_number(xs)
     payload = {"number": number, "parameters": command.parameters, "retry_of": command.retry_of}
     line = step.journal(xs, LineKind.TRIAL_ADDED, payload)

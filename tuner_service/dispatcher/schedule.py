@@ -20,8 +20,11 @@ from tuner_service.domain.trial import TrialReason, TrialStatus
 
 def advance(step: Step, xs: ExperimentState) -> None:
     """Everything that follows from the state by now. Repeating it changes nothing."""
-    _mind_failures(step, xs)
-    _mind_duration(step, xs)
+    if xs.experiment.runs_added_only:
+        _hold_others(step, xs)
+    else:
+        _mind_failures(step, xs)
+        _mind_duration(step, xs)
     if xs.experiment.spec.deterministic:
         _walk(step, xs)
     else:
@@ -42,7 +45,7 @@ def _walk(step: Step, xs: ExperimentState) -> None:
     """``xs.untold`` are the trials whose outcome was not told; the first of them is told next."""
     while not xs.requests:
         if _request_is_due(xs):
-            if xs.experiment.status is not ExperimentStatus.RUNNING:
+            if xs.experiment.status is not ExperimentStatus.RUNNING or xs.experiment.runs_added_only:
                 return  # the line of decisions waits: telling more first would change what the request knows
             _request(step, xs)
             return
@@ -51,7 +54,8 @@ def _walk(step: Step, xs: ExperimentState) -> None:
         next_told = xs.untold[0]
         if next_told.status.is_final:
             endings.tell(step, xs, next_told.number)
-            _mind_failures(step, xs)
+            if not xs.experiment.runs_added_only:
+                _mind_failures(step, xs)
         elif next_told.status is TrialStatus.PAUSED and next_told.reason is TrialReason.RUNG_REACHED:
             endings.tell_rest(step, xs, next_told.number)
         else:
@@ -79,6 +83,8 @@ def _has_something_to_run(xs: ExperimentState) -> bool:
 def _room_for_request(xs: ExperimentState) -> bool:
     experiment = xs.experiment
     if experiment.status is not ExperimentStatus.RUNNING or experiment.exhausted or experiment.tuner_waits:
+        return False
+    if experiment.runs_added_only:
         return False
     outstanding = len(xs.openings)
     if outstanding >= experiment.spec.workers or not _has_something_to_run(xs):
@@ -128,8 +134,30 @@ def _mind_duration(step: Step, xs: ExperimentState) -> None:
         step.put_experiment(xs)
 
 
+def _hold_others(step: Step, xs: ExperimentState) -> None:
+    """What was asked for before the end may be suggested only now: it goes on when the experiment does."""
+    why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message="goes on when the experiment is resumed")
+    for trial in xs.trials_with(TrialStatus.WAITING):
+        if not trial.is_added:
+            launching.stop_trial(step, xs, trial.number, TrialStatus.PAUSED, why)
+
+
+def _mind_added(step: Step, xs: ExperimentState) -> None:
+    going_on = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
+    if xs.experiment.status is not ExperimentStatus.RUNNING or going_on:
+        return
+    if any(xs.is_choosing_for(trial.number) for trial in xs.trials.values()):
+        return  # its end is told when that is answered
+    if xs.experiment.stop_to is ExperimentStatus.COMPLETED:
+        rungs.give_up_all(step, xs)
+    experiments.end_again(step, xs)
+
+
 def _mind_end(step: Step, xs: ExperimentState) -> None:
     experiment = xs.experiment
+    if experiment.runs_added_only:
+        _mind_added(step, xs)
+        return
     if experiment.status is not ExperimentStatus.RUNNING or xs.untold or xs.requests:
         return
     if experiment.exhausted:

@@ -39,6 +39,7 @@ class ExperimentReason(StrEnum):
     WORKER_DIES = "worker_dies"  # the algorithm worker died again and again
     NOT_SUPPORTED = "not_supported"  # the algorithm cannot search this space
     TOO_MANY_FAILURES = "too_many_failures"
+    TRIALS_ADDED = "trials_added"  # it had ended, and runs what people added to it since, and nothing else
     IDENTICAL_FAILURES = "identical_failures"  # the first trials all failed with the same error
 
 
@@ -174,7 +175,7 @@ class Experiment:
     reason: ExperimentReason = ExperimentReason.NONE
     message: str = ""
     detail: str = ""  # a traceback, where there is one
-    stop_to: ExperimentStatus | None = None  # where "stopping" leads
+    stop_to: ExperimentStatus | None = None  # where "stopping" leads; running: where it goes back to, see below
     created_at: float = 0.0  # seconds since the epoch, like every *_at
     started_at: float | None = None
     ended_at: float | None = None
@@ -198,3 +199,8 @@ class Experiment:
     tags: tuple[str, ...] = ()
     priority: int = 0  # of experiments that wait for the same devices or cores, the higher goes first
     peak_gpu_bytes: int | None = None  # the most GPU memory that one of its trials was seen to use; None: unknown
+
+    @property
+    def runs_added_only(self) -> bool:
+        """Whether it had ended, and runs only the trials that people added to it since; then it ends again."""
+        return self.stop_to is not None and self.status in {ExperimentStatus.RUNNING, ExperimentStatus.PAUSED}

@@ -1,0 +1,186 @@
+"""Trials added to an experiment that has ended: these run and nothing else, the tuner is told, and it ends again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.dispatcher.advised import Advised
+from tests.unit.dispatcher.harness import CRASHED, STOPPED, Harness, a_final, an_intermediate
+from tuner_service.dispatcher.items import Queue, TrialEnded
+from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
+
+LONG_S = 100.0
+ASSESSED = AlgorithmSpec(name="median_stop")
+
+
+def completed(h: Harness, *, failed: bool = True, **overrides: object) -> None:
+    """One trial that failed, and one that succeeded: the budget of one trial is used up."""
+    h.run(budget={"trials": 1, "parallel": 1, "failures": 5}, **overrides)
+    if failed:
+        h.exit(1, CRASHED)
+        h.start_next()
+        h.succeed(2)
+    else:
+        h.succeed(1)
+    assert h.experiment.status is ExperimentStatus.COMPLETED
+
+
+def outcomes(h: Harness) -> list[tuple[int, str]]:
+    return [
+        (item.outcome.number, item.outcome.status.value)
+        for item in h.pending(Queue.TUNER)
+        if isinstance(item, TrialEnded)
+    ]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_failed_trial_of_a_completed_experiment_is_tried_again_and_nothing_else(
+    h: Harness, deterministic: bool
+) -> None:
+    completed(h, deterministic=deterministic)
+    asked = h.asked_for()
+    h.add_trial(retry_of=1)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.RUNNING, ExperimentReason.TRIALS_ADDED)
+    h.ready()
+    h.take(Queue.TUNER)
+    assert h.statuses()[3] == "running"
+    h.report(3, a_final(0.4))
+    h.exit(3)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.BUDGET_REACHED)
+    assert h.told()[-1] == 3
+    assert outcomes(h) == [(3, "succeeded")]
+    assert h.asked_for() == asked
+    assert (h.experiment.best_number, h.experiment.stop_to) == (3, None)
+    with pytest.raises(ConflictError, match="used up"):
+        h.resume()  # it used none of the budget, and gave none
+
+
+def test_one_that_fails_again_ends_it_again_whatever_the_budget_of_failures(h: Harness) -> None:
+    completed(h)
+    for number in range(3, 12):
+        h.add_trial(retry_of=1)
+        h.ready()
+        h.take(Queue.TUNER)
+        h.exit(number, CRASHED)
+        assert (h.experiment.status, h.experiment.reason) == (
+            ExperimentStatus.COMPLETED,
+            ExperimentReason.BUDGET_REACHED,
+        )
+    assert outcomes(h) == [(11, "failed")]
+
+
+def test_of_a_stopped_experiment_what_was_interrupted_rests_until_it_is_resumed(h: Harness) -> None:
+    h.run(trials=2, budget={"trials": 9, "parallel": 2})
+    h.exit(1, CRASHED)
+    h.stop()
+    h.exit(2, STOPPED)
+    assert h.experiment.status is ExperimentStatus.STOPPED
+    rested = {number: status for number, status in h.statuses().items() if status == "paused"}
+    h.add_trial(retry_of=1)
+    h.ready()
+    while h.pending(Queue.TUNER):
+        if h.asked_for() and h.xs.openings:
+            h.suggest()
+        else:
+            h.take(Queue.TUNER)
+    added = max(number for number, status in h.statuses().items() if status == "running")
+    assert [n for n, status in h.statuses().items() if status == "running"] == [added]
+    assert {number: h.statuses()[number] for number in rested} == rested
+    h.restart()
+    h.connect(h.observed(added))
+    h.ready()
+    h.report(added, a_final(0.4))
+    h.exit(added)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.STOPPED, ExperimentReason.REQUESTED)
+    h.resume()
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    assert not h.experiment.runs_added_only
+
+
+def test_of_a_failed_experiment_one_trial_is_tried_again_and_it_fails_again(h: Harness) -> None:
+    h.run(budget={"trials": 9, "parallel": 1, "failures": 1})
+    h.exit(1, CRASHED)
+    assert h.experiment.status is ExperimentStatus.FAILED
+    h.add_trial(retry_of=1)
+    h.ready()
+    added = max(h.statuses())
+    while h.statuses()[added] != "running":
+        h.take(Queue.TUNER) if not h.xs.openings else h.suggest()
+    h.report(added, a_final(0.4))
+    h.exit(added)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.FAILED, ExperimentReason.TOO_MANY_FAILURES)
+    assert added in h.told()
+
+
+def test_a_resume_while_they_run_lets_everything_go_on(h: Harness) -> None:
+    completed(h)
+    h.add_trial(retry_of=1)
+    h.resume(trials=4)
+    h.ready()
+    h.take(Queue.TUNER)
+    assert not h.experiment.runs_added_only
+    h.report(3, a_final(0.4))
+    h.exit(3)
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    assert h.asked_for()[-1] == 4
+
+
+def test_what_is_added_while_they_run_runs_too(h: Harness) -> None:
+    completed(h)
+    h.add_trial(0.3)
+    h.add_trial(0.4)
+    h.ready()
+    h.take(Queue.TUNER)
+    h.succeed(3)
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    h.succeed(4)
+    assert h.experiment.status is ExperimentStatus.COMPLETED
+
+
+def test_the_assessor_judges_what_was_added(h: Harness) -> None:
+    completed(h, failed=False, assessor=ASSESSED)
+    h.add_trial(0.3)
+    h.ready()
+    h.take(Queue.TUNER)
+    h.report(2, an_intermediate(0, 0.9))
+    h.advise_stop(2)
+    h.exit(2, STOPPED)
+    assert h.statuses()[2] == "early_stopped"
+    assert h.experiment.status is ExperimentStatus.COMPLETED
+
+
+def test_a_pause_holds_it_and_a_stop_ends_it(h: Harness) -> None:
+    completed(h)
+    h.add_trial(0.3)
+    h.pause()
+    assert h.experiment.status is ExperimentStatus.PAUSED
+    assert h.statuses()[3] in {"waiting", "running"}
+    h.stop()
+    if 3 in h.xs.attempts:
+        h.exit(3, STOPPED)
+    assert h.experiment.status is ExperimentStatus.STOPPED
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_advisor_that_is_done_is_told_of_what_was_added(deterministic: bool) -> None:
+    h = Advised().begin(budget={"trials": 1, "parallel": 1}, deterministic=deterministic)
+    h.decide()
+    h.report(1, an_intermediate(1, 0.5), a_final(0.5))
+    h.exit(1)
+    h.take(Queue.TUNER)
+    assert h.experiment.status is ExperimentStatus.COMPLETED
+    h.add_trial(0.3)
+    h.ready()
+    h.take(Queue.TUNER)
+    h.report(2, an_intermediate(1, 0.4), a_final(0.4))
+    h.exit(2)
+    h.take(Queue.TUNER)
+
+    assert h.statuses()[2] == "succeeded"
+    assert h.told() == [1, 2]
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.BUDGET_REACHED)
