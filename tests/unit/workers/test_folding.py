@@ -151,7 +151,6 @@ INSIDE = {"lr": 0.01, "layers": 2, "kind": "a"}
         ({"lr": "0.01"}, r'lr "0\.01" lies outside'),
         ({"lr": True}, "lr true lies outside"),
         ({"lr": 0.1 * (1 + 1e-6)}, "lr 0.1000001"),
-        ({"lr": 10**400}, "lr 1000"),
         ({"layers": 2.0}, r"layers 2\.0 lies outside"),
         ({"kind": "c"}, 'kind "c" lies outside'),
         ({"kind": ["a"]}, r'kind \["a"\] lies outside'),
