@@ -22,6 +22,7 @@ from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard
 from tuner_service.api.kept import KeptAnswers
 from tuner_service.api.schemas import ExperimentBody, ResumeBody
+from tuner_service.api.shared_work import SharedWork
 from tuner_service.service.experiments import Services
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
@@ -71,6 +72,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.large_bodies = LargeBodies()
+    app.state.shared_work = SharedWork()
     install_error_handlers(app)
     app.add_middleware(KeptAnswers, queries=services.queries)  # the one added last is asked first
     app.add_middleware(Guard, settings=services.config)

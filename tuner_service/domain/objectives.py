@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from tuner_service.domain.experiment import ExperimentSpec, FinalFrom, Goal, Objective
@@ -47,8 +48,11 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
 def front(points: Sequence[Sequence[float]]) -> list[int]:
     """Indices of the losses that no other dominates, in their order; of equal ones the first.
 
-    Ordered first, so that a point need only be compared with the front so far: n log n for two objectives.
+    Ordered first, so that a point need only be compared with the front so far: about n log n for two objectives and
+    for three.
     """
+    if points and len(points[0]) == 3:
+        return _front_of_three(points)
     order = sorted(range(len(points)), key=lambda index: (tuple(points[index]), index))
     kept: list[int] = []
     for index in order:
@@ -59,6 +63,26 @@ def front(points: Sequence[Sequence[float]]) -> list[int]:
             undominated = not any(dominates(points[k], point) or tuple(points[k]) == tuple(point) for k in kept)
         if undominated:
             kept.append(index)
+    return sorted(kept)
+
+
+def _front_of_three(points: Sequence[Sequence[float]]) -> list[int]:
+    """A point comes after all that are better in the first objective; the front of the other two tells of it."""
+    order = sorted(range(len(points)), key=lambda index: (tuple(points[index]), index))
+    kept: list[int] = []
+    seconds: list[float] = []  # ascending
+    thirds: list[float] = []  # beside them, descending
+    for index in order:
+        _, second, third = points[index]
+        place = bisect_right(seconds, second)
+        if place and thirds[place - 1] <= third:
+            continue
+        kept.append(index)
+        begin = bisect_left(seconds, second)
+        end = begin
+        while end < len(thirds) and thirds[end] >= third:
+            end += 1
+        seconds[begin:end], thirds[begin:end] = [second], [third]
     return sorted(kept)
 
 

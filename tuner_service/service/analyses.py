@@ -1,26 +1,31 @@
 """What an experiment has found, for people: the best, the front, slices, learning curves, whether going on is worth it.
 
-Read from the trials' rows; nothing is kept. Every list has a bound, above which points are left out evenly.
+Read from the trials' rows; nothing is kept here. Every list has a bound, above which points are left out evenly.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from tuner_service.domain.experiment import Experiment, Objective
 from tuner_service.domain.objectives import front, further_values, hypervolume, losses
-from tuner_service.domain.trial import Trial, TrialStatus
-from tuner_service.ports import Queries
+from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import Parameters, Trial, TrialStatus
+from tuner_service.ports import Queries, TrialEntry
 from tuner_service.service.export import PARAMETERS, flattened
+from tuner_service.service.importance import TRIALS_LEAST, TRIALS_LIMIT, importance
 from tuner_service.service.views import View, objective_view, plain
 
 TRIALS_PAGE = 1_000
 POINTS_LIMIT = 2_000  # of one slice, one history
 FRONT_LIMIT = 1_000  # trials of a front that are shown
+HYPERVOLUME_WORK = 200_000  # points of a front, to the power of the objectives beside one; above it no volume is told
 CURVES_LIMIT = 100  # trials whose curves are shown
 CURVE_POINTS = 200  # of one learning curve
 METRICS_LIMIT = 100_000  # reports of one trial that are looked at
@@ -33,15 +38,22 @@ VALUED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED)
 class Outcome:
     """A trial that succeeded. ``values``: one for each objective; ``losses`` the same for minimising, None for NaN."""
 
-    trial: Trial
+    number: int
+    ended_at: float
     values: tuple[float | None, ...]
     losses: tuple[float, ...] | None
+    given: Parameters | str  # as JSON, where it was read as such: few of many are looked at
+
+    @property
+    def parameters(self) -> Parameters:
+        return dict(json.loads(self.given)) if isinstance(self.given, str) else self.given
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analyses:
     queries: Queries
     experiment: Experiment
+    check: Callable[[], None] = lambda: None  # called now and then; raises where nobody wants the answer any more
 
     @property
     def objective(self) -> Objective:
@@ -51,14 +63,14 @@ class Analyses:
         """The best trial (several objectives: of the first), how it was come to, and what more trials may bring."""
         outcomes = self._outcomes()
         found = [(o, o.losses) for o in outcomes if o.losses is not None]
-        best = min(found, key=lambda one: (one[1][0], one[0].trial.number))[0] if found else None
-        ended = sorted(found, key=lambda one: (one[0].trial.ended_at or 0.0, one[0].trial.number))
+        best = min(found, key=lambda one: (one[1][0], one[0].number))[0] if found else None
+        ended = sorted(found, key=lambda one: (one[0].ended_at, one[0].number))
         return {
             "id": self.experiment.id,
             "objective": objective_view(self.objective),
             "best": None if best is None else _point(best),
             "front": self._front(found) if self.objective.further else [],
-            "history": _history([(o.trial.number, loss[0], o.values[0]) for o, loss in ended]),
+            "history": _history([(o.number, loss[0], o.values[0]) for o, loss in ended]),
             "outlook": outlook([loss[0] for _, loss in ended], self._trials_left()),
         }
 
@@ -73,9 +85,9 @@ class Analyses:
             "objectives": [{"metric": one.metric, "goal": one.goal.value} for one in self.objective.every],
             "front": shown[:FRONT_LIMIT],
             "left_out": max(0, len(shown) - FRONT_LIMIT),
-            "others": [{"number": o.trial.number, "values": plain(o.values)} for o, _ in _evenly(found, POINTS_LIMIT)],
+            "others": [{"number": o.number, "values": plain(o.values)} for o, _ in _evenly(found, POINTS_LIMIT)],
             "reference": plain([_signed(one, value) for one, value in _paired(self.objective, reference)]),
-            "hypervolume": plain(hypervolume(points, reference)) if len(shown) <= FRONT_LIMIT and points else None,
+            "hypervolume": plain(hypervolume(points, reference)) if points and self._is_measured(len(shown)) else None,
         }
 
     def slices(self) -> View:
@@ -83,17 +95,17 @@ class Analyses:
         outcomes = _evenly([o for o in self._outcomes() if o.losses is not None], POINTS_LIMIT)
         slices: dict[str, View] = {}
         for outcome in outcomes:
-            for name, value in flattened(outcome.trial.result_parameters, PARAMETERS).items():
+            for name, value in flattened(outcome.parameters, PARAMETERS).items():
                 name = name.removeprefix(PARAMETERS)  # noqa: PLW2901  # the name that people know
                 column = slices.setdefault(name, {"numbers": [], "parameter": [], "values": []})
-                column["numbers"].append(outcome.trial.number)
+                column["numbers"].append(outcome.number)
                 column["parameter"].append(plain(value))
                 column["values"].append(plain(outcome.values))
         return {"id": self.experiment.id, "objective": objective_view(self.objective), "slices": slices}
 
     def curves(self, *, limit: int, points: int) -> View:
         """Learning curves of the first objective: those of the best trials, then of the newest, ``limit`` in all."""
-        trials = [trial for trial in self._trials() if trial.last_step is not None]
+        trials = [entry for entry in self._entries() if entry.step is not None]
         better = self.objective.goal.value == "maximize"
         ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=better))[: limit - limit // 2]
         newest = trials[len(trials) - limit // 2 :] if len(trials) > limit else trials
@@ -105,21 +117,48 @@ class Analyses:
             "left_out": max(0, len(trials) - limit),
         }
 
+    def importance(self, metric: str | None) -> View:
+        """How much each parameter matters for one objective, the first unless ``metric`` names another."""
+        asked = self.importance_input(metric)
+        count, shares = len(asked["losses"]), {}
+        message = f"{count} trials have a value; with {TRIALS_LEAST} it can be told"
+        if count >= TRIALS_LEAST:
+            space = parse_search_space(asked["search_space"])
+            message, shares = "", importance(space, asked["parameters"], asked["losses"])
+        return {
+            "id": self.experiment.id,
+            "metric": metric or self.objective.metric,
+            "importance": shares,
+            "trials": count,
+            "message": message,
+        }
+
     def importance_input(self, metric: str | None) -> View:
-        """What ``workers.importance`` asks for: parameters and losses of one objective."""
+        """What importance is judged by: parameters and losses of one objective, of many trials some that lie evenly."""
         place = next((i for i, one in enumerate(self.objective.every) if one.metric == metric), 0)
-        found = [(o, o.losses) for o in self._outcomes() if o.losses is not None]
-        finite = [(o, loss) for o, loss in found if math.isfinite(loss[place])]
+        found = [(o, o.losses[place]) for o in self._outcomes() if o.losses is not None]
+        finite = _evenly([(o, loss) for o, loss in found if math.isfinite(loss)], TRIALS_LIMIT)
         return {
             "search_space": self.queries.search_space(self.experiment.id),
-            "parameters": [o.trial.result_parameters for o, _ in finite],
-            "losses": [loss[place] for _, loss in finite],
+            "parameters": [o.parameters for o, _ in finite],
+            "losses": [loss for _, loss in finite],
         }
+
+    def revision(self) -> str:
+        """Another one whenever the outcomes, and what is told of them, may have changed."""
+        experiment = self.experiment
+        succeeded = experiment.counts.get(TrialStatus.SUCCEEDED.value, 0)
+        space = json.dumps(self.queries.search_space(experiment.id), sort_keys=True)
+        return f"{succeeded}/{self._trials_left()}/{hashlib.sha256(space.encode()).hexdigest()}"
+
+    def _is_measured(self, points: int) -> bool:
+        """Whether the volume below a front of so many is computed: the work grows with each objective."""
+        return points <= FRONT_LIMIT and points ** (len(self.objective.every) - 1) <= HYPERVOLUME_WORK
 
     def _front(self, found: Sequence[tuple[Outcome, tuple[float, ...]]]) -> list[View]:
         return [_point(found[index][0]) for index in front([loss for _, loss in found])]
 
-    def _curve(self, trial: Trial, points: int) -> View:
+    def _curve(self, trial: TrialEntry, points: int) -> View:
         seen: dict[int, float] = {}
         for report in self.queries.metrics(self.experiment.id, trial.number, limit=METRICS_LIMIT):
             value = report.values.get(self.objective.metric)
@@ -127,18 +166,37 @@ class Analyses:
                 seen.setdefault(report.step, value)
         steps = _evenly(sorted(seen), points)
         values = [plain(seen[step]) for step in steps]
-        return {"number": trial.number, "status": trial.status.value, "steps": steps, "values": values}
+        return {"number": trial.number, "status": trial.status, "steps": steps, "values": values}
 
     def _outcomes(self) -> list[Outcome]:
-        spec, found = self.experiment.spec, []
-        for trial in self._trials(("succeeded",)):
-            values = (trial.value, *further_values(trial, spec))
-            found.append(Outcome(trial=trial, values=values, losses=losses(spec.objective, values)))
-        return found
+        spec, statuses = self.experiment.spec, (TrialStatus.SUCCEEDED.value,)
+        if not spec.objective.further:  # then a few columns of each tell everything
+            entries = self._entries(statuses)
+            return [self._outcome(one.number, one.ended_at, (one.value,), one.parameters) for one in entries]
+        return [
+            self._outcome(
+                trial.number, trial.ended_at, (trial.value, *further_values(trial, spec)), trial.result_parameters
+            )
+            for trial in self._trials(statuses)
+        ]
+
+    def _outcome(
+        self, number: int, ended_at: float | None, values: tuple[float | None, ...], given: Parameters | str
+    ) -> Outcome:
+        found = losses(self.objective, values)
+        return Outcome(number=number, ended_at=ended_at or 0.0, values=values, losses=found, given=given)
+
+    def _entries(self, statuses: Sequence[str] = ()) -> Iterator[TrialEntry]:
+        after, limit = 0, TRIALS_PAGE
+        while page := self.queries.trial_entries(self.experiment.id, after=after, limit=limit, statuses=statuses):
+            self.check()
+            yield from page
+            after = page[-1].number
 
     def _trials(self, statuses: Sequence[str] = ()) -> Iterator[Trial]:
         after, limit = 0, TRIALS_PAGE
         while page := self.queries.trials(self.experiment.id, after=after, limit=limit, statuses=statuses):
+            self.check()
             yield from page
             after = page[-1].number
 
@@ -206,10 +264,10 @@ def _history(ended: Sequence[tuple[int, float, float | None]]) -> View:
 
 def _point(outcome: Outcome) -> View:
     return {
-        "number": outcome.trial.number,
+        "number": outcome.number,
         "value": plain(outcome.values[0]),
         "values": plain(outcome.values),
-        "parameters": plain(outcome.trial.result_parameters),
+        "parameters": plain(outcome.parameters),
     }
 
 

@@ -2,9 +2,9 @@
 
 PED-ANOVA (Watanabe, Bansal and Hutter, "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces", 2023), as Optuna computes it: how differently a parameter is distributed among the best tenth of the trials.
-Both distributions are estimated by kernels on a grid of GRID_STEPS, so that the work is a count for each value, and then
-independent of how many there are. A parameter that is not always there is judged among the trials that have it, and
-counts by their share.
+Both distributions are estimated by kernels on a grid of GRID_STEPS, so that the work is a count for each value, and
+then independent of how many there are. A parameter that is not always there is judged among the trials that have it,
+and counts by their share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
 
 TRIALS_LEAST = 10  # with fewer nothing is said
-TRIALS_LIMIT = 10_000  # of more, as many that lie evenly in the search
+TRIALS_LIMIT = 4_000  # of more, as many that lie evenly in the search
 GRID_STEPS = 50
 TOP_SHARE = 0.1
 PORTION_MARGIN = 1e-9  # normal ranges count by their quantiles, and 0 and 1 are infinite ones
@@ -200,4 +200,4 @@ def _scott(seen: Sequence[tuple[int, int]], total: int) -> float:
     first = bisect_left(sums, total // 4)
     third = min(bisect_right(sums, total * 3 // 4), len(seen) - 1)
     spread = float(seen[third][0] - seen[first][0])
-    return _SCOTT * min(spread / _NORMAL_IQR, deviation) * total**-0.2
+    return _SCOTT * min(spread / _NORMAL_IQR, deviation) * math.pow(total, -0.2)

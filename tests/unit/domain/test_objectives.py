@@ -5,6 +5,8 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import a_spec, a_trial
 from tuner_service.domain.experiment import FinalFrom, Goal, Objective
@@ -75,3 +77,14 @@ def test_what_lies_beyond_the_reference_counts_for_nothing() -> None:
     assert hypervolume([(6.0, 0.0), (0.0, 5.0)], (5.0, 5.0)) == 0
     assert hypervolume([], (5.0, 5.0)) == 0
     assert hypervolume([(1.0, 1.0), (2.0, 1.0)], (3.0, 3.0)) == 4
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 5).map(float)] * 3), max_size=30))
+def test_the_front_of_three_objectives_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> None:
+    first = {point: index for index, point in reversed(list(enumerate(points)))}
+    expected = [
+        index
+        for index, point in enumerate(points)
+        if first[point] == index and not any(dominates(other, point) for other in points)
+    ]
+    assert front(points) == expected

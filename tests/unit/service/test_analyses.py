@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tuner_service.dispatcher.changes import Changes, MetricRow
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.analyses import POINTS_LIMIT, Analyses, outlook
+from tuner_service.service.importance import TRIALS_LIMIT
 
 TWO = Objective(metric="loss", further=(Objective(metric="speed", goal=Goal.MAXIMIZE),))
 
@@ -172,3 +174,45 @@ def test_a_value_of_a_later_phase_stands_beside_the_parameters_of_that_phase() -
     assert found.slices()["slices"]["lr"]["parameter"] == [0.25, 0.75]
     assert found.importance_input(None)["parameters"] == [{"lr": 0.25}, {"lr": 0.75}]
     assert found.pareto()["front"][0]["parameters"] == {"lr": 0.25}
+
+
+def test_importance_is_of_many_trials_those_that_lie_evenly_and_of_few_nothing() -> None:
+    few = analyses([succeeded(n, float(n), parameters={"lr": 0.001 * n, "batch": 16}) for n in range(1, 9)])
+    assert few.importance(None)["importance"] == {}
+    assert "with 10 it can be told" in few.importance(None)["message"]
+    parameters = [{"lr": 0.001 + 0.09 * (n % 50) / 50, "batch": 32} for n in range(TRIALS_LIMIT + 100)]
+    many = analyses([succeeded(n, given["lr"], parameters=given) for n, given in enumerate(parameters, 1)])
+    found = many.importance("loss")
+    assert (found["metric"], found["trials"]) == ("loss", TRIALS_LIMIT)
+    assert found["importance"]["lr"] > 0.9
+
+
+def test_the_revision_changes_with_the_outcomes_alone() -> None:
+    trials = [succeeded(1, 0.5), a_trial(number=2)]
+    one = analyses(trials)
+    counted = replace(one.experiment, counts={"succeeded": 1})
+    assert one.revision() == analyses(trials).revision()
+    assert replace(one, experiment=counted).revision() != one.revision()
+
+
+def test_what_nobody_waits_for_ends_at_the_next_page() -> None:
+    def check() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        replace(analyses([succeeded(1, 0.5)]), check=check).best()
+
+
+@pytest.mark.parametrize(
+    ("further", "points", "measured"), [(1, 900, True), (2, 400, True), (2, 500, False), (3, 60, False)]
+)
+def test_the_volume_of_a_front_is_told_while_its_work_is_bounded(further: int, points: int, measured: bool) -> None:
+    names = [f"m{place}" for place in range(further)]
+    objective = Objective(metric="loss", further=tuple(Objective(metric=name) for name in names))
+    trials = []
+    for n in range(1, points + 1):
+        rest = {name: float(points - n if place == 0 else 0) for place, name in enumerate(names)}
+        trials.append(succeeded(n, float(n), final={"loss": float(n), **rest}))
+    found = analyses(trials, objective=objective).pareto()
+    assert len(found["front"]) == points
+    assert (found["hypervolume"] is not None) is measured
