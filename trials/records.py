@@ -38,6 +38,7 @@ class ExitRecord:
     memory_limit_bytes: int | None = since(2, None, needed=False)  # set when it was ended for using more than this
     isolation: str | None = since(2, None, needed=False)  # "fork" or "spawn"
     why_spawned: str | None = since(2, None, needed=False)  # why it was not forked
+    ran_s: float | None = since(2, None, needed=False)  # by the monotonic clock; None where nobody saw the end
     tail: str = ""  # the end of its standard error, or of its output where that is empty
 
 

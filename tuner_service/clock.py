@@ -11,7 +11,11 @@ TOKEN_BYTES = 32
 
 
 class SystemClock:
-    """The wall clock as it was at the start, moved on by the monotonic one: it never goes back."""
+    """The wall clock as it was at the start, moved on by the monotonic one: it never goes back.
+
+    Nor behind what was written before: where the machine's clock was set back while no service ran, times go on from
+    the newest one in the database.
+    """
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -19,6 +23,10 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._offset + time.monotonic()
+
+    def not_before(self, at: float) -> None:
+        """From now on it is ``at`` or later."""
+        self._offset = max(self._offset, at - time.monotonic())
 
 
 def new_experiment_id() -> str:

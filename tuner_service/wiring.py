@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 GRACEFUL_S = 2  # for requests under way when the service is told to end
 AGENT_FRAME_BYTES = 8 << 20
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CLOCK_BEHIND_WARNED_S = 1.0  # by less than that a clock may be corrected at any time
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -87,6 +88,7 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
     with contextlib.ExitStack() as stack:
         store = open_store(settings.db, clock)
         stack.callback(store.close)
+        _go_on_in_time(clock, store.newest_at())
         runners: list[Runner] = []
 
         def on_event(event: WorkerEvent) -> None:
@@ -108,6 +110,18 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
         stack.callback(runner.close)
         runner.start()
         yield Core(store=store, clock=clock, hub=hub, runner=runner, executor=executor)
+
+
+def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
+    """Times do not go back where the machine's clock was set back while no service ran."""
+    behind = newest_at - clock.now()
+    clock.not_before(newest_at)
+    if behind > CLOCK_BEHIND_WARNED_S:
+        logger.warning(
+            "event=clock_is_behind seconds=%.0f; the machine's clock was set back: times go on from the newest one of "
+            "the experiments that have not ended",
+            behind,
+        )
 
 
 def _import_json_tricks_alone() -> None:

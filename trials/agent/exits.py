@@ -51,6 +51,7 @@ def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
         "memory_limit_bytes": None,
         "isolation": None,
         "why_spawned": None,
+        "ran_s": None,
         "tail": "",
     }
     return record | fields

@@ -345,6 +345,7 @@ class Supervised:
             signal=by_signal,
             stop_reason=None if reason in LIMIT_CAUSES else reason,
             started_at=self._started_at,
+            ran_s=round(time.monotonic() - self._started, 6),
             peak_memory_bytes=max(peak, self._usage.peak_memory_bytes) or None,
             processor_s=round(max(processor_s, self._usage.processor_s()), 3),
             memory_limit_bytes=self.spec.get("memory_bytes") if of_limit else None,

@@ -211,6 +211,7 @@ def experiment_text(view: Row) -> str:
         "note": view["note"],
         "best": found
         and f"{number_text(found['value'])} by trial {found['number']}: {parameters_text(found['parameters'])}",
+        "unread": _unread_text(view),
         "created": moment_text(view["created_at"]),
         "ended": moment_text(view["ended_at"]),
         "running": duration_text(view["running_s"]),
@@ -226,6 +227,15 @@ def experiment_text(view: Row) -> str:
     if view["detail"]:
         lines.append(f"\n{view['detail'].rstrip()}\n")
     return "".join(lines)
+
+
+def _unread_text(view: Row) -> str | None:
+    """What an experiment that has ended leaves in its queues; it has no trial that they could still change."""
+    left = {name: count for name, count in (view.get("queues") or {}).items() if count}
+    if view["ended_at"] is None or not left:
+        return None
+    lines = ", ".join(f"{count} of the {name}'s" for name, count in left.items())
+    return f"{lines} queue lines, about trials that had ended; read first when the experiment is resumed"
 
 
 def _waiting_text(view: Row) -> str | None:

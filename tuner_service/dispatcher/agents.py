@@ -13,7 +13,7 @@ from trials.protocol import (
     ParametersWantedRecord,
     StopToldRecord,
 )
-from tuner_service.dispatcher import devices, endings, launching, phases, retention, rungs
+from tuner_service.dispatcher import devices, endings, exits, launching, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -176,10 +176,10 @@ def _attempt_over(step: Step, xs: ExperimentState, attempt: Attempt, status: Att
     number = attempt.key.number
     lost = devices.loss(step, attempt)
     devices.note_end(step, xs, attempt, record)
-    step.move_attempt(xs, number, status, exit=record, ended_at=step.at)
-    trial = xs.trials[number]
-    begun = attempt.started_at if attempt.started_at is not None else step.at
-    step.put_trial(xs, number, running_s=trial.running_s + max(0.0, step.at - begun))
+    life = exits.life_of(attempt, record, at=step.at)
+    step.move_attempt(xs, number, status, exit=record, started_at=life.started_at, ended_at=life.ended_at)
+    step.ended[xs.id, number] = life.ended_at
+    step.put_trial(xs, number, running_s=xs.trials[number].running_s + life.ran_s)
     payload = {"number": number, "attempt": attempt.key.attempt, "cause": record.cause, "code": record.code}
     step.journal(xs, LineKind.ATTEMPT_ENDED, payload | {"signal": record.signal})
     endings.attempt_ended(step, xs, attempt, record, lost=lost)

@@ -7,7 +7,8 @@ order of trial numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trials.protocol import ExitRecord, to_plain
 from tuner_service.dispatcher import exits
@@ -222,7 +223,7 @@ def _failed(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> 
 
 def _finish(step: Step, xs: ExperimentState, number: int, end: PendingEnd) -> None:
     """End the trial now, or once its last report is assessed where the experiment is deterministic."""
-    step.put_trial(xs, number, pending_end=end)
+    step.put_trial(xs, number, pending_end=replace(end, at=_ended_at(step, xs, number)))
     finish_if_judged(step, xs, number)
 
 
@@ -277,7 +278,13 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
     elif status is TrialStatus.SUCCEEDED:
         value, index = _final_value(trial, spec.trial.final, spec.objective.metric)
     fingerprint = trial.fingerprint if status is TrialStatus.FAILED else ""
-    fields = {"value": value, "ended_at": step.at, "pending_end": None, "fingerprint": fingerprint, "rested_line": None}
+    fields: dict[str, Any] = {
+        "value": value,
+        "ended_at": _ended_at(step, xs, number),
+        "pending_end": None,
+        "fingerprint": fingerprint,
+        "rested_line": None,
+    }
     if value is not None:
         fields["reported_index"] = index
     step.move_trial(xs, number, status, why, **fields)
@@ -285,6 +292,14 @@ def end_trial(step: Step, xs: ExperimentState, number: int, status: TrialStatus,
         _mind_best(step, xs, number, value)
     if not spec.deterministic and not xs.is_choosing_for(number):
         tell(step, xs, number)
+
+
+def _ended_at(step: Step, xs: ExperimentState, number: int) -> float:
+    """When the last attempt of the trial ended, where that is why it ends; else now. Not before it began."""
+    trial = xs.trials[number]
+    pending = None if trial.pending_end is None else trial.pending_end.at
+    at = step.ended.get((xs.id, number), step.at) if pending is None else pending
+    return max(at, trial.created_at if trial.started_at is None else trial.started_at)
 
 
 def _mind_best(step: Step, xs: ExperimentState, number: int, value: float) -> None:

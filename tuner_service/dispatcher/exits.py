@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import signal
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from trials.protocol import ExitRecord
-from tuner_service.domain.trial import TrialReason
+from tuner_service.domain.trial import Attempt, TrialReason
 
 # Signals that somebody else sends to end a process; the others a process brings on itself.
 OUTSIDE_SIGNALS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT})
@@ -75,6 +77,36 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
             return Interrupted(
                 reason=TrialReason.ATTEMPT_LOST, message=cause.replace("_", " ") + "; nobody saw how it ended"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """When an attempt ran. ``ran_s`` is no difference of the two, which clocks that are set may change."""
+
+    started_at: float | None
+    ended_at: float
+    ran_s: float
+
+
+def life_of(attempt: Attempt, record: ExitRecord, *, at: float) -> Life:
+    """As its parent saw it, who may have done so long before ``at``, when this is told.
+
+    Never before the attempt was ordered or began, nor later than ``at``: the clock of its machine may be another one.
+    """
+    started_at = attempt.started_at
+    if started_at is None and _is_time(record.started_at):
+        started_at = min(max(record.started_at, attempt.created_at), at)
+    begun = attempt.created_at if started_at is None else started_at
+    ended_at = at
+    if _is_time(record.ended_at):
+        ended_at = max(begun, min(record.ended_at, at))
+    between = 0.0 if started_at is None else max(0.0, ended_at - started_at)
+    ran_s = record.ran_s if _is_time(record.ran_s) else between
+    return Life(started_at=started_at, ended_at=ended_at, ran_s=ran_s)
+
+
+def _is_time(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value) and value >= 0.0
 
 
 def _memory_sentence(record: ExitRecord) -> str:

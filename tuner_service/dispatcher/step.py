@@ -35,6 +35,9 @@ class Step:
     changes: Changes
     at: float = 0.0
     effects: list[Effect] = field(default_factory=list)
+    ended: dict[tuple[str, int], float] = field(
+        default_factory=dict
+    )  # when the attempts ended that this step is told of
 
     def find(self, experiment_id: str) -> ExperimentState:
         try:

@@ -89,6 +89,7 @@ class PendingEnd:
     status: TrialStatus
     reason: TrialReason
     message: str
+    at: float | None = None  # when its attempt ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

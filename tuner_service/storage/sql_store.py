@@ -70,6 +70,15 @@ class SqlStore:
         with self.queries.reading() as connection:
             return reading.load(connection)
 
+    def newest_at(self) -> float:
+        """The newest time in the journals of the experiments that have not ended; 0.0 where there is none."""
+        e, j = tables.experiments, tables.journal
+        last = (j.c.experiment_id == e.c.id) & (j.c.line == e.c.next_line - 1)
+        query = select(func.max(j.c.at)).select_from(e.join(j, last)).where(e.c.ended_at.is_(None))
+        with self.queries.reading() as connection:
+            newest = connection.scalar(query)
+        return float(newest or 0.0)
+
     def quota_groups(self) -> Sequence[QuotaGroup]:
         return self.queries.quota_groups()
 

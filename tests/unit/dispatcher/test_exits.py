@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import signal
+from typing import Any
 
 import pytest
 
+from tests.builders import an_attempt
 from trials.protocol import EXIT_CAUSES, ExitRecord
-from tuner_service.dispatcher.exits import Died, Ended, Interrupted, fingerprint, last_line, meaning, signal_name
+from tuner_service.dispatcher.exits import (
+    Died,
+    Ended,
+    Interrupted,
+    Life,
+    fingerprint,
+    last_line,
+    life_of,
+    meaning,
+    signal_name,
+)
 from tuner_service.domain.trial import TrialReason
 
 TRACEBACK = """some output
@@ -116,3 +129,31 @@ def test_the_exit_code_does() -> None:
 
 def test_output_without_a_traceback_does_not() -> None:
     assert fingerprint("exit code 1", "epoch 1") == fingerprint("exit code 1", "epoch 2")
+
+
+# ── when it ran ─────────────────────────────────────────────────────────────────────────────────
+def life(*, at: float = 1_000.0, started_at: float | None = 100.0, **record: Any) -> Life:
+    attempt = an_attempt(created_at=90.0, started_at=started_at)
+    return life_of(attempt, ExitRecord(cause="exited", code=0, **record), at=at)
+
+
+def test_an_attempt_that_ended_long_ago_ended_then() -> None:
+    assert life(started_at=100.5, ended_at=160.0, ran_s=60.25) == Life(started_at=100.5, ended_at=160.0, ran_s=60.25)
+
+
+def test_one_that_began_and_ended_while_nobody_was_told_began_when_its_parent_says() -> None:
+    begun = life_of(
+        an_attempt(created_at=90.0), ExitRecord(cause="exited", code=0, started_at=120.0, ended_at=150.0), at=1_000.0
+    )
+    assert begun == Life(started_at=120.0, ended_at=150.0, ran_s=30.0)
+
+
+def test_an_end_is_never_before_the_beginning_however_the_clocks_stand() -> None:
+    assert life(ended_at=7.0, ran_s=60.0) == Life(started_at=100.0, ended_at=100.0, ran_s=60.0)
+    assert life(ended_at=9_999.0, ran_s=60.0) == Life(started_at=100.0, ended_at=1_000.0, ran_s=60.0)
+    assert life(started_at=None, ended_at=7.0) == Life(started_at=None, ended_at=90.0, ran_s=0.0)
+
+
+@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0])
+def test_what_is_no_time_is_passed_over(nonsense: float) -> None:
+    assert life(ended_at=nonsense, ran_s=nonsense) == Life(started_at=100.0, ended_at=1_000.0, ran_s=900.0)

@@ -302,3 +302,37 @@ def test_a_trial_that_ended_is_dropped_from_memory_with_all_that_belonged_to_it(
     assert 1 not in h.xs.trials
     assert 1 not in h.xs.attempts
     assert h.xs.seen_steps.keys() == h.xs.checkpoints.keys() == h.xs.ordered_at.keys() == set()
+
+
+# ── when it ended ───────────────────────────────────────────────────────────────────────────────
+def ended_long_ago(h: Harness) -> ExitRecord:
+    """The exit of an attempt that ended a second after it began, told some seconds later."""
+    begun = h.attempt(1).started_at
+    assert begun is not None
+    record = ExitRecord(cause="exited", code=0, started_at=begun, ended_at=begun + 1.0, ran_s=1.0)
+    h.after(5.0)
+    return record
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_trial_that_ended_while_the_service_was_dead_ended_then(h: Harness, deterministic: bool) -> None:
+    h.run(assessor=ASSESSED, deterministic=deterministic)
+    h.report(1, an_intermediate(3, 0.9), a_final(0.25))
+    h.exit(1, ended_long_ago(h))
+    h.take(Queue.ASSESSOR)
+
+    trial, (attempt,) = h.trial(1), h.store.queries.attempts(h.experiment.id, 1)
+    assert trial.status is TrialStatus.SUCCEEDED
+    assert attempt.started_at is not None
+    assert (attempt.ended_at, trial.ended_at, trial.running_s) == (attempt.started_at + 1, attempt.started_at + 1, 1.0)
+
+
+def test_what_becomes_of_a_trial_later_happens_then(h: Harness) -> None:
+    h.run()
+    h.report(1, a_checkpoint_record(1))
+    h.stop()
+    h.exit(1, KILLED)
+    h.after(3_600.0)
+    h.stop_trial(1)
+
+    assert h.trial(1).ended_at == h.at

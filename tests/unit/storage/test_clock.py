@@ -28,3 +28,22 @@ def test_secrets_and_names_differ_each_time() -> None:
     assert len({clock.new_token() for _ in range(50)}) == 50
     assert len({clock.new_name("agent") for _ in range(50)}) == 50
     assert clock.new_name("agent").startswith("agent-")
+
+
+def test_it_goes_on_from_a_time_that_the_machine_has_not_come_to_yet() -> None:
+    system = clock.SystemClock()
+    two_days = system.now() + 2 * 86_400
+
+    system.not_before(two_days)
+
+    first = system.now()
+    assert first >= two_days
+    assert system.now() >= first
+    assert system.now() < two_days + 3_600
+
+
+def test_an_earlier_time_changes_nothing() -> None:
+    system = clock.SystemClock()
+    before = system.now()
+    system.not_before(0.0)
+    assert before <= system.now() < before + 3_600

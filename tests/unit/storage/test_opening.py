@@ -293,3 +293,20 @@ def test_what_is_too_large_for_a_column_is_refused_and_the_next_commit_works(pat
 
 def test_the_revision_in_the_code_is_the_one_in_the_file(path: Path) -> None:
     assert sqlite_file.inspect(path) == tables.HEAD_REVISION
+
+
+def test_the_newest_time_is_that_of_the_last_line_of_what_has_not_ended(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        assert store.newest_at() == 0.0
+        ended = an_experiment(id="ended", next_line=2, ended_at=START + 90)
+        store.commit(
+            Changes(
+                experiments={EXPERIMENT_ID: an_experiment(next_line=3), "ended": ended},
+                journal=[
+                    a_line(line=1, at=START + 1),
+                    a_line(line=2, at=START + 7),
+                    a_line(line=1, at=START + 90, experiment_id="ended"),
+                ],
+            )
+        )
+        assert store.newest_at() == START + 7

@@ -1,0 +1,24 @@
+"""What `show` says of an experiment and a trial, for people."""
+
+from __future__ import annotations
+
+from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
+from tuner_service.cli.read import experiment_text, trial_text
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.service.views import experiment_detail_view, trial_detail_view
+
+
+def text_of(queues: dict[str, int], **fields: object) -> str:
+    return experiment_text(experiment_detail_view(an_experiment(**fields), now=START, best=None, queues=queues))
+
+
+def test_an_experiment_that_has_ended_says_what_stayed_unread() -> None:
+    ended = {"status": ExperimentStatus.COMPLETED, "ended_at": START}
+    assert "unread" not in text_of({"tuner": 0, "assessor": 0}, **ended)
+    assert "unread" not in text_of({"tuner": 0, "assessor": 104})
+    assert "104 of the assessor's queue lines" in text_of({"tuner": 0, "assessor": 104}, **ended)
+
+
+def test_a_final_metric_of_half_the_way_is_said_to_be_no_result() -> None:
+    view = trial_detail_view(a_trial(), now=START, attempts=[an_attempt(half_way={"loss": 0.5})], spec=a_spec())
+    assert "final after it was told to stop, so no result: loss=0.5" in trial_text(view | {"checkpoints": []})
