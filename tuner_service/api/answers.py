@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Header, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+IfMatch = Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")]
 CHANGES_BY_ITSELF = frozenset({"running_s"})  # left out of the entity tag: it counts the seconds
 
 
@@ -36,6 +39,18 @@ def is_known(tag: str, if_none_match: str) -> bool:
     """Whether a request with that If-None-Match has the answer with ``tag``."""
     known = [entry.strip() for entry in if_none_match.split(",")]
     return tag in known or "*" in known
+
+
+async def require_match(if_match: str | None, make_view: Callable[[], Mapping[str, Any]], what: str) -> None:
+    """412 where what the sender has seen is not what there is.
+
+    Guards against overwriting what was not seen; two requests at the very same moment may both pass.
+    """
+    if if_match is None:
+        return
+    tag = await asyncio.to_thread(lambda: entity_tag(make_view()))
+    if not is_known(tag, if_match):
+        raise HTTPException(412, f"{what} has changed since it was read with {if_match:.100}; read it again")
 
 
 def entity_tag(view: Mapping[str, Any]) -> str:

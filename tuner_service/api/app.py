@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
 from tuner_service.api import agents, analyses, devices, experiments, export, live_changes, system, table, trials
-from tuner_service.api.auth import authorize
+from tuner_service.api.auth import OPEN_PATHS, authorize
 from tuner_service.api.bodies import LargeBodies
 from tuner_service.api.change_bodies import (
     AddTrialBody,
@@ -18,8 +18,9 @@ from tuner_service.api.change_bodies import (
     RetryBody,
     SearchSpaceBody,
 )
+from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
-from tuner_service.api.guard import Guard
+from tuner_service.api.guard import Guard, HeadAsGet
 from tuner_service.api.kept import KeptAnswers
 from tuner_service.api.schemas import ExperimentBody, ResumeBody
 from tuner_service.api.shared_work import SharedWork
@@ -38,6 +39,11 @@ BODIES: dict[tuple[str, str], type[BaseModel]] = {
     (f"{_EXPERIMENT}/trials", "post"): AddTrialBody,
     (f"{_EXPERIMENT}/trials/retry", "post"): RetryBody,
     ("/api/v1/quota-groups/{name}", "put"): devices.QuotaGroupBody,
+}
+OPTIONAL_BODIES = {
+    (f"{_EXPERIMENT}/resume", "post"),
+    (f"{_EXPERIMENT}/clone", "post"),
+    (f"{_EXPERIMENT}/trials/retry", "post"),
 }
 PROBLEM_SCHEMA = {
     "type": "object",
@@ -67,7 +73,7 @@ def create_app(services: Services) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
         redoc_url=None,
-        dependencies=[Depends(authorize)],
+        dependencies=[Depends(authorize), Depends(refuse_unknown_query)],
         redirect_slashes=False,
     )
     app.state.services = services
@@ -75,6 +81,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.shared_work = SharedWork()
     install_error_handlers(app)
     app.add_middleware(KeptAnswers, queries=services.queries)  # the one added last is asked first
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, settings=services.config)
     for module in (analyses, experiments, live_changes, table, export, trials, agents, devices, system):
         app.include_router(module.router)
@@ -95,12 +102,17 @@ def _describe(app: FastAPI) -> None:
             for (path, method), model in BODIES.items():
                 body = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas.update(body.pop("$defs", {}))
-                schema["paths"][path][method]["requestBody"] = {"content": {"application/json": {"schema": body}}}
+                schema["paths"][path][method]["requestBody"] = {
+                    "content": {"application/json": {"schema": body}},
+                    "required": (path, method) not in OPTIONAL_BODIES,
+                }
             schemas["Problem"] = PROBLEM_SCHEMA
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
-            for operations in schema["paths"].values():
+            for path, operations in schema["paths"].items():
                 for operation in operations.values():
+                    if path in OPEN_PATHS:
+                        operation["security"] = []
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = {
                         "description": "What went wrong",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from tuner_service.api.schemas import MAX_NAME, MAX_SEED, Body, BudgetRaiseBody, checked_name, until_faulty
 
@@ -33,13 +33,20 @@ def _number(value: Any) -> Any:
     return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
-Name = Annotated[str | None, AfterValidator(checked_name), Field(max_length=MAX_NAME)]
+# Text wherever it is given: no experiment is without a name.
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(checked_name)]
+
+
+def _left_out() -> Any:
+    return None
 
 
 class ChangeBody(Body):
     """A field left out stays as it is; ``tags`` replaces all of them."""
 
-    name: Name = None
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: Name = Field(default_factory=_left_out)
     note: str | None = Field(default=None, max_length=MAX_NOTE)
     tags: Annotated[list[str] | None, AfterValidator(_tags)] = Field(default=None, max_length=MAX_TAGS)
     priority: int | None = Field(default=None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
@@ -49,7 +56,7 @@ class ChangeBody(Body):
 class SearchSpaceBody(Body):
     """``search_space`` as in the experiment file."""
 
-    search_space: dict[str, Any]
+    search_space: dict[str, Any] = Field(json_schema_extra={"minProperties": 1})
 
 
 class AddTrialBody(Body):
@@ -93,6 +100,6 @@ class ImportBody(Body):
 class CloneBody(Body):
     """The seed is drawn anew unless it is given; a budget left out stays as it is."""
 
-    name: Name = None
+    name: Name = Field(default_factory=_left_out)
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)

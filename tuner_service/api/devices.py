@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from tuner_service.api.answers import json_response
+from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
 from tuner_service.api.bodies import read_as
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.schemas import GROUP_NAME, GROUP_WORDS, MAX_GPUS, Body
@@ -23,6 +23,7 @@ from tuner_service.service.views import View
 MAX_GROUP_GPUS = 100 * MAX_GPUS
 router = APIRouter(prefix="/api/v1", tags=["devices"])
 GroupName = Annotated[str, Path(min_length=1, max_length=64)]
+NewGroupName = Annotated[str, Path(pattern=f"^{GROUP_NAME.pattern}$")]
 
 
 class QuotaGroupBody(Body):
@@ -45,16 +46,19 @@ def list_quota_groups(services: CurrentServices) -> Response:
 
 
 @router.get("/quota-groups/{name}")
-def read_quota_group(name: GroupName, services: CurrentServices) -> Response:
-    return json_response(_found(services, name))
+def read_quota_group(request: Request, name: GroupName, services: CurrentServices) -> Response:
+    return tagged_response(request, _found(services, name))
 
 
-@router.put("/quota-groups/{name}")
-async def set_quota_group(request: Request, name: GroupName, services: CurrentServices) -> Response:
+@router.put("/quota-groups/{name}", responses={201: {"description": "it is new", "content": {"application/json": {}}}})
+async def set_quota_group(
+    request: Request, name: NewGroupName, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Make the group, or change it. What its trials hold beyond a lower quota is given back as they end."""
     body = await read_as(request, QuotaGroupBody)
     if GROUP_NAME.fullmatch(name) is None:
         raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
+    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
     is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
     group = QuotaGroup(name=name, gpus=body.gpus, borrows=body.borrows)
     experiments = services.experiments
@@ -64,8 +68,9 @@ async def set_quota_group(request: Request, name: GroupName, services: CurrentSe
 
 
 @router.delete("/quota-groups/{name}", status_code=204)
-async def delete_quota_group(name: GroupName, services: CurrentServices) -> Response:
+async def delete_quota_group(name: GroupName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """409 while experiments that have not ended draw from it. Of the default group only its quota is removed."""
+    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
     experiments = services.experiments
     await experiments.submit(QuotaGroupDeleted(at=experiments.clock.now(), name=name))
     return Response(status_code=204)

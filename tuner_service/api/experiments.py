@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
-from tuner_service.api.answers import json_response, tagged_response
+from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
 from tuner_service.api.bodies import read_as, read_body
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.experiment_file import dry_run_view, resolve_experiment, resolve_resume
 from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.paging import (
+    CURSOR_PATTERN,
     DEFAULT_PAGE,
     PAGE_LIMIT,
     cursor_fault,
@@ -37,7 +39,7 @@ METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial
 
 ExperimentIdPath = Annotated[str, Path(min_length=1, max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT)]
-Cursor = Annotated[str | None, Query(description="`next` of the page before")]
+Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before")]
 WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once it has ended, or after `timeout`")]
 Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
 
@@ -81,16 +83,14 @@ def list_experiments(
 ) -> Response:
     """Newest first."""
     experiments = list(services.queries.experiments())
-    after = read_cursor(cursor)
+    after = _moment_and_id(cursor)
     if after is not None:
-        places = [place for place, experiment in enumerate(experiments) if experiment.id == after]
-        if not places:
-            raise cursor_fault()
-        experiments = experiments[places[0] + 1 :]
+        # By its place and not by its name: the one that ended the page before may have been deleted since.
+        experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
     if status:
         experiments = [experiment for experiment in experiments if experiment.status in status]
     page = experiments[:limit]
-    following = make_cursor(page[-1].id) if len(experiments) > limit else None
+    following = make_cursor(f"{page[-1].created_at!r} {page[-1].id}") if len(experiments) > limit else None
     return json_response({"items": services.experiments.list_views(page), "next": following})
 
 
@@ -144,8 +144,12 @@ async def stop_experiment(request: Request, experiment_id: ExperimentIdPath, ser
 
 
 @router.delete("/{experiment_id}", status_code=204)
-async def delete_experiment(experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def delete_experiment(
+    experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Remove an ended experiment and everything of it."""
+    view = services.experiments.detail_view
+    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
     await services.experiments.delete(experiment_id)
     return Response(status_code=204)
 
@@ -189,6 +193,19 @@ def read_journal(
         lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
     following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
     return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
+
+
+def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
+    text = read_cursor(cursor)
+    if text is None:
+        return None
+    moment, _, experiment_id = text.partition(" ")
+    try:
+        if not experiment_id or not math.isfinite(float(moment)):
+            raise cursor_fault()
+        return float(moment), experiment_id
+    except ValueError as exc:
+        raise cursor_fault() from exc
 
 
 async def _shown(services: Services, experiment_id: str) -> Response:

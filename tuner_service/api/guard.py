@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from functools import lru_cache
@@ -28,6 +29,31 @@ SECURITY_HEADERS = {
 
 _SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 HOSTS_REMEMBERED = 100  # names under which requests came, with whether they are ours
+
+
+class HeadAsGet:
+    """Answers ``HEAD`` as ``GET`` without the body, which is not made to its end where it comes in pieces."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        begun = asyncio.Event()
+
+        async def hang_up() -> Message:
+            await begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+                begun.set()
+
+        await self._app({**scope, "method": "GET"}, hang_up, send_head)
 
 
 class Guard:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tuner_service.api.answers import entity_tag, json_response
+from tuner_service.api.answers import IfMatch, entity_tag, json_response, require_match, tagged_response
 from tuner_service.api.bodies import parse, read_as, read_body, validate
 from tuner_service.api.change_bodies import (
     AddTrialBody,
@@ -49,13 +48,14 @@ async def change_experiment(
     experiment_id: ExperimentIdPath,
     services: CurrentServices,
     *,
-    if_match: Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")] = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """Change its budget, parallelism, priority, name, note or tags while it runs."""
     body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
-    await _check_tag(services, experiment_id, if_match)
+    view = services.experiments.detail_view
+    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
     labels = Labels(
         name=body.name,
         note=body.note,
@@ -68,18 +68,22 @@ async def change_experiment(
 
 # ── the search space ────────────────────────────────────────────────────────────────────────────
 @router.get("/search-space")
-def read_search_space(experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+def read_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The newest revision."""
-    return json_response(_changes(services).revision_views(experiment_id)[-1])
+    return tagged_response(request, _changes(services).revision_views(experiment_id)[-1])
 
 
 @router.put("/search-space")
-async def change_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def change_search_space(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Where to look from now on. What was tried before is kept, and used where it still fits."""
     search_space = await read_body(request, _search_space, most=MAX_FILE_CHARACTERS, is_slow=True)
     changes = _changes(services)
+    what = f"the search space of {experiment_id}"
+    await require_match(if_match, lambda: changes.revision_views(experiment_id)[-1], what)
     await changes.change_space(experiment_id, search_space)
-    return await asyncio.to_thread(read_search_space, experiment_id, services)
+    return await asyncio.to_thread(_tagged, lambda _: changes.revision_views(experiment_id)[-1], experiment_id)
 
 
 def _search_space(raw: Any) -> dict[str, Any]:
@@ -216,14 +220,3 @@ async def _shown(services: Services, experiment_id: str) -> Response:
 def _tagged(view_of: Callable[[str], View], experiment_id: str) -> Response:
     view = view_of(experiment_id)
     return json_response(view, headers={"ETag": entity_tag(view)})
-
-
-async def _check_tag(services: Services, experiment_id: str, if_match: str | None) -> None:
-    """Guards against overwriting what was not seen; two requests at the very same moment may both pass."""
-    if if_match is None:
-        return
-    tag = await asyncio.to_thread(lambda: entity_tag(services.experiments.detail_view(experiment_id)))
-    if not {tag, "*"} & {entry.strip() for entry in if_match.split(",")}:
-        raise HTTPException(
-            412, f"experiment {experiment_id} has changed since it was read with {if_match}; read it again"
-        )

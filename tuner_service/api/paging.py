@@ -10,6 +10,7 @@ from tuner_service.domain.errors import Fault, InputError
 PAGE_LIMIT = 1_000  # most items of one page
 DEFAULT_PAGE = 100
 _MAX_CURSOR = 200
+CURSOR_PATTERN = f"^[A-Za-z0-9_-]{{1,{_MAX_CURSOR}}}$"
 
 
 def make_cursor(after: str) -> str:
