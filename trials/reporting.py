@@ -27,6 +27,7 @@ from trials.protocol import (
 from trials.spool_writer import METRIC_NAME_LIMIT, METRICS_LIMIT, SpoolWriter, TooManyMetricsError, metric_line
 
 FULL_SPOOL_POLL_S = 0.05
+WAKE_BYTES = 64  # of a datagram; of one with more the agent looks at all attempts
 WAKE_RETRY_S = 0.5  # after the agent's socket was gone
 
 
@@ -102,7 +103,8 @@ class SpoolSink:
         self._folder = folder
         self._wake = wake
         self._writer = SpoolWriter(str(folder / FILE_SPOOL), acknowledged=str(folder / FILE_ACKNOWLEDGED))
-        self._waker = Waker(wake)
+        self._name = folder.name.partition("-")[2].encode()[:WAKE_BYTES] or b"r"
+        self._waker = Waker(wake, self._name)
         self._stop_file = str(folder / FILE_STOP)
         self._warned = False
 
@@ -115,7 +117,7 @@ class SpoolSink:
     def checkpoint(self, record: CheckpointRecord) -> None:
         # A writer of its own: the script may be in the middle of a report, in another thread.
         writer = SpoolWriter(str(self._folder / FILE_SPOOL))
-        waker = Waker(self._wake)
+        waker = Waker(self._wake, self._name)
         try:
             writer.append(encode_record(record).encode())
             waker.wake()
@@ -167,10 +169,14 @@ class SpoolSink:
 
 
 class Waker:
-    """Tells the agent by a datagram that there is something to read. Never waits and never fails."""
+    """Tells the agent by a datagram that there is something to read. Never waits and never fails.
 
-    def __init__(self, path: str | None) -> None:
+    ``name``: the attempt's nonce, so that the agent of many that report often need not look at all of them each time.
+    """
+
+    def __init__(self, path: str | None, name: bytes = b"r") -> None:
         self._path = path
+        self._name = name
         self._socket: socket.socket | None = None
         self._retry_at = 0.0
 
@@ -179,7 +185,7 @@ class Waker:
             return
         assert self._socket is not None
         try:
-            self._socket.send(b"r")
+            self._socket.send(self._name)
         except BlockingIOError:
             return  # its queue is full of such datagrams: it will look
         except OSError:

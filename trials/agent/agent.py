@@ -197,7 +197,7 @@ class Agent:
 
     def _hold_if_claimed(self, folder: Path) -> bool:
         held = load_attempt(folder)
-        if held is None or held.supervisor is None:
+        if held is None or (held.supervisor is None and held.exit is None):
             return False
         self._hold(held)
         return True

@@ -47,6 +47,7 @@ SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
 MATCH_TIMEOUT_S = 60.0  # and so long what was read of it is matched; then the pattern is too slow
 LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
+SAMPLE_PAUSES = 10  # a trial of thousands of processes, at which a look takes long, is looked at less often
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
 TELL_START_S = 0.01  # of a trial that ends within it one record says all, and the agent is woken once
 READ_PAUSE_S = 0.005  # between two readings of the same output: what comes in many pieces is taken in a few
@@ -79,6 +80,7 @@ class Supervised:
         self._started = 0.0
         self._start_until = 0.0
         self._sampled = 0.0
+        self._sample_s = 0.0  # so long the last look at its use took
         self._start_told = False
         self._forgotten = False
         self._told_at: float | None = None
@@ -267,9 +269,11 @@ class Supervised:
         memory, duration = self.spec.get("memory_bytes"), self.spec.get("max_duration_s")
         every = LIMIT_SAMPLE_S if memory and not self._kernel_keeps_limit else SAMPLE_S
         every *= max(1.0, len(self._parent.attempts) / SAMPLED_AT_ONCE)
+        every = max(every, self._sample_s * SAMPLE_PAUSES)
         if now - self._sampled >= every:
             self._sampled = now
             self._usage.sample(sorted(set(self._everyone())))
+            self._sample_s = time.monotonic() - now
             if memory and self._usage.memory_bytes > memory:
                 self.order_stop(grace_s=0.0, reason="memory_limit")
         wait = self._sampled + every - now

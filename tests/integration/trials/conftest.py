@@ -32,10 +32,10 @@ def home(tmp_path: Path) -> Iterator[Path]:
         claim = read_json(str(folder / "claim.json"))
         kill_tree(None, folder.name.partition("-")[2])
         if claim is not None:
-            pid = int(claim["pid"])
+            pid = int(claim.get("pid", os.getpid()))
             if is_running(pid) and pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
-            wait_until(partial(_has_ended, pid))
+                wait_until(partial(_has_ended, pid))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trials.fake_service import AgentProcess, FakeService, started
+from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.waiting import wait_until
 from trials.agent.local import list_local
 from trials.protocol import AttemptKey, Forget, LogChunk, ReadLog, RemoveExperiment, Stop
@@ -198,3 +198,37 @@ def test_a_trial_that_stops_its_parent_again_and_again_can_be_stopped(
     service.send(Stop(key=launch.key, nonce="n1", grace_s=0.5, reason="stopped"))
 
     assert service.wait_for_exit(timeout_s=90).exit.cause in {"stopped", "supervisor_lost"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "shutil.rmtree(folder)",
+        "folder.rename(folder.parent / 'elsewhere')",
+        "put('claim.json', 'nothing')",
+        "put('claim.json', '{}'); put('attempt.json', 'nothing')",
+        "(folder / 'attempt.json').write_text('')",
+    ],
+)
+def test_what_a_trial_did_to_its_files_while_there_was_no_agent_is_found_by_the_next_one(
+    service: FakeService, start_agent: Callable[..., AgentProcess], tmp_path: Path, harm: str
+) -> None:
+    agent = start_agent()
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    script = (
+        f"{BEFORE}\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n{harm}\nopen({str(gone)!r}, 'w').close()\n"
+    )
+    service.launch(script + FOREVER)
+    process = started(service, timeout_s=60).process
+    wait_until((service.folder() / "acknowledged.json").exists, 30)
+    agent.kill()
+    go.touch()
+    wait_until(gone.exists, 30)
+
+    start_agent()
+
+    record = service.wait_for_exit(timeout_s=60).exit
+    assert record.cause == "files_damaged"
+    assert "removed" in record.tail
+    wait_until(lambda: not is_running(process.pid), 30)

@@ -472,3 +472,26 @@ def test_what_a_launch_uses_is_not_removed_to_make_room(tmp_path: Path) -> None:
 
     remove_oldest(tmp_path, keep=INCOMING_KEPT, but=blobs.held())
     assert len(list(tmp_path.iterdir())) == INCOMING_KEPT
+
+
+def test_a_trial_of_thousands_of_processes_takes_a_tenth_of_its_parent(
+    tmp_path: Path, parent: Parent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking at what it uses takes half a second each time."""
+    clock, looks = [1000.0], 0
+
+    def sample(_: object) -> None:
+        nonlocal looks
+        looks += 1
+        clock[0] += 0.5
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    supervised = a_supervised(tmp_path, parent, "n1")
+    supervised._everyone = list  # type: ignore[method-assign]  # there are none here
+    supervised._usage.sample = sample  # type: ignore[method-assign]
+    for _ in range(1_000):
+        clock[0] += 0.1
+        supervised._keep_limits()
+
+    assert looks * 0.5 < 0.11 * (clock[0] - 1000)
+    assert looks > 15

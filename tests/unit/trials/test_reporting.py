@@ -216,6 +216,19 @@ def test_a_spool_is_full_until_the_service_has_acknowledged_enough(tmp_path: Pat
     writer.close()
 
 
+def test_a_report_wakes_the_agent_by_the_nonce_of_its_attempt(tmp_path: Path) -> None:
+    folder = tmp_path / "2-abc-def"
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+        agent.bind(str(tmp_path / "wake"))
+        agent.setblocking(False)
+        sink = SpoolSink(folder, str(tmp_path / "wake"))
+        sink.metrics(step=0, values={"loss": 1.0}, final=False)
+        sink.close()
+
+        assert agent.recv(64) == b"abc-def"
+
+
 def test_the_agent_is_woken_and_its_death_harms_nothing(tmp_path: Path) -> None:
     path = tmp_path / "wake"
     waker = Waker(str(path))
