@@ -118,9 +118,8 @@ def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
     clock.not_before(newest_at)
     if behind > CLOCK_BEHIND_WARNED_S:
         logger.warning(
-            "event=clock_is_behind seconds=%.0f; the machine's clock was set back: times go on from the newest one of "
-            "the experiments that have not ended",
-            behind,
+            "the machine's clock was set back: times go on from the newest one of the experiments that have not ended",
+            extra={"behind_s": round(behind)},
         )
 
 

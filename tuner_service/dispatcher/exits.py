@@ -97,11 +97,14 @@ def life_of(attempt: Attempt, record: ExitRecord, *, at: float) -> Life:
     if started_at is None and _is_time(record.started_at):
         started_at = min(max(record.started_at, attempt.created_at), at)
     begun = attempt.created_at if started_at is None else started_at
+    ran_s = record.ran_s if _is_time(record.ran_s) else None
     ended_at = at
     if _is_time(record.ended_at):
-        ended_at = max(begun, min(record.ended_at, at))
-    between = 0.0 if started_at is None else max(0.0, ended_at - started_at)
-    ran_s = record.ran_s if _is_time(record.ran_s) else between
+        # A clock that says it ended before it began was set back: how long it ran is known all the same.
+        ended_at = min(record.ended_at if record.ended_at >= begun else begun + (ran_s or 0.0), at)
+    ended_at = max(begun, ended_at)
+    if ran_s is None:
+        ran_s = 0.0 if started_at is None else ended_at - started_at
     return Life(started_at=started_at, ended_at=ended_at, ran_s=ran_s)
 
 
