@@ -53,6 +53,7 @@ class Core:
     hub: AgentHub
     runner: Runner
     executor: LocalExecutor
+    commands: frozenset[str]  # by which people can be told, as the home names them
 
 
 @contextlib.contextmanager
@@ -76,6 +77,7 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
 
 @contextlib.contextmanager
 def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
+    from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
@@ -89,6 +91,9 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
         store = open_store(settings.db, clock)
         stack.callback(store.close)
         _go_on_in_time(clock, store.newest_at())
+        wanted = read_notify_file(settings.home)
+        notifier = Notifier(settings.home, wanted)
+        stack.callback(notifier.close)
         runners: list[Runner] = []
 
         def on_event(event: WorkerEvent) -> None:
@@ -105,11 +110,14 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
                 hub=hub, workers=pool, lineage=store.lineage, checkpoint_store=settings.checkpoint_store
             ).perform,
             forget_agents=hub.close_all,
+            on_saved=notifier.look,
         )
         runners.append(runner)
         stack.callback(runner.close)
+        notifier.begin(store.queries.experiments)
         runner.start()
-        yield Core(store=store, clock=clock, hub=hub, runner=runner, executor=executor)
+        commands = frozenset(wanted.commands)
+        yield Core(store=store, clock=clock, hub=hub, runner=runner, executor=executor, commands=commands)
 
 
 def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
@@ -166,7 +174,12 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     from tuner_service.service.experiments import Experiments, Services
 
     experiments = Experiments(
-        runner=core.runner, queries=core.store.queries, clock=core.clock, hub=core.hub, new_id=new_experiment_id
+        runner=core.runner,
+        queries=core.store.queries,
+        clock=core.clock,
+        hub=core.hub,
+        new_id=new_experiment_id,
+        commands=core.commands,
     )
     services = Services(
         experiments=experiments,

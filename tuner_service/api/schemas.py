@@ -27,6 +27,7 @@ from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.service.code import MAX_CODE_FILES, check_file_count
 
 MAX_NAME = 200
+MAX_COMMANDS = 20  # of one event
 MAX_TRIALS = 10_000_000
 MIN_MEMORY_BYTES = 16 << 20  # less than a bare interpreter needs
 MAX_PARALLEL = 10_000
@@ -336,6 +337,13 @@ class TrialBody(Body):
     data: DataBody | None = None
 
 
+CommandNames = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else _listed(value)),
+    Field(max_length=MAX_COMMANDS),
+]
+
+
 class ExperimentBody(Body):
     """The experiment file."""
 
@@ -358,6 +366,9 @@ class ExperimentBody(Body):
     warm_start: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], BeforeValidator(_listed)] = (
         Field(default_factory=list, max_length=MAX_WARM_STARTS)
     )
+    on_end: CommandNames = Field(default_factory=list)
+    on_pause: CommandNames = Field(default_factory=list)
+    on_failures: CommandNames = Field(default_factory=list)
 
 
 class BudgetRaiseBody(Body):

@@ -49,7 +49,12 @@ def stop(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, arguments.reference)
-        if not arguments.yes and sys.stdin.isatty() and not _is_wanted(client.experiment(experiment_id)):
+        if (
+            not arguments.yes
+            and sys.stdin is not None
+            and sys.stdin.isatty()
+            and not _is_wanted(client.experiment(experiment_id))
+        ):
             say("nothing was deleted")
             return ExitCode.FAILURE
         client.delete(experiment_id)

@@ -150,6 +150,9 @@ class ExperimentSpec:
     workers: int = 1  # suggestions asked for at a time
     warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
     quota_group: str = DEFAULT_GROUP
+    on_end: tuple[str, ...] = ()  # names of commands of the service's home, by which people are told
+    on_pause: tuple[str, ...] = ()
+    on_failures: tuple[str, ...] = ()
 
     @property
     def algorithm_code_digest(self) -> str | None:

@@ -40,6 +40,7 @@ from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
 from tuner_service.service.access import Tokens
 from tuner_service.service.code import CodeArchive
+from tuner_service.service.notices import Event
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
 
@@ -110,6 +111,7 @@ class Experiments:
     clock: Clock
     hub: Agents
     new_id: Callable[[], ExperimentId]  # not unique by itself
+    commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     _waiting: int = 0  # requests that wait for an end
@@ -132,7 +134,23 @@ class Experiments:
             raise IdempotencyConflictError(key.key)
         return stored.experiment_id, True
 
+    def _require_commands(self, spec: ExperimentSpec) -> None:
+        """InputError for a name that nobody would ever be told by."""
+        known = ", ".join(sorted(self.commands)) or "none"
+        faults = [
+            Fault(
+                pointer=f"/{event.value}/{place}",
+                message=f"notify.toml in the service's home names no command {name!r}; it names: {known}",
+            )
+            for event in Event
+            for place, name in enumerate(getattr(spec, event.value))
+            if name not in self.commands
+        ]
+        if faults:
+            raise InputError(faults)
+
     async def _create(self, creation: Creation) -> ExperimentId:
+        self._require_commands(creation.spec)
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
             await self._require_code(digest)

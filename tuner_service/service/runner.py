@@ -15,16 +15,18 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import AttemptStarted, Command, QueueAnswered, ReportsReceived, TimePassed
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
+from tuner_service.domain.experiment import Experiment
 from tuner_service.ports import Clock, Store
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
@@ -50,6 +52,7 @@ class Runner:
     incarnation: str
     perform: Callable[[Effect], None]
     forget_agents: Callable[[], None]
+    on_saved: Callable[[Iterable[Experiment]], None] = lambda _: None  # experiments as they are on the disk now
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
@@ -173,6 +176,7 @@ class Runner:
             future.set_result(None)
         self._held, self._saved_at = [], self._stepped_at
         self._perform(effects)
+        self._say_saved(changes)
 
     def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
         """Whether the next step, HOLD_S from the last save at the latest, can save what this one changed."""
@@ -185,6 +189,12 @@ class Runner:
                 self.perform(effect)
             except Exception:  # an effect that fails is owed still, and found again on reconnect or restart
                 logger.exception("effect failed", extra={"effect": type(effect).__name__})
+
+    def _say_saved(self, changes: Changes) -> None:
+        try:
+            self.on_saved(changes.experiments.values())
+        except Exception:  # whoever listens, the search goes on
+            logger.exception("telling of experiments failed")
 
     # ── when a step fails ───────────────────────────────────────────────────────────────────────
     def _drop(self, exc: Exception, futures: list[Future[None]]) -> None:
@@ -221,9 +231,11 @@ class Runner:
         for loaded in self.store.load():
             dispatcher.restore(loaded)
         effects = dispatcher.recover(self.clock.now())
-        self.store.commit(dispatcher.take_changes())
+        changes = dispatcher.take_changes()
+        self.store.commit(changes)
         self._dispatcher = dispatcher
         self._perform(effects)
+        self._say_saved(changes)
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
         for entry in batch:

@@ -96,6 +96,9 @@ WRONG: dict[str, list[Any]] = {
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
     "/warm_start": ["abc12", [7], [""]],
+    "/on_end": [7, [7], [""]],
+    "/on_pause": [{"mail": 1}, [""]],
+    "/on_failures": [["a"] * 21],
 }
 CODE_FILE_WRONG: dict[str, list[Any]] = {
     "/path": ["/etc/passwd", "a/" * 101 + "b", "../up", "a//b", "a\\b", "", ".", "a/../b", "x" * 1001, 5],

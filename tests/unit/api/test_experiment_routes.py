@@ -428,3 +428,11 @@ def test_a_read_that_waits_sees_an_end_that_comes_meanwhile_and_whoever_left(api
     asyncio.run(experiments.wait_until_ended(experiment_id, timeout_s=600, is_gone=gone))
     asyncio.run(stopped_meanwhile())
     assert experiments.find(experiment_id).status.has_ended
+
+
+def test_a_command_that_the_home_does_not_name_is_refused(api: ApiService) -> None:
+    answer = api.client.post(EXPERIMENTS, json=a_body(on_end="mail"))
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/on_end/0"
+    assert "names no command 'mail'" in answer.json()["errors"][0]["detail"]
