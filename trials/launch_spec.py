@@ -56,4 +56,6 @@ class LaunchSpec:
     processes_per_node: int = since(2, 1, needed=True)  # more: the command runs so often at once, each with its RANK
     until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on
     devices: tuple[GivenDevice, ...] = since(2, (), needed=True)  # those that the script sees, and no others
+    pass_environment: tuple[str, ...] = since(2, (), needed=False)  # further variables of the agent's own
+    secrets: dict[str, str] = since(2, factory=dict, needed=True)  # variable: name of a secret of the node's home
     data: dict[str, Any] | None = since(2, None, needed=False)  # what ``trials.data.shared`` is given where it asks

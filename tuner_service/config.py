@@ -175,6 +175,10 @@ class Settings:
         return self.home / "attempts"
 
     @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"
+
+    @property
     def checkpoints(self) -> Path:
         return self.home / "checkpoints"
 

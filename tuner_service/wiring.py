@@ -180,6 +180,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         hub=core.hub,
         new_id=new_experiment_id,
         commands=core.commands,
+        variables=tuple(os.environ),
     )
     services = Services(
         experiments=experiments,

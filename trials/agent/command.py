@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trials.inherited import is_inherited
+
 PARAMETER_VARIABLE_BYTES = 32 << 10  # a longer value has no TRIAL_PARAM_ variable; parameters.json has it
 _PYTHON_WORDS = ("python", "python3")
 _PRIVATE_PREFIXES = ("TUNER_", "TRIAL_PARAM_")  # of the service, or of a trial that the agent itself runs in
@@ -50,9 +52,17 @@ def as_text(value: Any) -> str:
 def environment(
     base: Mapping[str, str], attempt: Mapping[str, Any], *, attempt_dir: str, paths: list[str]
 ) -> dict[str, str]:
-    """Variables of the trial: ``base`` without the service's own, the experiment's, then the attempt's."""
+    """Variables of the trial: of ``base`` what every trial gets and what the experiment names, the experiment's own,
+
+    then the attempt's. Secrets are no part of them: they are added where the trial starts.
+    """
     key, spec = attempt["key"], attempt["spec"]
-    variables = {name: text for name, text in base.items() if not name.startswith(_PRIVATE_PREFIXES)}
+    passed = frozenset(spec.get("pass_environment", ()))
+    variables = {
+        name: text
+        for name, text in base.items()
+        if (name in passed or is_inherited(name)) and not name.startswith(_PRIVATE_PREFIXES)
+    }
     variables["PYTHONUNBUFFERED"] = "1"
     variables |= {name: text for name, text in spec.get("environment", {}).items() if not name.startswith("TUNER_")}
     # Each folder once: ``base`` may be the outcome of this very function.

@@ -25,6 +25,8 @@ from trials.agent.command import environment
 from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.home import Home
 from trials.agent.processes import identity, is_alive, send_verified
+from trials.agent.secrets_files import secret_values
+from trials.agent.starting import LaunchFailedError
 from trials.agent.usage import memory_of
 from trials.agent.wake import make_own
 from trials.plain import ProtocolError, from_plain
@@ -242,6 +244,8 @@ class DataServers:
         try:
             spec = self._spec(key, request, granted)
             child = _spawn(folder, attempt, spec, writing)
+        except LaunchFailedError as error:
+            raise NotServedError(f"the data server of {request.factory} did not start: {error}") from error
         finally:
             os.close(writing)
         server = _Server(key=key, memory_bytes=granted, **_identity(child.pid))
@@ -330,6 +334,8 @@ def key_of(request: Request, attempt: dict[str, Any]) -> str:
         spec.get("code_digest"),
         spec.get("python") or attempt["local"]["python"],
         sorted(spec.get("environment", {}).items()),
+        sorted(spec.get("pass_environment", ())),
+        sorted(spec.get("secrets", {}).items()),
         request.factory,
         request.arguments,
         [order.shuffle, order.block_size, order.group_seed],
@@ -348,6 +354,7 @@ def _read_request(line: bytes) -> Request:
 def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: int) -> subprocess.Popen[bytes]:
     python = attempt["spec"].get("python") or attempt["local"]["python"] or sys.executable
     variables = environment(os.environ, attempt, attempt_dir=str(folder), paths=attempt["local"]["paths"])
+    variables |= secret_values(attempt["spec"], folder=attempt["local"].get("secrets", ""))
     # It belongs to no trial: nothing that ends an attempt may find it by the attempt's nonce.
     variables = {name: text for name, text in variables.items() if not name.startswith(("TUNER_", "TRIAL_PARAM_"))}
     with (folder / FILE_LOG).open("wb") as log:

@@ -65,7 +65,8 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
     except NotForkableError as error:
         return Spawn(why=str(error))
     own = tuple(sorted(spec.get("environment", {}).items()))
-    variables = _variables_of(own, tuple(local["paths"]), frozenset(base.items()))
+    passed = tuple(sorted(spec.get("pass_environment", ())))
+    variables = _variables_of(own, passed, tuple(local["paths"]), frozenset(base.items()))
     key = _key(local["python"], preload, frozenset(variables.items()))
     return Fork(key=key, preload=preload, variables=variables, script=script)
 
@@ -73,10 +74,16 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
 # Nearly every trial of an experiment asks for the same.
 @lru_cache(maxsize=SERVERS_REMEMBERED)
 def _variables_of(
-    own: tuple[tuple[str, str], ...], paths: tuple[str, ...], base: frozenset[tuple[str, str]]
+    own: tuple[tuple[str, str], ...],
+    passed: tuple[str, ...],
+    paths: tuple[str, ...],
+    base: frozenset[tuple[str, str]],
 ) -> Mapping[str, str]:
-    """The variables of a fork server for trials that set ``own``: nothing of one trial alone is among them."""
-    spec = {"environment": dict(own), "parameters": {}, "objective": "", "seed": 0}
+    """The variables of a fork server for trials that set ``own`` and are given ``passed``.
+
+    Nothing of one trial alone is among them, and no secret.
+    """
+    spec = {"environment": dict(own), "pass_environment": passed, "parameters": {}, "objective": "", "seed": 0}
     key = {"experiment_id": "", "number": 0, "attempt": 0}
     attempt = {"spec": spec, "key": key, "nonce": "", "local": {"wake": ""}}
     variables = environment(dict(base), attempt, attempt_dir="", paths=list(paths))

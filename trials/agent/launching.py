@@ -112,6 +112,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
     local: dict[str, Any] = {"python": sys.executable, "wake": str(home.wake), "paths": paths, "umask": home.umask}
+    local["secrets"] = str(home.path / "secrets")
     local |= {"has_devices": has_devices, "boot_id": boot_id()}
     attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
     write_plainly(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))  # one that was cut off is no JSON, and made anew

@@ -25,6 +25,7 @@ from trials.agent.files import create_once, is_in_the_way, sync_file, to_json
 from trials.agent.output import MetricsPattern, Stream
 from trials.agent.parent import POLL_S, SAMPLE_S, Parent
 from trials.agent.processes import KILL_TREE_TIMEOUT_S, identity, send
+from trials.agent.secrets_files import secret_values
 from trials.agent.starting import LaunchFailedError, Start
 from trials.agent.stopping import Stopping
 from trials.agent.usage import Usage, usage_of_ended
@@ -141,13 +142,13 @@ class Supervised:
             variables=environment(self._parent.base, self._attempt, attempt_dir=folder, paths=local["paths"]),
             folder=folder,
         )
+        start.variables |= secret_values(self.spec, folder=local.get("secrets", ""))
         problem = why_not(start.command, start.variables)
         if problem:
             raise LaunchFailedError(f"the trial cannot be started: {problem}")
         start.work = f"{folder}/{FOLDER_WORK}"
         start.seed = int(self.spec.get("seed", 0))
-        start.learn = self.learns
-        start.umask = local.get("umask")
+        start.learn, start.umask = self.learns, local.get("umask")
         start.group = self._group = (
             make_group(self.nonce, parent=self._parent.group) if self._parent.makes_groups else None
         )

@@ -18,6 +18,7 @@ from tuner_service.api.schemas import (
     ExperimentBody,
     ObjectiveBody,
     ResumeBody,
+    SecretBody,
 )
 from tuner_service.api.strict_json import characters_of, shown
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
@@ -361,7 +362,9 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
         code_digest=_digest(trial.code, code),
         arguments_prefix=trial.arguments.prefix if trial.arguments else None,
         arguments_delimiter=trial.arguments.delimiter if trial.arguments else "=",
-        environment=trial.environment,
+        environment={name: value for name, value in trial.environment.items() if isinstance(value, str)},
+        pass_environment=tuple(dict.fromkeys(trial.pass_environment)),
+        secrets={name: value.secret for name, value in trial.environment.items() if isinstance(value, SecretBody)},
         python=trial.python,
         metrics_pattern=trial.metrics_pattern,
         final=FinalFrom(trial.final),

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
 from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.auth import role_of
 from tuner_service.api.bodies import read_as, read_body
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.experiment_file import dry_run_view, resolve_experiment, resolve_resume
@@ -28,6 +29,7 @@ from tuner_service.api.strict_json import canonical_digest
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.access import Role
 from tuner_service.service.experiments import Creation, Services
 from tuner_service.service.views import View, journal_view, metric_view
 
@@ -106,8 +108,8 @@ async def read_experiment(
     """One experiment, with what was asked for and what runs now."""
     if wait_for is not None:
         await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout, is_gone=request.is_disconnected)
-    view = services.experiments.detail_view
-    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id)))
+    view, sees_values = services.experiments.detail_view, role_of(request) is not Role.READ_ONLY
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, sees_values=sees_values)))
 
 
 @router.post("/{experiment_id}/pause")

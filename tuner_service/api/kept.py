@@ -29,9 +29,10 @@ PATHS = re.compile(
     r"/api/v1/(experiments(/[^/]+(/(trials|table|best|pareto|slices|curves|journal))?)?"
     r"|trials/[^/]+/[0-9]+(/metrics|/checkpoints)?)"
 )
+ONE_EXPERIMENT = re.compile(r"/api/v1/experiments/[^/]+")  # whose values only some may see
 _WAITING = b"wait_for"
 _READERS = frozenset({Role.ADMIN, Role.READ_ONLY})
-_Key = tuple[str, bytes]
+_Key = tuple[Role | None, str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class KeptAnswers:
 
     That is: nothing was committed between the beginning of the building of those bytes and the beginning of this
     read, so a read sees every commit that came before it. Only what counts by itself is up to KEPT_S old. Tokens are
-    checked here as everywhere: an answer does not depend on which of the reading roles asks.
+    checked here as everywhere; where an answer depends on the reading role, each role has its own.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class KeptAnswers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         version = self._queries.version() if _is_kept(scope) else None
-        if version is None or role_of(HTTPConnection(scope)) not in _READERS:
+        role = None if version is None else role_of(HTTPConnection(scope))
+        if version is None or role is None or role not in _READERS:
             await self._app(scope, receive, send)
             return
-        key = (scope["path"], scope["query_string"])
+        key = (role if ONE_EXPERIMENT.fullmatch(scope["path"]) else None, scope["path"], scope["query_string"])
         answer = self._find(key, version)
         if answer is None:
             flight = self._flights.get(key)

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from trials.inherited import NAME_OF_SECRET
 from trials.protocol import groups_of
 from tuner_service.api.quantities import parse_bytes, parse_duration
 from tuner_service.domain.resources import DEFAULT_GROUP
@@ -53,6 +54,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_VARIABLES = ("TUNER_", "TRIAL_PARAM_")
+_SECRET = re.compile(NAME_OF_SECRET)
 
 
 class Body(BaseModel):
@@ -154,10 +156,26 @@ def _environment(value: Any) -> Any:
             raise ValueError(f"{name!r} is not the name of a variable")
         if str(name).startswith(_RESERVED_VARIABLES):
             raise ValueError(f"{name!r} is reserved: variables that begin with {' or '.join(_RESERVED_VARIABLES)}")
-    return {
-        name: str(item) if isinstance(item, int | float) and not isinstance(item, bool) else item
-        for name, item in value.items()
-    }
+    return value
+
+
+def _variable(item: Any) -> Any:
+    if isinstance(item, int | float) and not isinstance(item, bool):
+        return str(item)
+    if isinstance(item, dict) and set(item) == {"secret"} and isinstance(item["secret"], str):
+        if not _SECRET.fullmatch(item["secret"]):
+            raise ValueError(f"{item['secret']!r:.60} is no name of a secret: letters, digits, '.', '_' and '-'")
+    elif not isinstance(item, str):
+        raise ValueError("should be text, or {secret: NAME}")
+    return item
+
+
+def _passed_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a variable")
+    if name.startswith(_RESERVED_VARIABLES):
+        raise ValueError(f"{name!r} is not passed on: variables that begin with {' or '.join(_RESERVED_VARIABLES)}")
+    return name
 
 
 def _metrics_pattern(value: str | None) -> str | None:
@@ -306,6 +324,15 @@ class DataBody(Body):
     workers: int | None = Field(default=None, ge=1, le=MAX_DATA_WORKERS)
 
 
+class SecretBody(Body):
+    """The value is a secret of the home folder, which the trial gets when it starts."""
+
+    secret: Annotated[str, _matching(_SECRET, "a name of letters, digits, '.', '_' and '-'")]
+
+
+Variable = Annotated[str | SecretBody, BeforeValidator(_variable)]
+
+
 class TrialBody(Body):
     """Fields of type Any belong to later versions; experiment_file.py accepts their harmless values."""
 
@@ -313,7 +340,10 @@ class TrialBody(Body):
     command: Annotated[Words | None, BeforeValidator(_words)] = None
     entry_point: Annotated[str | None, _matching(_ENTRY_POINT, '"module:function"')] = None
     arguments: ArgumentsBody | None = None
-    environment: Annotated[dict[str, str], BeforeValidator(_environment)] = Field(default_factory=dict)
+    environment: Annotated[dict[str, Variable], BeforeValidator(_environment)] = Field(default_factory=dict)
+    pass_environment: list[Annotated[str, AfterValidator(_passed_variable)]] = Field(
+        default_factory=list, max_length=MAX_VARIABLES
+    )
     python: str | None = Field(default=None, min_length=1)
     metrics_pattern: Annotated[str | None, AfterValidator(_metrics_pattern)] = None
     final: Literal["reported", "last", "best"] = "reported"

@@ -53,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_verbs(commands)
     _add_changes(commands)
     _add_quota(commands)
+    _add_secret(commands)
     _add_reads(commands)
     _add_care(commands)
     return parser
@@ -185,6 +186,20 @@ def _add_quota(commands: Commands[argparse.ArgumentParser]) -> None:
     quota.add_argument("--gpus", metavar="N", help="of set: its number of devices, or all")
     quota.add_argument(
         "--borrow", action=argparse.BooleanOptionalAction, help="of set: whether it may use what others leave idle"
+    )
+
+
+def _add_secret(commands: Commands[argparse.ArgumentParser]) -> None:
+    secret = _command(
+        commands,
+        "secret",
+        handler="secret:secret",
+        help="list, set or delete secrets that trials are given",
+        output=True,
+    )
+    secret.add_argument("action", choices=("ls", "set", "rm"), nargs="?", default="ls", help="what to do (default: ls)")
+    secret.add_argument(
+        "name", metavar="NAME", nargs="?", help="of set and rm; set reads the value from standard input"
     )
 
 

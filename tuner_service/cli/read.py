@@ -29,6 +29,7 @@ from tuner_service.cli.output import (
 from tuner_service.client import Client
 
 WATCH_INTERVAL_S = 2.0
+MAX_NAMES_SHOWN = 12  # of variables that trials are not given; JSON has all
 STATUS_ORDER = ("running", "waiting", "paused", "stopping", "succeeded", "early_stopped", "failed", "canceled")
 
 
@@ -203,6 +204,7 @@ def experiment_text(view: Row) -> str:
         "assessor": _algorithm_text(view["assessor"]) if not view["advisor"] else None,
         "advisor": _algorithm_text(view["advisor"]) if view["advisor"] else None,
         "chosen": "; ".join(f"{kind}: {reason}" for kind, reason in view.get("chosen", {}).items()) or None,
+        "environment": _environment_text(view),
         "warm start": ", ".join(view["warm_start"]) or None,
         "seed": view["seed"],
         "workers": view["workers"] if view["workers"] > 1 else None,
@@ -236,6 +238,15 @@ def _unread_text(view: Row) -> str | None:
         return None
     lines = ", ".join(f"{count} of the {name}'s" for name, count in left.items())
     return f"{lines} queue lines, about trials that had ended; read first when the experiment is resumed"
+
+
+def _environment_text(view: Row) -> str | None:
+    """What trials may miss of the variables that the service has; never a value."""
+    names = view.get("left_out") or []
+    if not names:
+        return None
+    shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", …" if len(names) > MAX_NAMES_SHOWN else "")
+    return f"trials are not given {shown}; trial.pass_environment names those that they need"
 
 
 def _waiting_text(view: Row) -> str | None:

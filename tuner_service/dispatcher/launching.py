@@ -144,6 +144,8 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         arguments_prefix=template.arguments_prefix,
         arguments_delimiter=template.arguments_delimiter,
         environment=template.environment,
+        pass_environment=template.pass_environment,
+        secrets=template.secrets,
         python=template.python,
         metrics_pattern=template.metrics_pattern,
         stop_grace_s=template.stop_grace_s,

@@ -111,6 +111,8 @@ class TrialTemplate:
     arguments_prefix: str | None = None
     arguments_delimiter: str = "="
     environment: dict[str, str] = field(default_factory=dict)
+    pass_environment: tuple[str, ...] = ()  # names of variables of the service that trials are given, too
+    secrets: dict[str, str] = field(default_factory=dict)  # variable: name of a secret; the value is nowhere but there
     python: str | None = None
     metrics_pattern: str | None = None
     final: FinalFrom = FinalFrom.REPORTED

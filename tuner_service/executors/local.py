@@ -19,6 +19,7 @@ from pathlib import Path
 from trials.protocol import WAKE_CONNECT, wake_socket_path
 
 AGENT_ID = "local"
+OF_THE_SERVICE = frozenset({"TUNER_TOKEN", "TUNER_DB", "TUNER_URL"})
 WATCH_EVERY_S = 0.5  # of an agent that another service started; the end of its own is seen at once
 RESPAWN_BACKOFF_S = 0.1  # doubled with every start in a row that did not last
 RESPAWN_BACKOFF_LIMIT_S = 10.0
@@ -133,8 +134,11 @@ class LocalExecutor:
 
 
 def _environment() -> dict[str, str]:
-    """Without the service's secrets, and with this very package found wherever the agent is started."""
-    environment = {k: v for k, v in os.environ.items() if k != "TUNER_TOKEN"}
+    """Without what only the service needs, and with this very package found wherever the agent is started.
+
+    The agent has the rest: it reaches the checkpoint store, and passes on to trials what their experiments name.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in OF_THE_SERVICE}
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     return environment | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

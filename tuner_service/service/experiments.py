@@ -112,6 +112,7 @@ class Experiments:
     hub: Agents
     new_id: Callable[[], ExperimentId]  # not unique by itself
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
+    variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     _waiting: int = 0  # requests that wait for an end
@@ -251,7 +252,8 @@ class Experiments:
         with self.queries.snapshot():
             return [experiment_view(e, now=now, best=self._best(e)) for e in experiments]
 
-    def detail_view(self, experiment_id: ExperimentId) -> View:
+    def detail_view(self, experiment_id: ExperimentId, *, sees_values: bool = True) -> View:
+        """``sees_values``: of the variables of its trials; else their names stand there alone."""
         with self.queries.snapshot():
             experiment = self.find(experiment_id)
             live = self.queries.live_attempts(experiment_id)
@@ -262,6 +264,8 @@ class Experiments:
                 running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
                 search_space=self.queries.search_space(experiment_id),
                 queues=self.runner.queue_depths(experiment_id),
+                variables=self.variables,
+                sees_values=sees_values,
             )
 
     def find(self, experiment_id: ExperimentId) -> Experiment:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trials.inherited import left_out
 from trials.protocol import Hello
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
-from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective
+from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate
 from tuner_service.domain.resources import GpuRequest, describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
@@ -79,21 +80,27 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
     running: Sequence[tuple[Trial | None, Attempt]] = (),
     search_space: Mapping[str, Any] | None = None,
     queues: Mapping[str, int] | None = None,
+    variables: Sequence[str] = (),
+    sees_values: bool = True,
 ) -> View:
     """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
 
     ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision;
-    ``queues`` says how many lines wait for each algorithm.
+    ``queues`` says how many lines wait for each algorithm; ``variables`` are the names that the service has.
+    ``sees_values``: of the variables of trials; else they are null.
     """
     spec = spec_view(experiment.spec)
     if search_space is not None:
         spec["search_space"] = plain(search_space)
+    if not sees_values:
+        spec["trial"]["environment"] = dict.fromkeys(spec["trial"]["environment"])
     return {
         **experiment_view(experiment, now=now, best=best),
         "detail": experiment.detail,
         "queues": dict(queues or {}),
         "waits_for": _waits_for(experiment, len(running)),
         "chosen": _chosen_view(experiment.spec),
+        "left_out": _left_out(experiment.spec.trial, variables),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
     }
@@ -106,6 +113,11 @@ def _waits_for(experiment: Experiment, running: int) -> str | None:
     if not waiting or demand.is_nothing or running >= experiment.spec.budget.parallel:
         return None
     return describe_demand(demand)
+
+
+def _left_out(template: TrialTemplate, variables: Sequence[str]) -> list[str]:
+    """Names of the service's variables that trials are not given, and somebody may miss."""
+    return left_out(list(variables), [*template.environment, *template.secrets, *template.pass_environment])
 
 
 def _chosen_view(spec: ExperimentSpec) -> View:
@@ -190,7 +202,8 @@ def _template_view(spec: ExperimentSpec) -> View:
         "code": digest_view(template.code_digest) if template.code_digest else None,
         "command": list(template.command),
         "arguments": arguments,
-        "environment": dict(template.environment),
+        "environment": {**template.environment, **{name: {"secret": of} for name, of in template.secrets.items()}},
+        "pass_environment": list(template.pass_environment),
         "python": template.python,
         "metrics_pattern": template.metrics_pattern,
         "final": template.final.value,

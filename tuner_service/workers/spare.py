@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tuner_service
 from trials import protocol
+from trials.inherited import is_inherited
 
 NEXT_SPARE_DELAY_S = 2.0  # after one was taken: its experiment's first trials come before the next spare
 WORKER_MEMORY_BYTES = 4 << 30  # of a worker and whatever it started, unless the setting says another
@@ -61,7 +62,7 @@ def _environment() -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": "1",  # threads of BLAS cost more than they bring here, and order sums differently
         "OPENBLAS_NUM_THREADS": "1",
-        **{name: value for name, value in os.environ.items() if name != "TUNER_TOKEN"},
+        **{name: value for name, value in os.environ.items() if is_inherited(name)},
         "PYTHONPATH": package_root + (os.pathsep + inherited if inherited else ""),
         "PYTHONHASHSEED": "0",  # the order of sets, and so of what a class of a user does, outlives a restart
     }

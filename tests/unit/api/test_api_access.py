@@ -178,3 +178,20 @@ def test_a_sender_who_hangs_up_before_the_body_is_whole_is_no_mistake_of_ours(ap
     asyncio.run(api.client.app(scope, receive, send))
 
     assert sent[0]["status"] == 400
+
+
+def test_only_those_who_may_change_an_experiment_see_the_values_of_its_variables(api: ApiService) -> None:
+    body = a_body()
+    body["trial"]["environment"] = {"KEY": "hunter2", "OTHER": {"secret": "aws"}}
+    experiment_id = api.create(body)
+    path, reader = f"/api/v1/experiments/{experiment_id}", api.as_role(READ_ONLY_TOKEN)
+
+    for client in (reader, api.client, reader):  # each also after the other's answer was kept
+        given = client.get(path).json()["trial"]["environment"]
+        if client is reader:
+            assert given == {"KEY": None, "OTHER": None}
+        else:
+            assert given == {"KEY": "hunter2", "OTHER": {"secret": "aws"}}
+    for method, route in routes(api):
+        answer = reader.request(method, route.replace("/e/", f"/{experiment_id}/"))
+        assert "hunter2" not in answer.text, (method, route)

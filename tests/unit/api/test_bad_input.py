@@ -53,6 +53,8 @@ WRONG: dict[str, list[Any]] = {
         {"TRIAL_PARAM_LR": "1"},
         dict.fromkeys((f"A{n}" for n in range(1_001)), "1"),
     ],
+    "/trial/environment/secret": [[], None, True, {}, {"secret": 5}, {"secret": "../token"}, {"secret": "a", "b": 1}],
+    "/trial/pass_environment": ["A", ["1A"], ["TUNER_TOKEN"], ["TRIAL_PARAM_X"], [5], ["A"] * 1_001],
     "/trial/python": [5, ""],
     "/trial/metrics_pattern": [
         "(",
