@@ -79,7 +79,7 @@ class Service:
                 continue
             if "trials.agent" in command and str(self.home) in command and "supervisor" not in command:
                 agents.append(int(entry.name))
-            elif parent == service and "workers.worker" in command:
+            elif "workers.worker" in command and service in (parent, _parent(parent)):
                 workers.append(int(entry.name))
         return {"service": [service], "agent": agents, "worker": workers}
 
@@ -102,6 +102,14 @@ class Service:
     def reading(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as connection:
             yield connection
+
+
+def _parent(pid: int) -> int:
+    """0 where it has ended. A worker is the child of a keeper, and that the service's."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from tuner_service.dispatcher.items import (
 )
 from tuner_service.dispatcher.limits import (
     ALGORITHM_RETRIES,
+    PAUSED_WORKER_S,
     PING_EVERY_S,
     PING_TIMEOUT_S,
     QUEUE_WARNING_LENGTH,
@@ -62,7 +63,7 @@ def start_worker(step: Step, xs: ExperimentState) -> None:
     worker = xs.worker
     worker.generation += 1
     worker.phase = WorkerPhase.STARTING
-    worker.respawn_at = worker.pinged_at = None
+    worker.respawn_at = worker.pinged_at = worker.idle_since = None
     worker.heard_at = worker.ready_at = step.at
     step.do(
         StartWorker(
@@ -77,6 +78,12 @@ def start_worker(step: Step, xs: ExperimentState) -> None:
         waiting.head_since = None
         for item in waiting.pending:
             step.deliver(xs, queue, item)
+
+
+def wake_worker(step: Step, xs: ExperimentState) -> None:
+    """Of a paused experiment, for what a person does to it: trials, results, another space."""
+    if xs.worker.phase is WorkerPhase.ABSENT and xs.worker.respawn_at is None and xs.wants_worker:
+        start_worker(step, xs)
 
 
 def stop_worker(step: Step, xs: ExperimentState) -> None:
@@ -214,7 +221,7 @@ def skip_line(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
 
 def _halt(step: Step, xs: ExperimentState, why: Why) -> None:
     """Nothing more is asked until a person has looked: pause, or fail where no resume could help."""
-    xs.worker.phase = WorkerPhase.HALTED
+    xs.worker.phase, xs.worker.given_up = WorkerPhase.HALTED, True
     if xs.experiment.status is not ExperimentStatus.RUNNING:
         return
     if why.reason is ExperimentReason.NOT_SUPPORTED:
@@ -242,9 +249,13 @@ def _try_again(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
 def time_passed(step: Step, xs: ExperimentState) -> None:
     """Respawn what is due, replace what hangs, and ask the silent whether they live."""
     worker = xs.worker
-    if worker.respawn_at is not None and worker.respawn_at <= step.at and xs.wants_worker:
-        start_worker(step, xs)
-        return
+    if worker.respawn_at is not None and worker.respawn_at <= step.at:
+        worker.respawn_at = None
+        if xs.wants_worker:
+            start_worker(step, xs)
+            return
+    if _rests(step, xs):
+        stop_worker(step, xs)
     if not worker.takes_items:
         return
     if worker.phase is WorkerPhase.READY and step.at - worker.ready_at > WORKER_STEADY_S:
@@ -260,6 +271,18 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
     limit, line = xs.experiment.spec.algorithm_timeout_s, xs.queues[hanging].pending[0].line
     message = f"the {hanging.value} did not answer journal line {line} within {limit:g} s"
     _try_again(step, xs, hanging, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
+
+
+def _rests(step: Step, xs: ExperimentState) -> bool:
+    """Whether the worker of a paused experiment has had nothing to do for a while: the rows can give another one."""
+    worker = xs.worker
+    busy = xs.has_work and worker.phase is not WorkerPhase.HALTED
+    if xs.experiment.status is not ExperimentStatus.PAUSED or busy or worker.phase is WorkerPhase.ABSENT:
+        worker.idle_since = None
+        return False
+    if worker.idle_since is None:
+        worker.idle_since = step.at
+    return step.at - worker.idle_since >= PAUSED_WORKER_S
 
 
 def _hanging_queue(step: Step, xs: ExperimentState) -> Queue | None:

@@ -154,6 +154,7 @@ def _require_group(step: Step, xs: ExperimentState) -> None:
 def _start_worker_anew(step: Step, xs: ExperimentState) -> None:
     """With a clean record: a person has looked at what went wrong before."""
     xs.worker.deaths = xs.worker.unready_deaths = xs.worker.idle_deaths = 0
+    xs.worker.given_up = False
     for waiting in xs.queues.values():
         waiting.deaths = waiting.retries = 0
     algorithms.start_worker(step, xs)
@@ -208,6 +209,8 @@ def settle(step: Step, xs: ExperimentState) -> None:
             step.move_experiment(xs, target, why, stop_to=None)
     if xs.experiment.status.has_ended:
         algorithms.stop_worker(step, xs)
+    elif xs.experiment.status is ExperimentStatus.PAUSED:
+        algorithms.wake_worker(step, xs)
 
 
 def complete(step: Step, xs: ExperimentState, why: Why) -> None:

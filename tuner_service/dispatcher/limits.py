@@ -12,6 +12,7 @@ REFUSED_REPORTS_RETRY_S = 0.2
 DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two new reports has failed
 WORKER_DEATHS_LIMIT = 8  # in a row, before it was ready or with the same line to answer: the experiment is paused
 WORKER_IDLE_DEATHS_LIMIT = 16  # likewise with nothing to answer, none of them after a steady life
+PAUSED_WORKER_S = 10.0  # a paused experiment's worker that has nothing to do lives on for so long
 WORKER_STEADY_S = 5.0  # a worker that lived this long starts its count of deaths anew
 WORKER_BACKOFF_S = 0.05  # doubled by every death in a row
 WORKER_BACKOFF_LIMIT_S = 5.0

@@ -39,6 +39,8 @@ class WorkerState:
     ready_at: float = 0.0
     heard_at: float = 0.0
     pinged_at: float | None = None
+    idle_since: float | None = None  # of a paused experiment, with nothing to answer or judge
+    given_up: bool = False  # until a person resumes
     asks_ahead: bool = False  # as it said when it was ready
 
     @property
@@ -122,13 +124,19 @@ class ExperimentState:
         return sorted((t for t in self.trials.values() if t.status in statuses), key=lambda t: t.number)
 
     @property
+    def has_work(self) -> bool:
+        """Whether lines wait for an answer, or may still come from trials that run."""
+        return bool(self.attempts) or any(waiting.pending for waiting in self.queues.values())
+
+    @property
     def wants_worker(self) -> bool:
         """Whether an algorithm worker should live: while something may still be asked or judged."""
         match self.experiment.status:
             case ExperimentStatus.RUNNING | ExperimentStatus.STOPPING:
                 return True
             case ExperimentStatus.PAUSED:
-                return self.experiment.reason not in ALGORITHM_TROUBLES
+                helpless = self.worker.given_up or self.experiment.reason in ALGORITHM_TROUBLES
+                return self.has_work and not helpless
             case _:
                 return False
 

@@ -11,6 +11,7 @@ from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import AlgorithmFault, Queue, Suggested, Taken
 from tuner_service.dispatcher.limits import (
     ALGORITHM_RETRIES,
+    PAUSED_WORKER_S,
     PING_EVERY_S,
     PING_TIMEOUT_S,
     WORKER_BACKOFF_LIMIT_S,
@@ -538,3 +539,81 @@ def test_a_worker_due_after_the_experiment_has_ended_is_not_started(h: Harness) 
     h.after(LONG_S)
 
     assert generations(h) == []
+
+
+# ── paused experiments ──────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def resting(h: Harness) -> Harness:
+    """Paused, nothing runs, and its worker was let go."""
+    h.run(trials=1, budget={"trials": 9, "parallel": 1})
+    h.pause()
+    h.succeed(1)
+    h.take(Queue.TUNER)
+    h.after(1)
+    h.after(PAUSED_WORKER_S - 0.5)
+    assert h.orders(e.StopWorker) == []
+    h.after(1)
+    assert len(h.orders(e.StopWorker)) == 1
+    return h
+
+
+def test_a_paused_experiment_keeps_its_worker_while_trials_run(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 9, "parallel": 1})
+    h.pause()
+    for _ in range(4):
+        h.after(PAUSED_WORKER_S)
+        h.handle(c.WorkerPonged(at=h.at, experiment_id=EXPERIMENT_ID, generation=h.xs.worker.generation))
+
+    assert h.xs.worker.phase is WorkerPhase.READY
+
+
+def test_a_paused_experiment_with_nothing_to_do_lets_its_worker_go_and_resumes_with_another(resting: Harness) -> None:
+    resting.after(LONG_S)
+    assert generations(resting) == []
+    resting.resume()
+    assert len(generations(resting)) == 1
+    resting.ready()
+    resting.suggest()
+    assert resting.experiment.status is ExperimentStatus.RUNNING
+
+
+def test_what_is_told_to_a_paused_experiment_wakes_a_worker_that_rests_again_afterwards(resting: Harness) -> None:
+    resting.add_trial()
+    assert len(generations(resting)) == 1
+    assert [order.item for order in resting.orders(e.Deliver)] == resting.pending(Queue.TUNER)
+    resting.ready()
+    resting.take(Queue.TUNER)
+    resting.after(1)
+    resting.after(PAUSED_WORKER_S)
+    assert len(resting.orders(e.StopWorker)) == 1
+
+
+def test_a_service_that_starts_gives_no_worker_to_a_paused_experiment_with_nothing_to_do(resting: Harness) -> None:
+    resting.restart()
+    assert generations(resting) == []
+
+
+def test_a_tuner_that_was_given_up_while_paused_is_not_woken_before_a_person_resumes(resting: Harness) -> None:
+    resting.add_trial()
+    resting.ready()
+    resting.fault(AlgorithmFault.RAISED)
+    resting.after(1)
+    resting.after(PAUSED_WORKER_S)
+    assert len(resting.orders(e.StopWorker)) == 1
+    resting.add_trial(0.03)
+    resting.after(LONG_S)
+    assert generations(resting) == []
+    resting.resume()
+    assert len(generations(resting)) == 1
+
+
+def test_a_worker_that_dies_while_nothing_is_to_be_done_is_not_replaced_until_there_is(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 9, "parallel": 1})
+    h.pause()
+    h.succeed(1)
+    h.take(Queue.TUNER)
+    h.worker_dies()
+    h.after(LONG_S)
+    assert generations(h) == []
+    h.add_trial()
+    assert len(generations(h)) == 1
