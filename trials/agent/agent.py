@@ -79,7 +79,7 @@ class Agent:
         self._pidfds: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
-        self._ending_damaged: set[str] = set()
+        self._given_up: set[str] = set()
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices = NodeDevices(self._holders)
@@ -120,8 +120,8 @@ class Agent:
             held.look()
         except Exception as error:  # noqa: BLE001  of one attempt, whatever it is: the others go on
             self.give_up(held, error)
-        if held.damage is not None and held.nonce not in self._ending_damaged:
-            self._ending_damaged.add(held.nonce)
+        if held.damage is not None and held.nonce not in self._given_up:
+            self._given_up.add(held.nonce)
             self._run(self._end_damaged(held))
         if held.exit is not None and held.nonce not in self._seen_end:
             self._note_end(held)
@@ -156,9 +156,10 @@ class Agent:
                 held.notice("parent_stopped", PARENT_STOPPED)
             if held.nonce not in self._pidfds and held.nonce not in self._without_room:
                 self._follow(held)
-            elif held.end_is_missing():
-                held.note_damage("its parent could not write down how it ended")
-                self.look_at(held)
+            elif held.nonce not in self._given_up and held.end_is_missing():
+                # Its parent could not write it down, as in a home that was moved since.
+                self._given_up.add(held.nonce)
+                self._run(self._record_loss(held))
 
     def prepare_fork_server(self) -> None:
         """So that the first trial finds one."""
@@ -398,7 +399,7 @@ class Agent:
             return
         del self.held[nonce]
         self._seen_end.discard(nonce)
-        self._ending_damaged.discard(nonce)
+        self._given_up.discard(nonce)
         self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
         with contextlib.suppress(OSError):  # the trial may have made anything of its folder

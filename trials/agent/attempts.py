@@ -89,6 +89,7 @@ class HeldAttempt:
         self._seen_wanted = 0
         self._folder = str(folder)  # as text: these files are looked at very often
         self._place: tuple[int, int] | None = None  # which folder it is
+        self._home_agent = folder.parents[3] / "agent"
         self._orders: str | None = None
         self._noticed: set[str] = set()
         self._groups = ""
@@ -103,7 +104,7 @@ class HeldAttempt:
 
     def note_damage(self, what: str) -> None:
         """An end that was recorded, and that nobody was told yet, is none that can be believed."""
-        if self.damage is None:
+        if self.damage is None and self._home_agent.is_dir():  # else the whole home was moved: its agent will see that
             self.damage = what
             self.spool.close()
             if self.exit is not None:

@@ -239,6 +239,8 @@ class Conversation:
         else:  # its end could not be told
             logger.error("event=not_told nonce=%s", held.nonce, exc_info=error)
             await asyncio.sleep(READ_ERROR_PAUSE_S)
+        if held.damage is None:  # the whole home was moved: this agent is about to leave
+            await asyncio.sleep(READ_ERROR_PAUSE_S)
         self._told.discard(("exited", held.nonce))
         held.changed.set()
 

@@ -284,6 +284,16 @@ def test_of_a_trial_that_is_alive_no_end_is_believed(tmp_path: Path, monkeypatch
     assert (held.damage, held.exit) == ("exit.json was written while the trial ran", None)
 
 
+def test_a_home_that_was_moved_as_a_whole_is_no_damage_of_its_attempts(tmp_path: Path) -> None:
+    held = a_held(tmp_path / "home")
+
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    held.look()
+
+    assert (held.damage, held.exit) == (None, None)
+    assert not (tmp_path / "home").exists()
+
+
 def test_what_becomes_of_the_files_after_all_was_taken_changes_nothing(tmp_path: Path) -> None:
     held = a_held(tmp_path)
     put(held.folder / "exit.json", exit_text())
