@@ -17,7 +17,11 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/export", tags=["e
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
 
 
-@router.get("")
+@router.get(
+    "",
+    response_class=Response,
+    responses={200: {"content": {media_type.partition(";")[0]: {} for media_type in MEDIA_TYPES.values()}}},
+)
 def export_experiment(
     experiment_id: ExperimentIdPath,
     services: CurrentServices,

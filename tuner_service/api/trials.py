@@ -85,7 +85,9 @@ def list_checkpoints(experiment_id: ExperimentIdPath, number: Number, services: 
     return json_response({"items": [checkpoint_view(checkpoint) for checkpoint in found], "next": None})
 
 
-@router.get("/checkpoints/{digest}")
+@router.get(
+    "/checkpoints/{digest}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}}
+)
 def read_checkpoint(
     experiment_id: ExperimentIdPath, number: Number, digest: str, services: CurrentServices
 ) -> Response:
@@ -100,7 +102,7 @@ def read_checkpoint(
     )
 
 
-@router.get("/logs")
+@router.get("/logs", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def read_log(  # noqa: PLR0913  # one argument for each query parameter
     experiment_id: ExperimentIdPath,
     number: Number,
