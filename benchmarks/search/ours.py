@@ -14,10 +14,12 @@ from tuner_service.assessors.registry import ASSESSORS
 from tuner_service.domain.algorithm_options import RegisteredAlgorithm
 from tuner_service.domain.experiment import AlgorithmSpec, Budget, ExperimentSpec, FinalFrom, Objective, TrialTemplate
 
+FAILURES = 1_000_000  # failed trials are counted, and end nothing here
+
 
 def run_ours(method: str, task: Task, limits: Limits, *, seed: int) -> Outcome:
     """``method``: a tuner, after a plus an assessor; or ``advisor:`` and an advisor."""
-    return World(task, _spec(method, task, limits, seed=seed), horizon_s=limits.horizon_s).run()
+    return World(task, _spec(method, task, limits, seed=seed), limits).run()
 
 
 def _spec(method: str, task: Task, limits: Limits, *, seed: int) -> ExperimentSpec:
@@ -34,7 +36,7 @@ def _spec(method: str, task: Task, limits: Limits, *, seed: int) -> ExperimentSp
         tuner=AlgorithmSpec(name="random" if advisor else tuner),
         assessor=AlgorithmSpec(name=assessor, args=_steps(ASSESSORS, assessor, task)) if assessor else None,
         advisor=AlgorithmSpec(name=advisor, args=_steps(ADVISORS, advisor, task)) if advisor else None,
-        budget=Budget(trials=limits.trials, parallel=limits.workers),
+        budget=Budget(trials=limits.trials, parallel=limits.workers, failures=FAILURES),
         trial=TrialTemplate(command=("true",), final=FinalFrom.LAST if task.max_epochs > 1 else FinalFrom.REPORTED),
     )
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of a run: trials at a time, and either trials in all or simulated seconds, after which nothing counts."""
+    """Of a run: trials at a time, and either trials in all or simulated seconds, after which nothing counts.
+
+    ``begun``: trials that may begin, failed ones included, which use up none of ``trials``.
+    """
 
     workers: int
     trials: int | None = None
     horizon_s: float | None = None
+    begun: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +30,15 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``own_s``: wall seconds spent in the algorithms; ``choice``: what ``auto`` said it chose."""
+    """``own_s``: wall seconds spent in the algorithms; ``choice``: what ``auto`` said it chose.
+
+    ``failed``: the numbers of the trials that failed; ``processor_s``: as ``own_s``, without what others made it wait.
+    """
 
     evaluations: list[Evaluation]
     trials: int
     own_s: float
     suggest_s: float
     choice: str
+    failed: tuple[int, ...] = ()
+    processor_s: float = 0.0

@@ -17,7 +17,7 @@ LOCAL = frozenset({"--cache", "--syne-python", "--processes"})
 DRAWN_FROM = 1e-4  # smaller losses are drawn there
 
 
-def provenance(arguments: list[str]) -> dict[str, Any]:
+def provenance(arguments: list[str], *, program: str = "benchmarks.search") -> dict[str, Any]:
     versions = {}
     for name in ("optuna", "numpy", "scipy", "scikit-learn"):
         try:
@@ -31,7 +31,7 @@ def provenance(arguments: list[str]) -> dict[str, Any]:
         shown.append(Path(argument).name if argument.startswith("/") else argument)
     return {
         "machine": machine.describe(),
-        "command": " ".join(["python -m benchmarks.search", *shown]),
+        "command": " ".join([f"python -m {program}", *shown]),
         "versions": versions,
     }
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.search.outcome import Evaluation, Outcome
-from benchmarks.search.task import Task
+from benchmarks.search.outcome import Evaluation, Limits, Outcome
+from benchmarks.search.task import Parameters, Task
 from trials.protocol import ExitRecord, MetricRecord, ProcessRecord
 from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.registry import create_assessor
@@ -31,6 +31,7 @@ from tuner_service.workers.folding import AssessorFold, TunerFold
 
 AGENT = "simulated"
 EXPERIMENT = "search"
+FAILURE = 'Traceback (most recent call last):\n  File "train.py", line {}, in main\nError: of this trial alone'
 EVENT_LIMIT = 5_000_000  # a search that needs more does not end
 
 
@@ -53,10 +54,14 @@ class _Clock:
 
 
 class World:
-    """``run`` it once. ``horizon_s``: simulated seconds after which nothing counts; None: the budget ends it."""
+    """``run`` it once. It ends with its budget, or where ``limits`` say so.
 
-    def __init__(self, task: Task, spec: ExperimentSpec, *, horizon_s: float | None = None) -> None:
-        self._task, self._spec, self._horizon = task, spec, horizon_s
+    A task may have ``fails_at(parameters)``: the epoch in which the trial fails, before its report; None: it does not.
+    """
+
+    def __init__(self, task: Task, spec: ExperimentSpec, limits: Limits) -> None:
+        self._task, self._spec, self._horizon, self._begun = task, spec, limits.horizon_s, limits.begun
+        self._fails_at: Callable[[Parameters], int | None] = getattr(task, "fails_at", lambda _: None)
         self._clock = _Clock()
         self._dispatcher = Dispatcher(lineage="benchmark", incarnation="benchmark")
         self._folds: dict[Queue, Any] = {}
@@ -65,8 +70,9 @@ class World:
         self._attempts: dict[str, _Attempt] = {}
         self._epochs: dict[int, int] = {}  # of each trial, so that one that goes on goes on from there
         self._evaluations: list[Evaluation] = []
-        self._own_s = self._suggest_s = 0.0
+        self._own_s = self._suggest_s = self._processor_s = 0.0
         self._trials: set[int] = set()
+        self._failed: list[int] = []
 
     def run(self) -> Outcome:
         self._handle(c.AgentConnected(at=0.0, agent_id=AGENT, cpus=10_000, memory_bytes=2**40, attempts=()))
@@ -86,9 +92,13 @@ class World:
             own_s=self._own_s,
             suggest_s=self._suggest_s,
             choice=_choice_of(self._folds.get(Queue.TUNER)),
+            failed=tuple(sorted(self._failed)),
+            processor_s=self._processor_s,
         )
 
     def _is_over(self) -> bool:
+        if self._begun is not None and len(self._trials) > self._begun:
+            return True
         xs = self._dispatcher.state.experiments.get(EXPERIMENT)
         if xs is None or xs.experiment.status.has_ended:
             return True
@@ -131,10 +141,11 @@ class World:
     def _answer(self, queue: Queue) -> None:
         items, self._waiting[queue] = self._waiting[queue], []
         for item in items:
-            begun = time.perf_counter()
+            begun, processor = time.perf_counter(), time.process_time()
             answer = self._folds[queue].take(item)
             spent = time.perf_counter() - begun
             self._own_s += spent
+            self._processor_s += time.process_time() - processor
             if isinstance(item, SuggestionRequested):
                 self._suggest_s += spent
             answered = c.QueueAnswered(
@@ -172,6 +183,10 @@ class World:
             return
         attempt.epoch += 1
         number = attempt.launch.key.number
+        if attempt.epoch == self._fails_at(attempt.launch.spec.parameters):
+            self._failed.append(number)
+            self._exit(attempt, ExitRecord(cause="exited", code=1, tail=FAILURE.format(number)))
+            return
         self._epochs[number] = attempt.epoch
         values = self._values(attempt)
         self._evaluations.append(Evaluation(at=self._clock.now, trial=number, epoch=attempt.epoch, values=values))

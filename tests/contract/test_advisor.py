@@ -142,7 +142,12 @@ class Search:
 
     def end(self, number: int, status: TrialStatus, value: float | None) -> None:
         outcome = TrialOutcome(
-            number=number, status=status, parameters=self.parameters[number], value=value, step=self.steps[number]
+            number=number,
+            status=status,
+            parameters=self.parameters[number],
+            value=value,
+            step=self.steps[number],
+            own_failure=status is TrialStatus.FAILED and number % 3 > 0,
         )
         self.ended.add(number)
         self.take(lambda line: TrialEnded(line=line, outcome=outcome))

@@ -156,7 +156,13 @@ def ended(line: int, number: int, parameters: Parameters) -> TrialEnded:
     status = TrialStatus.FAILED if value is None and number % 2 else statuses[number % 4]
     further = (None if number % 11 == 4 else float(number % 5),)  # seen only where there are several objectives
     outcome = TrialOutcome(
-        number=number, status=status, parameters=parameters, value=value, step=number % 20, further_values=further
+        number=number,
+        status=status,
+        parameters=parameters,
+        value=value,
+        step=number % 20,
+        further_values=further,
+        own_failure=status is TrialStatus.FAILED and number % 3 != 1,
     )
     return TrialEnded(line=line, outcome=outcome)
 

@@ -43,15 +43,16 @@ class AshaPromote(RungAdvisor):
             self._heights[decision.number] += 1
         else:
             self._heights[decision.number] = 0
-            self._draws.add(decision.parameters or {})
+            self._draws.begun(decision.number, decision.parameters or {})
 
     def rested(self, trial: int, reports: Sequence[Report]) -> None:
         result = (self.loss_of(reports[-1].value if reports else None), trial)
         self._resting[trial] = result
+        self._draws.rested(trial)
         self._rungs[self._heights[trial]].add(result, waits=True)
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:  # noqa: ARG002  # the port's signature
-        self._draws.add(outcome.parameters)
+        self._draws.ended(outcome)
         height = self._heights.pop(outcome.number, len(self._rungs))
         resting = self._resting.pop(outcome.number, None)
         if height == len(self._rungs):

@@ -67,6 +67,11 @@ class AutoAdvisor(Advisor):
     @property
     def choice(self) -> str:
         """What it does, and why; for people."""
+        chances = self._draws.chances
+        return f"{self._proposer}; {chances.told}" if chances.matter else self._proposer
+
+    @property
+    def _proposer(self) -> str:
         known = len(self._past) + sum(bool(curve.losses) for curve in self._live.values())
         if known < self._startup:
             return f"random: the first {self._startup} trials are drawn at random ({known} have reported)"
@@ -102,7 +107,8 @@ class AutoAdvisor(Advisor):
         def acquisition(asked: Rows) -> Any:
             return log_expected_improvement(*belief.at_end(asked), best)
 
-        for tried, row in enumerate(candidates(self._columns, centres, acquisition, generator)):
+        weighed = self._draws.chances.weighed(acquisition, known=rows)
+        for tried, row in enumerate(candidates(self._columns, centres, weighed, generator)):
             if tried >= CANDIDATES_TRIED:
                 break
             parameters = self._columns.decode(row)
@@ -159,7 +165,7 @@ class AutoAdvisor(Advisor):
             self._take(self._live[trial], reports)
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
-        self._draws.add(outcome.parameters)
+        self._draws.ended(outcome)
         course = self._live.pop(outcome.number, None)
         if course is None or course.parameters != outcome.parameters:
             if course is not None and course.losses:

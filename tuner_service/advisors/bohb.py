@@ -50,12 +50,12 @@ class Bohb(Hyperband):
     def entered(self, trial: int, height: int) -> None:
         self._models[height].pending(trial, self._parameters[trial])
 
-    def measured(self, trial: int, height: int, value: float | None) -> None:
+    def measured(self, trial: int, height: int, value: float | None, *, own_failure: bool = False) -> None:
         status = TrialStatus.FAILED if value is None else TrialStatus.SUCCEEDED
         self._counts[height] += value is not None
-        self._models[height].observe(
-            TrialOutcome(number=trial, status=status, parameters=self._parameters[trial], value=value)
-        )
+        parameters = self._parameters[trial]
+        outcome = TrialOutcome(number=trial, status=status, parameters=parameters, value=value, own_failure=own_failure)
+        self._models[height].observe(outcome)
 
     def left(self, trial: int) -> None:
         del self._parameters[trial]

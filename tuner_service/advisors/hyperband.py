@@ -60,11 +60,12 @@ class Hyperband(RungAdvisor):
         if not number:
             return NotYet()
         first = self._open_bracket().first
-        return Start(parameters=self.propose(number, rng, first), until_step=self._until(first))
+        parameters = self._draws.likely(lambda generator: self.propose(number, generator, first), rng)
+        return Start(parameters=parameters, until_step=self._until(first))
 
     def propose(self, number: int, rng: random.Random, first: int) -> Parameters:  # noqa: ARG002  # for subclasses
-        """The parameters of a new trial, which runs to the height ``first``."""
-        return self._draws.draw(rng)
+        """Parameters for a new trial, which runs to the height ``first``; asked again where it would likely fail."""
+        return self._draws.drawn(rng)
 
     def _promotion(self, bracket: _Bracket, height: int, *, closing: bool) -> Promote | None:
         rung = bracket.rungs[height]
@@ -136,7 +137,7 @@ class Hyperband(RungAdvisor):
                 self._brackets[self._begun] = bracket
             bracket.started += 1
             place = self._places[decision.number] = _Place(bracket=self._begun, height=bracket.first)
-            self._draws.add(decision.parameters or {})
+            self._draws.begun(decision.number, decision.parameters or {})
             self.proposed(decision.number, decision.parameters or {})
         bracket.running[place.height] += 1
         self.entered(decision.number, place.height)
@@ -148,10 +149,11 @@ class Hyperband(RungAdvisor):
         value = reports[-1].value if reports else None
         place.result = (self.loss_of(value), trial)
         bracket.rungs[place.height].add(place.result, waits=True)
+        self._draws.rested(trial)
         self.measured(trial, place.height, value)
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:  # noqa: ARG002  # the port's signature
-        self._draws.add(outcome.parameters)
+        self._draws.ended(outcome)
         place = self._places.pop(outcome.number, None)
         if place is None:
             self.imported(outcome)
@@ -161,7 +163,7 @@ class Hyperband(RungAdvisor):
             bracket.rungs[place.height].take(place.result)
         else:
             bracket.running[place.height] -= 1
-            self.measured(outcome.number, place.height, outcome.value)
+            self.measured(outcome.number, place.height, outcome.value, own_failure=outcome.own_failure)
             if place.height < len(self._levels) and outcome.value is not None:
                 result = (self.loss_of(outcome.value), outcome.number)
                 bracket.rungs[place.height].add(result, waits=False)
@@ -177,8 +179,8 @@ class Hyperband(RungAdvisor):
     def entered(self, trial: int, height: int) -> None:
         """The trial runs towards this height."""
 
-    def measured(self, trial: int, height: int, value: float | None) -> None:
-        """What the trial reached there; None where it failed."""
+    def measured(self, trial: int, height: int, value: float | None, *, own_failure: bool = False) -> None:
+        """What the trial reached there; None where it failed, by its own doing or not."""
 
     def left(self, trial: int) -> None:
         """The trial has ended."""

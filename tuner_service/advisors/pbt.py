@@ -88,7 +88,7 @@ class Pbt(Advisor):
         member = self._members[source]
         return Fork(
             trial=source,
-            parameters=self.explore(member, rng),
+            parameters=self._draws.likely(lambda generator: self.explore(member, generator), rng),
             until_step=self._until(member.step),
             dropped=dropped,
         )
@@ -155,7 +155,7 @@ class Pbt(Advisor):
             self._members[decision.number].rests = False
             return
         parameters = decision.parameters or {}
-        self._draws.add(parameters)
+        self._draws.begun(decision.number, parameters)
         takes_place = self._begun >= self._size and not decision.dropped
         self._lost -= takes_place
         if decision.kind is DecisionKind.FORK and decision.forked_from is not None:
@@ -176,9 +176,10 @@ class Pbt(Advisor):
             member.step = reports[-1].step
         member.loss = self.loss_of(reports[-1].value if reports else None)
         member.rests = True
+        self._draws.rested(trial)
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:  # noqa: ARG002  # the port's signature
-        self._draws.add(outcome.parameters)
+        self._draws.ended(outcome)
         member = self._members.pop(outcome.number, None)
         if member is not None and outcome.status is not TrialStatus.SUCCEEDED:
             self._lost += 1

@@ -177,6 +177,7 @@ def _results(bodies: list[ResultBody]) -> list[Result]:
             value=None if body.status == FAILED else body.value,
             status=TrialStatus(body.status or TrialStatus.SUCCEEDED),
             step=body.step,
+            own_failure=body.status == FAILED,
         )
         for body in bodies
     ]

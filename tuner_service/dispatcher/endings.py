@@ -321,6 +321,7 @@ def tell(step: Step, xs: ExperimentState, number: int) -> None:
         step=trial.last_step,
         source=trial.source,
         further_values=further_values(trial, xs.experiment.spec) if trial.value is not None else (),
+        own_failure=trial.failed_itself,
     )
     line = step.journal(xs, LineKind.TRIAL_ENDED, {"outcome": to_plain(outcome)})
     step.put_trial(xs, number, told_line=line)

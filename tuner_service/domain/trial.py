@@ -71,6 +71,19 @@ class TrialReason(StrEnum):
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt
 
 
+# A trial that failed so may have failed by its parameters; for the other reasons it is not to blame.
+OWN_FAILURES = frozenset(
+    {
+        TrialReason.EXIT_CODE,
+        TrialReason.SIGNAL,
+        TrialReason.OUT_OF_MEMORY,
+        TrialReason.NO_FINAL_METRIC,
+        TrialReason.HEARTBEAT_MISSED,
+        TrialReason.MAX_DURATION,
+    }
+)
+
+
 class AttemptStatus(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
@@ -146,6 +159,11 @@ class Trial:
     def is_added(self) -> bool:
         """Whether a person asked for it, so that it uses none of the budget."""
         return self.source != SOURCE_TUNER
+
+    @property
+    def failed_itself(self) -> bool:
+        """Whether it failed by its own doing, so that algorithms may learn of its parameters."""
+        return self.status is TrialStatus.FAILED and self.reason in OWN_FAILURES
 
     @property
     def waits_for_parameters(self) -> bool:
@@ -266,6 +284,7 @@ class TrialOutcome:
     step: int | None = None
     source: str = SOURCE_TUNER
     further_values: tuple[float | None, ...] = ()
+    own_failure: bool = False  # it failed, by its own doing: its parameters may be why
 
     @property
     def values(self) -> tuple[float | None, ...]:

@@ -44,13 +44,14 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One result from elsewhere; ``value`` is None for a failure."""
+    """One result from elsewhere; ``value`` is None for a failure, which ``own_failure`` says was its own doing."""
 
     parameters: Parameters
     value: float | None
     status: TrialStatus = TrialStatus.SUCCEEDED
     step: int | None = None
     further_values: tuple[float | None, ...] = ()
+    own_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +240,7 @@ class LiveChanges:
                 status=trial.status,
                 step=trial.last_step if trial.status is TrialStatus.EARLY_STOPPED else None,
                 further_values=further_values(trial, other.spec) if trial.value is not None else (),
+                own_failure=trial.failed_itself,
             )
             for trial in self._trials(source_id)
             if trial.status in TAUGHT
@@ -280,6 +282,7 @@ def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:
             step=result.step,
             source=SOURCE_IMPORTED,
             further_values=result.further_values,
+            own_failure=result.own_failure,
         )
         for result in results
     ]

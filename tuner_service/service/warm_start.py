@@ -13,14 +13,15 @@ from tuner_service.ports import Queries
 
 KNOWN_LIMIT = 100_000  # results, of all named experiments together; those that end the list are left out
 PAGE_TRIALS = 1_000
-_TELLING = (TrialStatus.SUCCEEDED.value, TrialStatus.EARLY_STOPPED.value)
+_TELLING = (TrialStatus.SUCCEEDED.value, TrialStatus.EARLY_STOPPED.value, TrialStatus.FAILED.value)
 
 
 def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome, ...]:
     """Of ``spec.warm_start``, oldest first in the order named: what fits the space, under this objective.
 
     Parameters that the space does not know are left out, and those with one value only are filled in; what it cannot
-    hold even so is passed over, and so is a trial without a value of the objective. InputError for an experiment that
+    hold even so is passed over, and so is a trial without a value of the objective, unless it failed by its own doing,
+    which tells where others would. InputError for an experiment that
     does not exist. Blocking.
     """
     if not spec.warm_start:
@@ -28,10 +29,11 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
     space = parse_search_space(spec.search_space)
     found: list[TrialOutcome] = []
     for earlier in _experiments(queries, spec.warm_start):
+        knows_further = earlier.spec.objective == spec.objective
         for trial in _trials(queries, earlier.id):
             parameters = space.adapted(trial.result_parameters)
             value = _value_of(trial, earlier, spec)
-            if parameters is None or value is None:
+            if parameters is None or (value is None and not trial.failed_itself):
                 continue
             if len(found) == KNOWN_LIMIT:
                 return tuple(found)
@@ -42,7 +44,8 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
                 value=value,
                 step=trial.last_step,
                 source=SOURCE_IMPORTED,
-                further_values=further_values(trial, earlier.spec) if earlier.spec.objective == spec.objective else (),
+                further_values=further_values(trial, earlier.spec) if knows_further and value is not None else (),
+                own_failure=trial.failed_itself,
             )
             found.append(outcome)
     return tuple(found)

@@ -5,7 +5,8 @@ proposes where the expected improvement (of the hypervolume, with two objectives
 result from all others is looked at all the time: where it predicts badly, every other suggestion comes from ``tpe``,
 which assumes less; and so does every one past ``PROCESS_TRIALS`` results, where the process would see few of them.
 
-Trials that were stopped early count with the value and the step they came to.
+Trials that were stopped early count with the value and the step they came to. Trials that failed by their own doing
+teach where others would: the expected improvement is weighed by the probability of success.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ MARGIN = 0.1  # of the front's extent, by which the hypervolume's corner lies be
 class AutoTuner(ModelTuner):
     several_objectives = True
     model_redraws = 0  # what was proposed before is left out already
+    proposes_likely = True
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         super().__init__(space, objective, startup=STARTUP)
@@ -48,6 +50,10 @@ class AutoTuner(ModelTuner):
     @property
     def choice(self) -> str:
         """Which algorithm proposes now, and why; for people."""
+        return f"{self._proposer}; {self._chances.told}" if self._chances.matter else self._proposer
+
+    @property
+    def _proposer(self) -> str:
         count, width = len(self.modelled), self._columns.width
         if count < self._startup:
             return f"random: the first {self._startup} results come from random draws ({count} so far)"
@@ -124,6 +130,7 @@ class AutoTuner(ModelTuner):
         else:
             centres = rows[_spread(means, rng)]
             acquisition = _of_two(beliefs, means) if len(beliefs) == 2 else _of_many(beliefs, means, weights)
+        acquisition = self._chances.weighed(acquisition, known=rows, is_logarithm=len(beliefs) != 2)
         for tried, row in enumerate(candidates(self._columns, centres, acquisition, rng)):
             if tried >= CANDIDATES_TRIED:
                 break
@@ -137,7 +144,7 @@ class AutoTuner(ModelTuner):
             self._tpe = TpeTuner(self.space, self.objective)
             self._tpe.experiment_seed = self.experiment_seed
             self._tpe.load_state_dict(self.state_dict())
-        suggested = self._tpe.suggest(0, rng)
+        suggested = self._tpe.suggest(0, rng)  # weighed by success, as this is
         assert isinstance(suggested, dict)  # noqa: S101  # it always has one
         return suggested
 

@@ -32,6 +32,8 @@ class GpTuner(OptunaTuner):
     thinning = THINNING
     several_objectives = True
     finest = FINEST_VALUES
+    constrained = True
+    proposes_likely = True  # asking again would cost a fit, and give the same maximum
     model_redraws = 1  # the next maximum of the same model is likely the same point
 
     def __init__(
@@ -62,10 +64,10 @@ class GpTuner(OptunaTuner):
     def _propose(self, rng: random.Random) -> Parameters:
         if self._backend == OPTUNA:
             return super()._propose(rng)
-        count = self.thinning.chosen_at(len(self.modelled))
-        shown = self.modelled
+        count = self.thinning.chosen_at(len(self.taught))
+        shown = self.taught  # failures as a little worse than the worst
         if count:
-            shown = self.thinning.choose(self.modelled[:count], self.objective) + self.modelled[count:]
+            shown = self.thinning.choose(self.taught[:count], self.objective) + self.taught[count:]
         running = [note.parameters for note in self.notes if note.state == RUNNING]
         proposed: Parameters = _botorch_model().propose(
             self.space, self.objective, shown, running, seed=rng.getrandbits(32)

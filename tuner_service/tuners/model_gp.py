@@ -8,6 +8,7 @@ square root of the number of columns, so that a space of many parameters does no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,11 @@ def matern(squared: Vector) -> Vector:
     return value
 
 
+def exponential(squared: Vector) -> Vector:
+    value: Vector = np.exp(-np.sqrt(squared))
+    return value
+
+
 def distance(rows: Rows, others: Rows, weights: Vector, unordered: NDArray[np.bool_]) -> Vector:
     """(len(rows), len(others)): the weighted squared distances, without a tensor of all columns."""
     left, right = _widened(rows, weights, unordered), _widened(others, weights, unordered)
@@ -73,7 +79,7 @@ def fit(rows: Rows, targets: Vector, unordered: NDArray[np.bool_]) -> Hyperparam
     count, width = rows.shape
     upper = np.triu_indices(count, 1)
     gaps = differences(rows, rows, unordered)[:, upper[0], upper[1]]
-    centre = -2.0 * math.log(LENGTH_CENTRE) - math.log(width)  # of log(1 / length²)
+    centre = _centre(width)
 
     def objective(theta: Vector) -> tuple[float, Vector]:
         return _negative_log_posterior(theta, gaps, upper, targets, centre)
@@ -85,6 +91,16 @@ def fit(rows: Rows, targets: Vector, unordered: NDArray[np.bool_]) -> Hyperparam
     )
     theta = found.x
     return Hyperparameters(weights=np.exp(theta[:-2]), scale=math.exp(theta[-2]), noise=math.exp(theta[-1]))
+
+
+def prior_mode(width: int) -> Hyperparameters:
+    """What is taken before anything is fitted, for rows of ``width`` columns."""
+    return Hyperparameters(weights=np.full(width, math.exp(_centre(width))), scale=1.0, noise=math.exp(NOISE_CENTRE))
+
+
+def _centre(width: int) -> float:
+    """Of log(1 / length²)."""
+    return -2.0 * math.log(LENGTH_CENTRE) - math.log(width)
 
 
 def _negative_log_posterior(
@@ -126,15 +142,17 @@ def _negative_log_posterior(
 class Process:
     """Conditioned on ``rows`` and ``targets``; predicts means and deviations of the function, noise left out."""
 
+    kernel: Callable[[Vector], Vector] = staticmethod(matern)
+
     def __init__(self, rows: Rows, targets: Vector, unordered: NDArray[np.bool_], given: Hyperparameters) -> None:
         self._rows, self._unordered, self._given = rows, unordered, given
-        covariance = given.scale * matern(distance(rows, rows, given.weights, unordered))
+        covariance = given.scale * self.kernel(distance(rows, rows, given.weights, unordered))
         covariance[np.diag_indices(len(rows))] += given.noise + JITTER
         self._inverse_factor = np.linalg.inv(np.linalg.cholesky(covariance))
         self._alpha = self._inverse_factor.T @ (self._inverse_factor @ targets)
 
     def predict(self, rows: Rows) -> tuple[Vector, Vector]:
-        cross = self._given.scale * matern(distance(rows, self._rows, self._given.weights, self._unordered))
+        cross = self._given.scale * self.kernel(distance(rows, self._rows, self._given.weights, self._unordered))
         mean = cross @ self._alpha
         reduced = cross @ self._inverse_factor.T
         variance = self._given.scale - (reduced * reduced).sum(1)
@@ -145,6 +163,12 @@ class Process:
         inverse_diagonal = (self._inverse_factor**2).sum(0)
         mean: Vector = targets - self._alpha / inverse_diagonal
         return mean, np.sqrt(1.0 / inverse_diagonal)
+
+
+class RoughProcess(Process):
+    """With the kernel of an Ornstein-Uhlenbeck process: between two points it never leaves what lies between them."""
+
+    kernel = staticmethod(exponential)
 
 
 def normal_density(z: Vector) -> Vector:

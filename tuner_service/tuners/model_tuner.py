@@ -17,8 +17,17 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Suggestion, Tuner
+from tuner_service.tuners.chances import Chances
 from tuner_service.tuners.proposed import ProposedParameters
-from tuner_service.tuners.trial_notes import FAILED, FINISHED, PRUNED, RUNNING, TrialNote, note_from_plain
+from tuner_service.tuners.trial_notes import (
+    FAILED,
+    FAILED_ITSELF,
+    FINISHED,
+    PRUNED,
+    RUNNING,
+    TrialNote,
+    note_from_plain,
+)
 
 MODEL_REDRAWS = 4  # of the model, each of which may cost a full suggestion; then
 RANDOM_REDRAWS = 20  # of the space
@@ -26,9 +35,14 @@ SNAPSHOT_VERSION = 2
 
 
 class ModelTuner(Tuner):
-    """``startup``: ended trials before the model is asked; until then, random draws."""
+    """``startup``: ended trials before the model is asked; until then, random draws.
+
+    What is proposed and drawn is weighed by the probability that such a trial succeeds, once some have failed by their
+    own doing (``Chances``).
+    """
 
     model_redraws = MODEL_REDRAWS
+    proposes_likely = False  # True: ``_propose`` does that itself
 
     def __init__(self, space: SearchSpace, objective: Objective, *, startup: int) -> None:
         super().__init__(space, objective)
@@ -65,20 +79,25 @@ class ModelTuner(Tuner):
         """The notes with an outcome that a model can learn from, inside the space, in the order in which they ended."""
         return self._modelled
 
+    @property
+    def taught(self) -> list[TrialNote]:
+        """The same, and with them the notes of trials that failed by their own doing."""
+        return self._taught
+
     # ── the port ────────────────────────────────────────────────────────────────────────────────
     def suggest(self, number: int, rng: random.Random) -> Suggestion:  # noqa: ARG002  # the generator knows it
         first: Parameters | None = None
         filled = self._proposed.fills_the_space
         if len(self._modelled) >= self._startup:
             for _ in range(1 + self.model_redraws):
-                parameters = self._propose(rng)
+                parameters = self._propose(rng) if self.proposes_likely else self._chances.likely(self._propose, rng)
                 if not self.space.admits(parameters):
                     continue
                 if filled or parameters not in self._proposed:
                     return parameters
                 first = first or parameters
         for _ in range(1 + RANDOM_REDRAWS):
-            parameters = self.space.sample(rng)
+            parameters = self._chances.likely(self.space.sample, rng)
             if parameters not in self._proposed or (first is None and filled):
                 return parameters
         return self._proposed.unproposed(rng) or first or parameters
@@ -136,6 +155,8 @@ class ModelTuner(Tuner):
             value if value is not None and math.isfinite(value) else None
             for value in (outcome.value, *outcome.further_values)
         )
+        if outcome.own_failure:
+            return FAILED_ITSELF, ()
         if self.objective.further:
             # What counts as the worst has no place on a front.
             whole = len(values) == len(self.objective.every) and None not in values
@@ -166,7 +187,11 @@ class ModelTuner(Tuner):
             self._finished(index)
 
     def _count(self, note: TrialNote) -> None:
-        if note.state in {FINISHED, PRUNED} and self.space.contains(note.parameters):
+        if note.state not in {FINISHED, PRUNED, FAILED_ITSELF} or not self.space.contains(note.parameters):
+            return
+        self._chances.tell(note.parameters, succeeded=note.state != FAILED_ITSELF)
+        self._taught.append(note)
+        if note.state != FAILED_ITSELF:
             self._modelled.append(note)
 
     def _count_again(self) -> None:
@@ -174,6 +199,8 @@ class ModelTuner(Tuner):
         for note in self.notes:
             self._proposed.add(note.parameters)
         self._modelled: list[TrialNote] = []
+        self._taught: list[TrialNote] = []
+        self._chances = Chances(self.space)
         for note in sorted((n for n in self.notes if n.place is not None), key=lambda n: n.place or 0):
             self._count(note)
 

@@ -30,17 +30,19 @@ from tuner_service.domain.ranges import (
 )
 from tuner_service.domain.search_space import Flat, SearchSpace
 from tuner_service.domain.trial import Parameters
-from tuner_service.tuners.trial_notes import FAILED, FINISHED, PRUNED, RUNNING, TrialNote
+from tuner_service.tuners.trial_notes import FAILED, FAILED_ITSELF, FINISHED, PRUNED, RUNNING, TrialNote
 
 STUDY_NAME, SCRATCH_NAME = "search", "scratch"
 VALUE_LIMIT = 1e150  # of outcomes: samplers square them; what lies beyond stands at it
 FINEST_STEPS = 1e7  # of a stepped range, so that a float tells one step from the next; a finer one counts as continuous
 PORTION_MARGIN = 1e-9  # normal ranges are modelled by their quantiles, and 0 and 1 are infinite ones
+SUCCEEDS, KEPT, BROKEN = "succeeds", -1.0, 1.0  # a constraint is kept by values up to 0
 STATES = {
     RUNNING: TrialState.RUNNING,
     FINISHED: TrialState.COMPLETE,
     PRUNED: TrialState.PRUNED,
     FAILED: TrialState.FAIL,
+    FAILED_ITSELF: TrialState.PRUNED,  # before its first step: worse than any other
 }
 
 
@@ -168,7 +170,7 @@ class Components:
 class OptunaModel:
     """A study in memory. ``make_sampler`` gives a new sampler for a seed; it keeps nothing between two suggestions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its options, by keyword
         self,
         space: SearchSpace,
         objective: Objective,
@@ -176,10 +178,15 @@ class OptunaModel:
         make_sampler: Callable[[int], BaseSampler],
         joint: bool,
         finest: float = math.inf,
+        constrained: bool = False,
     ) -> None:
-        """``joint``: parameters are drawn together, not one by one. ``finest``: as of ``Components``."""
+        """``joint``: parameters are drawn together, not one by one. ``finest``: as of ``Components``.
+
+        ``constrained``: failures break a constraint.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
         self._space, self._objective, self._make_sampler, self._joint = space, objective, make_sampler, joint
+        self._constrained = constrained
         self._components = Components(space, finest=finest)
         self._storage = optuna.storages.InMemoryStorage()
         directions = directions_of(objective)
@@ -192,11 +199,11 @@ class OptunaModel:
         self._trial_ids: dict[int, int] = {}
 
     def add(self, index: int, note: TrialNote) -> None:
-        """The note at ``index`` is one more. What lies outside the space, and failures, are not modelled."""
+        """The note at ``index`` is one more. What lies outside the space or says nothing is not modelled."""
         flat = self._space.flatten(note.parameters) if note.state != FAILED else None
         if flat is None:
             return
-        trial = frozen(note, self._components.of(flat), self._worst)
+        trial = frozen(note, self._components.of(flat), self._worst, constrained=self._constrained)
         self._trial_ids[index] = self._store(trial)
 
     def finish(self, index: int, note: TrialNote) -> None:
@@ -262,12 +269,20 @@ class OptunaModel:
 
 
 def frozen(
-    note: TrialNote, components: tuple[dict[str, Any], dict[str, BaseDistribution]], worst: list[float]
+    note: TrialNote,
+    components: tuple[dict[str, Any], dict[str, BaseDistribution]],
+    worst: list[float],
+    *,
+    constrained: bool = False,
 ) -> FrozenTrial:
+    """``constrained``: every trial has a constraint, and a failure is a whole trial, the worst, that breaks it."""
     params, distributions = components
+    breaks = constrained and note.state == FAILED_ITSELF
+    values = worst if breaks else _values(note, worst) if note.state == FINISHED else None
     return create_trial(
-        state=STATES[note.state],
-        values=_values(note, worst) if note.state == FINISHED else None,
+        state=TrialState.COMPLETE if breaks else STATES[note.state],
+        values=values,
+        constraints={SUCCEEDS: BROKEN if breaks else KEPT} if constrained else None,
         params=params,
         distributions=distributions,
         intermediate_values=_intermediate(note, worst),

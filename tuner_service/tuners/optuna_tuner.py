@@ -15,13 +15,14 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
 from tuner_service.tuners.model_tuner import ModelTuner
-from tuner_service.tuners.trial_notes import RUNNING, Thinning
+from tuner_service.tuners.trial_notes import FAILED_ITSELF, RUNNING, Thinning, TrialNote
 
 
 class OptunaTuner(ModelTuner):
     thinning: ClassVar[Thinning]
     joint = True
     finest: ClassVar[float] = math.inf  # a discrete range of more values is modelled as a continuous one
+    constrained: ClassVar[bool] = False  # True: the sampler models a constraint, which failed trials break
 
     def __init__(self, space: SearchSpace, objective: Objective, *, startup: int) -> None:
         super().__init__(space, objective, startup=startup)
@@ -36,11 +37,11 @@ class OptunaTuner(ModelTuner):
         self._chosen_at = 0
 
     def _noted(self, index: int) -> None:
-        if self._model is not None and self._is_current():
+        if self._model is not None and self._is_current(self.notes[index]):
             self._model.add(index, self.notes[index])
 
     def _finished(self, index: int) -> None:
-        if self._model is not None and self._is_current():
+        if self._model is not None and self._is_current(self.notes[index]):
             self._model.finish(index, self.notes[index])
 
     def _propose(self, rng: random.Random) -> Parameters:
@@ -49,9 +50,10 @@ class OptunaTuner(ModelTuner):
         parameters: Parameters = self._model.suggest(rng.getrandbits(32))
         return parameters
 
-    def _is_current(self) -> bool:
+    def _is_current(self, newest: TrialNote) -> bool:
         """Whether the model still shows the trials that it should; otherwise it is dropped, and built when asked."""
-        if self.thinning.chosen_at(len(self.modelled)) == self._chosen_at:
+        breaks_constraint = self.constrained and newest.state == FAILED_ITSELF
+        if self.thinning.chosen_at(len(self.taught)) == self._chosen_at and not breaks_constraint:
             return True
         self._forget()
         return False
@@ -59,13 +61,17 @@ class OptunaTuner(ModelTuner):
     def _built(self) -> Any:
         from tuner_service.tuners.optuna_model import OptunaModel
 
-        model = OptunaModel(
-            self.space, self.objective, make_sampler=self._make_sampler, joint=self.joint, finest=self.finest
-        )
-        count = self._chosen_at = self.thinning.chosen_at(len(self.modelled))
-        shown = self.modelled
+        count = self._chosen_at = self.thinning.chosen_at(len(self.taught))
+        shown = self.taught
         if count:
-            shown = self.thinning.choose(self.modelled[:count], self.objective) + self.modelled[count:]
+            shown = self.thinning.choose(self.taught[:count], self.objective) + self.taught[count:]
+        model = OptunaModel(
+            self.space,
+            self.objective,
+            make_sampler=self._make_sampler,
+            joint=self.joint,
+            constrained=self.constrained and any(note.state == FAILED_ITSELF for note in shown),
+        )
         wanted = {id(note) for note in shown}
         for index, note in enumerate(self.notes):
             if note.state == RUNNING or id(note) in wanted:

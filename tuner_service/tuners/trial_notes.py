@@ -10,7 +10,9 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.objectives import front, losses
 from tuner_service.domain.trial import Parameters
 
-RUNNING, FINISHED, PRUNED, FAILED = "running", "finished", "pruned", "failed"
+RUNNING, FINISHED, PRUNED = "running", "finished", "pruned"
+FAILED = "failed"  # it says nothing of its parameters: given up, or ended by what was none of its doing
+FAILED_ITSELF = "failed_itself"  # its parameters may be why
 
 
 @dataclass(slots=True, kw_only=True)

@@ -411,6 +411,7 @@ def _outcome_to_wire(outcome: TrialOutcome) -> Wire:
         "step": outcome.step,
         "source": outcome.source,
         "further_values": list(outcome.further_values),
+        "own_failure": outcome.own_failure,
     }
 
 
@@ -425,6 +426,7 @@ def _outcome_from_wire(wire: Any) -> TrialOutcome:
         step=None if step is None else field_of(wire, "step", int),
         source=field_of(wire, "source", str),
         further_values=tuple(None if v is None else number_of(v) for v in field_of(wire, "further_values", list)),
+        own_failure=field_of(wire, "own_failure", bool),
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.dispatcher.harness import CRASHED, Harness, an_intermediate
+from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, an_intermediate
 from trials.protocol import ExitRecord
-from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.items import Queue, TrialEnded
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
-from tuner_service.domain.trial import TrialReason
+from tuner_service.domain.trial import TrialOutcome, TrialReason
 
 OTHER = ExitRecord(cause="exited", code=2)
 
@@ -30,6 +31,37 @@ def test_failures_do_not_eat_the_budget(h: Harness) -> None:
         ExperimentReason.BUDGET_REACHED,
     )
     assert "all 1 trials are done" in h.experiment.message
+
+
+@pytest.mark.parametrize(
+    ("record", "is_own"),
+    [
+        (CRASHED, True),
+        (ExitRecord(cause="signaled", signal=11), True),
+        (ExitRecord(cause="out_of_memory", signal=9), True),
+        (ExitRecord(cause="out_of_time"), True),
+        (ExitRecord(cause="exited", code=0), True),  # without the final metric
+        (ExitRecord(cause="launch_failed"), False),
+    ],
+)
+def test_algorithms_are_told_which_failures_were_the_trials_own(h: Harness, record: ExitRecord, is_own: bool) -> None:
+    h.run(budget={"trials": 9, "parallel": 1})
+    h.exit(1, record)
+    assert h.statuses()[1] == "failed"
+    assert [one.own_failure for one in told_outcomes(h)] == [is_own]
+
+
+def test_a_trial_that_was_killed_from_outside_again_and_again_is_not_to_blame(h: Harness) -> None:
+    h.run(budget={"trials": 9, "parallel": 1})
+    for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
+        h.started(1)
+        h.exit(1, KILLED)
+    assert h.trial(1).reason is TrialReason.CRASH_LOOP
+    assert [one.own_failure for one in told_outcomes(h)] == [False]
+
+
+def told_outcomes(h: Harness) -> list[TrialOutcome]:
+    return [item.outcome for item in h.pending(Queue.TUNER) if isinstance(item, TrialEnded)]
 
 
 def test_a_limit_of_failures_ends_the_experiment_as_failed(h: Harness) -> None:

@@ -11,7 +11,7 @@ from tests.memory_store import MemoryStore
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import ExperimentSpec, Objective
-from tuner_service.domain.trial import SOURCE_IMPORTED, TrialStatus
+from tuner_service.domain.trial import SOURCE_IMPORTED, TrialReason, TrialStatus
 from tuner_service.service import warm_start
 from tuner_service.service.warm_start import known_outcomes
 
@@ -41,6 +41,18 @@ def known(**overrides: Any) -> list[tuple[Any, Any, Any]]:
 def test_results_that_fit_the_space_are_known() -> None:
     same = {"lr": 0.01, "batch": 32}
     assert known() == [(same, 0.5, None), (same, 0.7, 3)]
+
+
+def test_trials_that_failed_by_their_own_doing_are_known_as_failures() -> None:
+    store = a_store()
+    failed = a_trial(number=3, status=TrialStatus.FAILED, reason=TrialReason.OUT_OF_MEMORY)
+    store.commit(Changes(trials={(failed.experiment_id, 3): failed}))
+    outcomes = known_outcomes(store.queries, a_spec(warm_start=(EXPERIMENT_ID,)))
+    assert [(one.status, one.own_failure) for one in outcomes] == [
+        (TrialStatus.SUCCEEDED, False),
+        (TrialStatus.EARLY_STOPPED, False),
+        (TrialStatus.FAILED, True),
+    ]
 
 
 def test_a_space_that_differs_gets_what_it_has_a_place_for() -> None:
