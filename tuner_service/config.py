@@ -9,6 +9,7 @@ nor run anything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -304,6 +305,12 @@ def database_url(value: str, *, folder: Path) -> str:
     if "://" in value:
         return value
     return f"sqlite:///{(folder / Path(value).expanduser()).resolve()}"
+
+
+def without_password(url: str) -> str:
+    """``url`` as people may see it: what stands for a password in it is hidden."""
+    shown = re.sub(r"(://[^/@:?#]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&][^=&#]*(?:password|passwd|pwd|secret|token|key)[^=&#]*)=[^&#]*", r"\1=***", shown)
 
 
 def _user_file(environment: Mapping[str, str]) -> Path:

@@ -156,15 +156,15 @@ def start_service(settings: Settings) -> StartingService:
         raise UnreachableError(f"the home folder {settings.home} cannot be used: {exc.strerror}") from exc
     # -P: what lies in the folder that a command was called in is no part of the service.
     command = [sys.executable, "-P", "-m", "tuner_service.cli.main", "serve"]
-    command += ["--home", str(settings.home), "--db", settings.db]
+    command += ["--home", str(settings.home)]
     command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
     with log:
         start = log.seek(0, os.SEEK_END)
-        process = _spawn(command, log)
+        process = _spawn(command, log, db=settings.db)
     return StartingService(settings=settings, process=process, log_start=start)
 
 
-def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], log: IO[bytes], *, db: str) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return subprocess.Popen(
@@ -172,7 +172,8 @@ def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+        # The address of a database may hold its password, and other users see command lines.
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "TUNER_DB": db},
         start_new_session=True,  # Ctrl-C in this terminal, or its end, is no reason for the service to stop
     )
 

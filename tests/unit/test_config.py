@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings
+from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings, without_password
 from tuner_service.domain.errors import InputError
 
 
@@ -166,3 +166,18 @@ def test_a_token_is_for_the_url_only_where_somebody_put_them_together(tmp_path: 
     assert not resolve(tmp_path, TUNER_URL="https://x").token_is_for_url
     assert not resolve(tmp_path, TUNER_PROFILE="lab").token_is_for_url
     assert not resolve(tmp_path, flags={"url": "https://x"}, TUNER_PROFILE="both").token_is_for_url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql+psycopg://me:a:b@c@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
+        ("postgresql://host/db?user=me&password=hunter2&x=1", "postgresql://host/db?user=me&password=***&x=1"),
+        ("s3://key:hunter2@bucket/prefix", "s3://key:***@bucket/prefix"),
+        ("sqlite:////home/me/tuner.db", "sqlite:////home/me/tuner.db"),
+        ("https://tuner.lan:8443", "https://tuner.lan:8443"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown

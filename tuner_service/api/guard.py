@@ -9,6 +9,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.errors import problem
@@ -27,6 +28,13 @@ SECURITY_HEADERS = {
 }
 
 
+# A browser asks so before a page of another origin sends a token. Cookies play no part: there are none.
+PREFLIGHT_ANSWER = {
+    "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
+    "access-control-allow-headers": "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key",
+    "access-control-max-age": "600",
+}
+_READABLE = [(b"access-control-expose-headers", b"ETag, Location, Retry-After")]
 _SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 HOSTS_REMEMBERED = 100  # names under which requests came, with whether they are ours
 
@@ -71,15 +79,20 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        headers = Headers(scope=scope)
+        page = self._page_of_another_origin(headers)
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = list(message["headers"])
+                given = [*message["headers"], *page]
                 names = {name for name, _ in given}
                 message["headers"] = given + [entry for entry in _SECURITY_HEADERS if entry[0] not in names]
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
-        if refusal is None:
+        refusal = self._refusal(headers)
+        if refusal is None and page and _is_preflight(scope, headers):
+            await Response(status_code=204, headers=PREFLIGHT_ANSWER)(scope, receive, send_with_headers)
+        elif refusal is None:
             await self._app(scope, receive, send_with_headers)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
@@ -110,11 +123,22 @@ class Guard:
             return False
         return name in self._hosts or _is_address(name)
 
+    def _page_of_another_origin(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """What lets a page of an allowed origin read the answer; nothing for the service's own pages."""
+        origin = headers.get("origin", "")
+        if origin.lower() not in self._origins:
+            return []
+        return [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"), *_READABLE]
+
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
         if origin.lower() in self._origins:
             return True
         scheme, _, rest = origin.partition("://")
         return scheme in {"http", "https"} and rest.lower() == host.lower()
+
+
+def _is_preflight(scope: Scope, headers: Headers) -> bool:
+    return scope["type"] == "http" and scope["method"] == "OPTIONS" and "access-control-request-method" in headers
 
 
 def _is_host(host: str) -> bool:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
-from tuner_service.config import Settings
+from tuner_service.config import Settings, without_password
 
 
 def database(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     match arguments.action:
         case "path":
-            print(settings.database_file or settings.db)
+            print(settings.database_file or without_password(settings.db))
         case "revision":
             from tuner_service.storage.sqlite_file import inspect
 
@@ -54,7 +54,7 @@ def _check(settings: Settings) -> int:
 def _file(settings: Settings) -> Path:
     file = settings.database_file
     if file is None:
-        raise CommandError(f"{settings.db} is no file; use the tools of its database", ExitCode.USAGE)
+        raise CommandError(f"{without_password(settings.db)} is no file; use the tools of its database", ExitCode.USAGE)
     if not file.exists():
         raise CommandError(f"there is no database {file}", ExitCode.NOT_FOUND)
     return file

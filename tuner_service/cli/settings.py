@@ -7,9 +7,10 @@ import argparse
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import Column, Row, print_rows
-from tuner_service.config import SETTINGS, package_version
+from tuner_service.config import SETTINGS, package_version, without_password
 
 HIDDEN = "(set)"
+ADDRESSES = frozenset({"db", "url", "checkpoint_store"})
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -20,6 +21,8 @@ def show(arguments: argparse.Namespace) -> int:
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         if setting.name == "token" and text:
             text = HIDDEN
+        elif setting.name in ADDRESSES:
+            text = without_password(text)
         row: Row = {"id": setting.name, "value": text}
         rows.append(row | ({"origin": settings.origins[setting.name]} if arguments.origin else {}))
     columns = [

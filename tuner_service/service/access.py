@@ -15,6 +15,9 @@ from tuner_service.domain.errors import StorageError
 
 TOKEN_BYTES = 32
 TOKEN_FILE_MODE = 0o600
+# Of a token that somebody else made: whoever reaches the port may try as many as they like. `openssl rand -hex 16` has
+# 32 characters, of which 8 are different but for one in a thousand million.
+LEAST_CHARACTERS, LEAST_DIFFERENT = 24, 8
 
 
 class Role(StrEnum):
@@ -59,7 +62,22 @@ def read_or_make_token(file: Path) -> str:
         raise StorageError(f"the token file {file} cannot be used: {exc.strerror}; make its folder writable") from exc
     if not token:
         raise StorageError(f"the token file {file} is empty; remove it, and the next start makes a new token")
+    fault = token_fault(token)
+    if fault is not None:
+        raise StorageError(f"the token in {file} {fault}; remove the file, and the next start makes a new token")
     return token
+
+
+def token_fault(token: str) -> str | None:
+    """Why it is none that may open a service; None if it may."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        return "has spaces or characters that no header takes"
+    if len(token) < LEAST_CHARACTERS or len(set(token)) < LEAST_DIFFERENT:
+        return (
+            f"could be guessed: it needs {LEAST_CHARACTERS} characters, {LEAST_DIFFERENT} of them different, and has "
+            f"{len(token)} and {len(set(token))}"
+        )
+    return None
 
 
 def _make(file: Path) -> None:

@@ -195,3 +195,39 @@ def test_only_those_who_may_change_an_experiment_see_the_values_of_its_variables
     for method, route in routes(api):
         answer = reader.request(method, route.replace("/e/", f"/{experiment_id}/"))
         assert "hunter2" not in answer.text, (method, route)
+
+
+PREFLIGHT = {
+    "origin": "https://dash.example",
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "authorization,content-type",
+}
+
+
+def test_a_browser_that_asks_for_a_page_of_an_allowed_origin_is_told_what_it_may() -> None:
+    api = an_api_service(allowed_origins=("https://dash.example",))
+
+    asked = api.as_role(None).request("OPTIONS", "/api/v1/experiments", headers=PREFLIGHT)
+    read = api.client.get("/api/v1/experiments", headers={"origin": "https://dash.example"})
+    refused = api.as_role(None).get("/api/v1/experiments", headers={"origin": "https://dash.example"})
+
+    assert asked.status_code == 204
+    assert "POST" in asked.headers["access-control-allow-methods"]
+    assert "Authorization" in asked.headers["access-control-allow-headers"]
+    for answer in (asked, read, refused):
+        assert answer.headers["access-control-allow-origin"] == "https://dash.example"
+        assert answer.headers["vary"] == "Origin"
+        assert "access-control-allow-credentials" not in answer.headers
+    assert (read.status_code, refused.status_code) == (200, 401)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://dash.example.evil", "http://dash.example", "https://dash.example:8443", "null", "https://evil"]
+)
+def test_pages_of_every_other_origin_are_told_nothing(origin: str) -> None:
+    api = an_api_service(allowed_origins=("https://dash.example",))
+
+    for method in ("OPTIONS", "GET"):
+        answer = api.client.request(method, "/api/v1/experiments", headers=PREFLIGHT | {"origin": origin})
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers

@@ -9,6 +9,8 @@ import pytest
 from tuner_service.domain.errors import StorageError
 from tuner_service.service.access import Role, Tokens, read_or_make_token
 
+MINE = "0123456789abcdef0123456789abcdef"
+
 
 def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "agent" / "token"
@@ -23,10 +25,10 @@ def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> 
 
 def test_a_token_file_that_others_can_read_is_closed(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("mine\n")
+    file.write_text(f"{MINE}\n")
     file.chmod(0o644)
 
-    assert read_or_make_token(file) == "mine"
+    assert read_or_make_token(file) == MINE
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -50,3 +52,22 @@ def test_a_token_has_its_role_and_no_other_text_has_one() -> None:
     assert (tokens.role_of("a"), tokens.role_of("b")) == (Role.ADMIN, Role.AGENT)
     assert [tokens.role_of(text) for text in ("", "ab", "A", "\udcff")] == [None] * 4
     assert b"a" not in tokens.roles
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "secret", "a" * 64, "abcdefg" * 8, "é" * 40, "two words of 24 characters", "a\tb" * 9]
+)
+def test_a_token_that_could_be_guessed_opens_nothing(tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+
+    with pytest.raises(StorageError, match="remove the file, and the next start makes a new token"):
+        read_or_make_token(file)
+
+
+@pytest.mark.parametrize("token", ["0123456789abcdef0123456789abcdef", "x7Kq-9vRt2LmZ_4wPbN8sYcD"])
+def test_a_token_of_enough_characters_is_taken(tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token + "\n")
+
+    assert read_or_make_token(file) == token
