@@ -187,7 +187,9 @@ class Client:
         return list(self._pages(self._trial_path(experiment_id, number) + "/metrics", {}, page=10_000))
 
     def checkpoints(self, experiment_id: str, number: int) -> list[dict[str, Any]]:
-        return list(self._pages(self._trial_path(experiment_id, number) + "/checkpoints", {}))
+        answer = self.call("GET", self._trial_path(experiment_id, number) + "/checkpoints")
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
 
     def log(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> Answer:
         """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""

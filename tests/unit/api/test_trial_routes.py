@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
 from trials.protocol import ExitRecord
+from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
 
@@ -209,3 +211,27 @@ def test_stopping_a_trial_that_was_never_asked_for_answers_404(api: ApiService, 
 
 def test_a_read_that_waits_for_an_ended_trial_answers_at_once(api: ApiService, experiment: str) -> None:
     assert api.client.get(f"/api/v1/trials/{experiment}/1?wait_for=ended&timeout=30").status_code == 200
+
+
+class ThroughTheRoutes(Client):
+    """The client of the command line, whose requests go to the routes."""
+
+    def __init__(self, api: ApiService) -> None:
+        self._api = api
+
+    def call(self, method: str, path: str, **request: Any) -> Any:
+        answer = self._api.client.request(method, path, params=request.get("query"))
+        assert answer.status_code == 200, answer.text
+        return answer
+
+
+def test_what_the_command_line_reads_is_read_by_parameters_that_the_routes_know(
+    api: ApiService, experiment: str
+) -> None:
+    client = ThroughTheRoutes(api)
+
+    assert [one["id"] for one in client.experiments()] == [experiment]
+    assert [trial["number"] for trial in client.trials(experiment)] == [1, 2, 3]
+    assert [metric["step"] for metric in client.metrics(experiment, 1)] == [1, 2, None]
+    assert [checkpoint["step"] for checkpoint in client.checkpoints(experiment, 1)] == [2, 1]
+    assert len(client.search_space_revisions(experiment)) == 1
