@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test check format formatted lint types layers simulate demo-campaign shared-data-campaign documented-campaign campaigns bench clean
+.PHONY: setup demo test check format formatted lint types layers simulate demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
@@ -18,7 +18,9 @@ simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 demo-campaign: setup ; $(RUN) tests.demo_campaign
 shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000
 documented-campaign: setup ; $(RUN) tests.acceptance.documented_campaign --rounds 3 --kills 12
-campaigns: setup shared-data-campaign documented-campaign
+schema-campaign: setup ; $(RUN) tests.schema_campaign --examples 300
+freeze-campaign: setup ; $(RUN) tests.freeze_campaign
+campaigns: setup shared-data-campaign documented-campaign schema-campaign freeze-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.data_campaign --rounds 1000

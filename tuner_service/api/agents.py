@@ -18,6 +18,7 @@ from trials.protocol import (
     DEVICES_LIMIT,
     NOT_UNDERSTOOD_LIMIT,
     PROTOCOL_VERSION,
+    REPORT_BATCH_LINES,
     SUPPORTED_VERSIONS,
     Acknowledge,
     BlobOffered,
@@ -237,6 +238,7 @@ class _Connection:
                 self._ignore("", exc)
                 continue
             for message in messages:
+                await asyncio.sleep(0)  # others have their turn between two messages of a full frame
                 try:
                     self._take(decode_plain(message))
                 except ProtocolError as exc:
@@ -284,6 +286,8 @@ class _Connection:
                 raise ProtocolError(f"{message.kind!r} is not for a service at this point; {_TAKEN}")
 
     def _take_reports(self, message: Reports) -> None:
+        if len(message.lines) > REPORT_BATCH_LINES:
+            raise ProtocolError(f"{len(message.lines)} lines in one message; at most {REPORT_BATCH_LINES} are taken")
         command = ReportsReceived(
             at=self._now(),
             agent_id=self._hello.agent_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from itertools import accumulate
 from typing import Any
@@ -64,7 +65,9 @@ def _range_size(range_: Range) -> float:
     if not isinstance(range_, Choice):
         return range_.size
     sizes = [1 if option.branch is None else size(option.branch) for option in range_.options]
-    return math.inf if math.inf in sizes else sum(sizes)
+    total = sum(sizes)
+    # Whole numbers beyond every float can be added, but not compared with what is counted in floats.
+    return total if total <= sys.float_info.max else math.inf
 
 
 def _range_grid_size(range_: Range, points: int) -> int:

@@ -13,16 +13,19 @@ import pytest
 
 from trials.protocol import (
     NOT_UNDERSTOOD_LIMIT,
+    REPORT_BATCH_LINES,
     Acknowledge,
     AttemptKey,
     Hello,
     Launch,
     LaunchSpec,
     NodeResources,
+    Reports,
     Welcome,
+    encode,
 )
 from tuner_service.api.agents import _Connection, _trouble
-from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited
+from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
 from tuner_service.service.cluster import AgentHub
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
@@ -125,6 +128,19 @@ def test_an_older_agent_is_told_a_launch_without_what_is_new_or_the_attempt_fail
     for command in exits:
         assert (command.exit.cause, command.nonce, command.last_sequence) == ("launch_failed", "n", 0)
         assert "agent 'a' speaks version 1 of the protocol, the service 2: launch.spec.memory_by" in command.exit.tail
+
+
+def test_more_lines_in_one_message_than_an_agent_sends_are_not_taken() -> None:
+    def reports(count: int) -> str:
+        lines = tuple("{}" for _ in range(count))
+        return encode(Reports(key=KEY, nonce="n", first_sequence=1, lines=lines))
+
+    script = Script([reports(REPORT_BATCH_LINES), reports(REPORT_BATCH_LINES + 1)], welcome)
+    script.run(a_hello())
+
+    taken = [command for command in script.commands if isinstance(command, ReportsReceived)]
+    assert [len(command.records) for command in taken] == [REPORT_BATCH_LINES]
+    assert [message["about"] for message in script.sent if message["kind"] == "not_understood"] == ["reports"]
 
 
 def test_what_is_not_understood_is_answered_a_limited_number_of_times_and_never_in_return() -> None:

@@ -258,3 +258,11 @@ def test_models_see_their_parts_and_values_come_back_from_them() -> None:
             parts = range_.to_parts(flat[parameter.path])
             assert len(parts) == len(range_.parts)
             assert range_.from_parts(parts) == flat[parameter.path]
+
+
+def test_nested_spaces_that_together_hold_more_than_a_float_can_tell_are_endless() -> None:
+    wide = {f"p{number}": {"type": "int", "low": 1, "high": 2**53} for number in range(19)}
+    nested = [{"_name": name, **wide, "q": {"type": "int", "low": 1, "high": 2**16}} for name in "abc"]
+    space = parse_search_space({"a": {"_type": "choice", "_value": nested}, "b": {"type": "bool"}})
+
+    assert space.size == math.inf
