@@ -273,7 +273,11 @@ def trial_text(view: Row) -> str:
             "command": _command_text(view["command"]),
         }
     )
-    lines += ["\nparameters\n", *("  " + line for line in _pairs(view["parameters"])), "\nattempts\n"]
+    lines += ["\nparameters\n", *("  " + line for line in _pairs(view["parameters"]))]
+    if view["further_parameters"]:
+        given = enumerate([view["first_parameters"], *view["further_parameters"]], start=1)
+        lines += ["\nall that it was given\n", *(f"  {place}. {parameters_text(one)}\n" for place, one in given)]
+    lines.append("\nattempts\n")
     for attempt in view["attempt_details"]:
         ended = attempt["exit"]
         lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{_end_text(ended)}\n")

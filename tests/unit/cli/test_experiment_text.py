@@ -19,6 +19,13 @@ def test_an_experiment_that_has_ended_says_what_stayed_unread() -> None:
     assert "104 of the assessor's queue lines" in text_of({"tuner": 0, "assessor": 104}, **ended)
 
 
+def test_a_trial_with_several_sets_of_parameters_shows_its_values_own_and_all() -> None:
+    phased = a_trial(value=0.5, parameters={"lr": 0.25}, further_parameters=({"lr": 0.125},), wanted_index=1)
+    text = trial_text(trial_detail_view(phased, now=START, attempts=[], spec=a_spec()) | {"checkpoints": []})
+    assert "parameters\n  lr  0.25\n" in text
+    assert "all that it was given\n  1. lr=0.25\n  2. lr=0.125\n" in text
+
+
 def test_a_final_metric_of_half_the_way_is_said_to_be_no_result() -> None:
     view = trial_detail_view(a_trial(), now=START, attempts=[an_attempt(half_way={"loss": 0.5})], spec=a_spec())
     assert "final after it was told to stop, so no result: loss=0.5" in trial_text(view | {"checkpoints": []})
