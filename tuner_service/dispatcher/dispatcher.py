@@ -14,7 +14,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
-from tuner_service.dispatcher import agents, algorithms, devices, experiments, live_changes, quota_groups, schedule
+from tuner_service.dispatcher import (
+    agents,
+    algorithms,
+    devices,
+    endings,
+    experiments,
+    live_changes,
+    quota_groups,
+    schedule,
+)
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
@@ -74,6 +83,7 @@ class Dispatcher:
                     agents.lose(step, xs, attempt)
                 else:
                     step.put_attempt(xs, attempt.key.number, last_heard_at=at)
+            endings.hold_again(step, xs)
             if xs.wants_worker:
                 algorithms.start_worker(step, xs)
             schedule.advance(step, xs)

@@ -14,7 +14,7 @@ from trials.protocol import ExitRecord, to_plain
 from tuner_service.dispatcher import exits
 from tuner_service.dispatcher.changes import MetricsCut
 from tuner_service.dispatcher.items import MetricsReported, Queue, StopAdvised, TrialEnded, TrialRested
-from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S, RETRY_PAUSE_S
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
@@ -22,6 +22,7 @@ from tuner_service.domain.experiment import FinalFrom
 from tuner_service.domain.objectives import further_value, further_values
 from tuner_service.domain.trial import Attempt, PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
 
+RETRY_DOUBLINGS_LIMIT = 10  # beyond, every pause is the longest one
 NOT_ALIKE = "not alike"  # beside fingerprints: the trials told first did not all fail with one error
 
 # Where a trial that was asked to stop ends up, by why it was asked.
@@ -196,7 +197,8 @@ def _died(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> No
     charged = xs.trials[number].charged + 1
     step.put_trial(xs, number, charged=charged)
     if charged < xs.experiment.spec.trial.max_attempts:
-        _go_on(step, xs, number, Why(reason=failure.reason, message=f"{failure.message}; tried again"))
+        why = Why(reason=failure.reason, message=f"{failure.message}; tried again")
+        _go_on(step, xs, number, why, pause_s=retry_pause(charged))
     else:
         _failed(step, xs, number, failure)
 
@@ -205,15 +207,39 @@ def _interrupted(step: Step, xs: ExperimentState, number: int, meaning: exits.In
     deaths = xs.trials[number].deaths_without_progress + 1
     step.put_trial(xs, number, deaths_without_progress=deaths)
     if deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:
-        _go_on(step, xs, number, Why(reason=meaning.reason, message=meaning.message))
+        why = Why(reason=meaning.reason, message=meaning.message)
+        _go_on(step, xs, number, why, pause_s=retry_pause(deaths))
     else:
         message = f"{meaning.message}, for the {deaths}th time without a new report"
         _failed(step, xs, number, _Failure(reason=TrialReason.CRASH_LOOP, message=message, fingerprint="crash loop"))
 
 
-def _go_on(step: Step, xs: ExperimentState, number: int, why: Why) -> None:
-    """The same trial in a new attempt, as soon as there is room."""
+def retry_pause(failed: int) -> float:
+    """The seconds before the next attempt of a trial after so many that failed: what fails fast is not tried at once.
+
+    Counted are attempts that are charged, or deaths in a row without progress, whichever the last one was.
+    """
+    if failed <= 1:
+        return 0.0
+    doublings = min(failed - 2, RETRY_DOUBLINGS_LIMIT)
+    return min(RETRY_PAUSE_LIMIT_S, RETRY_PAUSE_S * 2.0**doublings)
+
+
+def hold_again(step: Step, xs: ExperimentState) -> None:
+    """After a restart, which has forgotten when a pause began: it begins anew."""
+    for trial in xs.trials_with(TrialStatus.WAITING):
+        pause_s = retry_pause(max(trial.charged, trial.deaths_without_progress))
+        if pause_s:
+            xs.held_until[trial.number] = step.at + pause_s
+
+
+def _go_on(step: Step, xs: ExperimentState, number: int, why: Why, *, pause_s: float = 0.0) -> None:
+    """The same trial in a new attempt, as soon as there is room and the pause is over."""
+    if pause_s:
+        why = replace(why, message=f"{why.message}; waits {pause_s:g} s before its next attempt")
     step.move_trial(xs, number, TrialStatus.WAITING, why)
+    if pause_s:
+        xs.held_until[number] = step.at + pause_s
 
 
 def _failed(step: Step, xs: ExperimentState, number: int, failure: _Failure) -> None:

@@ -36,6 +36,13 @@ def launch_waiting(step: Step) -> None:
         more = more and bool(placed)
 
 
+def end_pauses(step: Step, xs: ExperimentState) -> None:
+    """Trials that have paused long enough before their next attempt may be launched."""
+    for number in [number for number, until in xs.held_until.items() if until <= step.at]:
+        del xs.held_until[number]
+        step.state.placement_is_due = True
+
+
 def _place(step: Step, claims: list[Claim]) -> list[Placed]:
     """What asks for nothing starts at once, on a node without devices if there is one; the rest is placed."""
     state = step.state
@@ -72,7 +79,9 @@ def _claims(step: Step) -> tuple[list[Claim], bool]:
         room = experiment.spec.budget.parallel - len(xs.attempts)
         if room <= 0:
             continue
-        waiting = [trial for trial in xs.trials.values() if trial.status is TrialStatus.WAITING]
+        waiting = [t for t in xs.trials.values() if t.status is TrialStatus.WAITING and t.number not in xs.held_until]
+        if not waiting:
+            continue
         since = min(trial.created_at for trial in waiting)
         demand = demand_of(experiment.spec, peak_gpu_bytes=experiment.peak_gpu_bytes)
         more = more or min(room, len(waiting)) > CLAIMS_AT_ONCE

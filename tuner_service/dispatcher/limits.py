@@ -10,6 +10,10 @@ ASSESSOR_QUEUE_LIMIT = 1_000  # lines with reports, and others beside them; beyo
 ASSESSOR_REPORTS_LIMIT = 100_000  # reports in those lines, which hold up to some thousands each; likewise
 REFUSED_REPORTS_RETRY_S = 0.2
 DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two new reports has failed
+RETRY_PAUSE_S = (
+    1.0  # before the second new attempt of a trial; the first begins at once, each later one waits twice as long
+)
+RETRY_PAUSE_LIMIT_S = 60.0  # the longest such pause
 WORKER_DEATHS_LIMIT = 8  # in a row, before it was ready or with the same line to answer: the experiment is paused
 WORKER_IDLE_DEATHS_LIMIT = 16  # likewise with nothing to answer, none of them after a steady life
 PAUSED_WORKER_S = 10.0  # a paused experiment's worker that has nothing to do lives on for so long

@@ -92,6 +92,8 @@ def make_room(step: Step, xs: ExperimentState) -> None:
     first = xs.untold[0] if xs.untold else None
     if first is None or first.status is not TrialStatus.WAITING or not step.state.agents:
         return
+    if first.number in xs.held_until:
+        return  # it needs no room before its pause is over
     waiting = _waiting(xs)
     if waiting and len(waiting) == len(xs.attempts) and xs.experiment.status is ExperimentStatus.RUNNING:
         message = f"makes room for trial {first.number}, whose end comes before its next parameters"

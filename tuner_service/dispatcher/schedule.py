@@ -31,6 +31,7 @@ def advance(step: Step, xs: ExperimentState) -> None:
         phases.request_all(step, xs)
         while _room_for_request(xs):
             _request(step, xs)
+    launching.end_pauses(step, xs)
     launching.launch_waiting(step)
     if xs.experiment.spec.deterministic:
         phases.make_room(step, xs)

@@ -66,6 +66,7 @@ class ExperimentState:
     trials: dict[int, Trial] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)  # the live one of a trial
     ordered_at: dict[int, float] = field(default_factory=dict)  # when its agent was last told to start or stop it
+    held_until: dict[int, float] = field(default_factory=dict)  # waiting trials that pause before their next attempt
     checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
     seen_steps: dict[int, set[int]] = field(default_factory=dict)
     rejected_records: dict[int, int] = field(default_factory=dict)

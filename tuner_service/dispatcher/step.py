@@ -103,6 +103,7 @@ class Step:
         )
         if requested is TrialStatus.WAITING:
             self.state.placement_is_due = True
+        xs.held_until.pop(number, None)
         counts = dict(xs.experiment.counts)
         counts[before.value] -= 1
         counts[requested.value] = counts.get(requested.value, 0) + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.dispatcher.advised import Advised
@@ -184,3 +186,43 @@ def test_an_advisor_that_is_done_is_told_of_what_was_added(deterministic: bool) 
     assert h.statuses()[2] == "succeeded"
     assert h.told() == [1, 2]
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.BUDGET_REACHED)
+
+
+def test_one_that_ran_out_of_time_ends_for_that_reason_again(h: Harness) -> None:
+    h.run(budget={"trials": 9, "parallel": 1, "duration_s": 50.0})
+    h.after(LONG_S)
+    h.exit(1, STOPPED)
+    assert h.experiment.reason is ExperimentReason.DURATION_REACHED
+    h.add_trial(0.3)
+    h.ready()
+    while 2 not in h.statuses() or h.statuses()[2] != "running":
+        h.suggest() if h.xs.openings else h.take(Queue.TUNER)
+    h.succeed(2)
+    assert (h.experiment.status, h.experiment.reason) == (
+        ExperimentStatus.COMPLETED,
+        ExperimentReason.DURATION_REACHED,
+    )
+
+
+def test_one_whose_space_is_exhausted_ends_for_that_reason_again(h: Harness) -> None:
+    h.begin(budget={"trials": 9, "parallel": 1})
+    h.suggest()
+    h.started(1)
+    h.succeed(1)
+    h.take(Queue.TUNER, upto=h.pending(Queue.TUNER)[0].line)
+    h.suggest_no_more()
+    assert h.experiment.reason is ExperimentReason.SPACE_EXHAUSTED
+    h.add_trial(0.3)
+    h.ready()
+    h.take(Queue.TUNER)
+    added = max(h.statuses())
+    h.succeed(added)
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.SPACE_EXHAUSTED)
+
+
+def test_nothing_is_added_to_one_whose_quota_group_is_gone(h: Harness) -> None:
+    completed(h)
+    h.xs.experiment = replace(h.experiment, spec=replace(h.experiment.spec, quota_group="gone"))
+    with pytest.raises(ConflictError, match="was deleted"):
+        h.add_trial(0.3)
+    assert h.experiment.status is ExperimentStatus.COMPLETED

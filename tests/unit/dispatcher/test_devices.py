@@ -13,7 +13,7 @@ from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harnes
 from trials.protocol import ExitRecord, GivenDevice
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
-from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE, DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE, DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.resources import Device, GpuRequest, Holding
 from tuner_service.domain.trial import TrialReason, TrialStatus
@@ -254,6 +254,7 @@ def test_a_trial_whose_device_was_not_free_goes_on_elsewhere_uncharged(h: Harnes
 def test_a_trial_that_never_finds_a_free_device_fails_in_the_end(h: Harness) -> None:
     begin(h, devices=1, trials=1, parallel=1)
     for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
+        h.after(RETRY_PAUSE_LIMIT_S)
         h.exit(1, NOT_FREE)
 
     assert h.trial(1).reason is TrialReason.CRASH_LOOP

@@ -21,7 +21,7 @@ from tuner_service.dispatcher.items import (
     Taken,
     TrialEnded,
 )
-from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT
+from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus, FinalFrom
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 
@@ -351,6 +351,8 @@ def test_deterministic_a_trial_that_waits_for_its_turn_makes_room_for_the_one_wh
     h.started(1)
     h.connect(h.observed(1), h.observed(2), cpus=4)  # half of the node is gone
     h.exit(1, KILLED)
+    assert h.orders(e.StopAttempt) == [], "it pauses before its next attempt, and needs no room yet"
+    h.after(RETRY_PAUSE_LIMIT_S)
     assert h.trial(1).status is TrialStatus.WAITING
 
     (stop,) = h.orders(e.StopAttempt)

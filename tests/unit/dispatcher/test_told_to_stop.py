@@ -20,7 +20,7 @@ from tests.unit.dispatcher.harness import (
 from trials.protocol import CooperationRecord, ExitRecord, StopToldRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue
-from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, FinalFrom
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
@@ -249,6 +249,7 @@ def test_a_trial_that_leaves_for_a_signal_from_outside_goes_on_and_is_not_charge
 def test_signals_from_outside_without_progress_come_to_an_end(h: Harness) -> None:
     h.run()
     for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
+        h.after(RETRY_PAUSE_LIMIT_S)
         h.report(1, TOLD)
         h.exit(1, EXITED)
 

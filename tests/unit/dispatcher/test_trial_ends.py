@@ -19,7 +19,7 @@ from tests.unit.dispatcher.harness import (
 from trials.protocol import ExitRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue, TrialEnded
-from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, FinalFrom, Goal, Objective
 from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
 
@@ -250,6 +250,7 @@ def test_deaths_from_outside_without_progress_end_in_a_crash_loop(h: Harness) ->
     h.run()
     for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT - 1):
         h.exit(1, KILLED)
+        h.after(RETRY_PAUSE_LIMIT_S)
         assert h.trial(1).status is TrialStatus.RUNNING
     h.exit(1, KILLED)
 
@@ -265,6 +266,7 @@ def test_a_new_report_is_progress_and_a_repeated_one_is_not(h: Harness) -> None:
     h.exit(1, KILLED)
     assert h.trial(1).deaths_without_progress == 2
 
+    h.after(RETRY_PAUSE_LIMIT_S)
     h.report(1, an_intermediate(1, 0.4))
     assert h.trial(1).deaths_without_progress == 0
 
