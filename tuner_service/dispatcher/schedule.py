@@ -9,7 +9,7 @@ is that its trial rests, or ends.
 from __future__ import annotations
 
 from tuner_service.dispatcher import endings, experiments, launching, phases, rungs
-from tuner_service.dispatcher.items import SuggestionRequested
+from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S, SUGGESTED_AHEAD_MAX
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
@@ -147,8 +147,9 @@ def _mind_added(step: Step, xs: ExperimentState) -> None:
     going_on = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
     if xs.experiment.status is not ExperimentStatus.RUNNING or going_on:
         return
-    if any(xs.is_choosing_for(trial.number) for trial in xs.trials.values()):
-        return  # its end is told when that is answered
+    is_told = not xs.queues[Queue.TUNER].pending or not (xs.worker.takes_items or xs.worker.respawn_at is not None)
+    if not is_told:
+        return  # the tuner learns the results before it ends
     if xs.experiment.stop_to is ExperimentStatus.COMPLETED:
         rungs.give_up_all(step, xs)
     experiments.end_again(step, xs)

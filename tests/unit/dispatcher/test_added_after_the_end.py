@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.dispatcher.advised import Advised
 from tests.unit.dispatcher.harness import CRASHED, STOPPED, Harness, a_final, an_intermediate
-from tuner_service.dispatcher.items import Queue, TrialEnded
+from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 
@@ -28,12 +28,13 @@ def completed(h: Harness, *, failed: bool = True, **overrides: object) -> None:
     assert h.experiment.status is ExperimentStatus.COMPLETED
 
 
-def outcomes(h: Harness) -> list[tuple[int, str]]:
-    return [
-        (item.outcome.number, item.outcome.status.value)
-        for item in h.pending(Queue.TUNER)
-        if isinstance(item, TrialEnded)
-    ]
+def learn(h: Harness) -> None:
+    """The tuner answers whatever it is told and asked."""
+    while h.pending(Queue.TUNER):
+        if h.xs.requests:
+            h.suggest()
+        else:
+            h.take(Queue.TUNER)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -50,10 +51,12 @@ def test_a_failed_trial_of_a_completed_experiment_is_tried_again_and_nothing_els
     assert h.statuses()[3] == "running"
     h.report(3, a_final(0.4))
     h.exit(3)
+    assert h.told()[-1] == 3
+    assert h.experiment.status is ExperimentStatus.RUNNING, "the tuner has not learned it yet"
+    learn(h)
 
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.BUDGET_REACHED)
-    assert h.told()[-1] == 3
-    assert outcomes(h) == [(3, "succeeded")]
+    assert h.pending(Queue.TUNER) == []
     assert h.asked_for() == asked
     assert (h.experiment.best_number, h.experiment.stop_to) == (3, None)
     with pytest.raises(ConflictError, match="used up"):
@@ -67,11 +70,12 @@ def test_one_that_fails_again_ends_it_again_whatever_the_budget_of_failures(h: H
         h.ready()
         h.take(Queue.TUNER)
         h.exit(number, CRASHED)
+        learn(h)
         assert (h.experiment.status, h.experiment.reason) == (
             ExperimentStatus.COMPLETED,
             ExperimentReason.BUDGET_REACHED,
         )
-    assert outcomes(h) == [(11, "failed")]
+    assert h.told()[-1] == 11
 
 
 def test_of_a_stopped_experiment_what_was_interrupted_rests_until_it_is_resumed(h: Harness) -> None:
@@ -83,11 +87,7 @@ def test_of_a_stopped_experiment_what_was_interrupted_rests_until_it_is_resumed(
     rested = {number: status for number, status in h.statuses().items() if status == "paused"}
     h.add_trial(retry_of=1)
     h.ready()
-    while h.pending(Queue.TUNER):
-        if h.asked_for() and h.xs.openings:
-            h.suggest()
-        else:
-            h.take(Queue.TUNER)
+    learn(h)
     added = max(number for number, status in h.statuses().items() if status == "running")
     assert [n for n, status in h.statuses().items() if status == "running"] == [added]
     assert {number: h.statuses()[number] for number in rested} == rested
@@ -96,6 +96,7 @@ def test_of_a_stopped_experiment_what_was_interrupted_rests_until_it_is_resumed(
     h.ready()
     h.report(added, a_final(0.4))
     h.exit(added)
+    learn(h)
 
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.STOPPED, ExperimentReason.REQUESTED)
     h.resume()
@@ -114,6 +115,7 @@ def test_of_a_failed_experiment_one_trial_is_tried_again_and_it_fails_again(h: H
         h.take(Queue.TUNER) if not h.xs.openings else h.suggest()
     h.report(added, a_final(0.4))
     h.exit(added)
+    learn(h)
 
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.FAILED, ExperimentReason.TOO_MANY_FAILURES)
     assert added in h.told()
@@ -141,6 +143,7 @@ def test_what_is_added_while_they_run_runs_too(h: Harness) -> None:
     h.succeed(3)
     assert h.experiment.status is ExperimentStatus.RUNNING
     h.succeed(4)
+    learn(h)
     assert h.experiment.status is ExperimentStatus.COMPLETED
 
 
@@ -152,6 +155,7 @@ def test_the_assessor_judges_what_was_added(h: Harness) -> None:
     h.report(2, an_intermediate(0, 0.9))
     h.advise_stop(2)
     h.exit(2, STOPPED)
+    learn(h)
     assert h.statuses()[2] == "early_stopped"
     assert h.experiment.status is ExperimentStatus.COMPLETED
 
@@ -181,7 +185,7 @@ def test_an_advisor_that_is_done_is_told_of_what_was_added(deterministic: bool) 
     h.take(Queue.TUNER)
     h.report(2, an_intermediate(1, 0.4), a_final(0.4))
     h.exit(2)
-    h.take(Queue.TUNER)
+    learn(h)
 
     assert h.statuses()[2] == "succeeded"
     assert h.told() == [1, 2]
@@ -198,6 +202,7 @@ def test_one_that_ran_out_of_time_ends_for_that_reason_again(h: Harness) -> None
     while 2 not in h.statuses() or h.statuses()[2] != "running":
         h.suggest() if h.xs.openings else h.take(Queue.TUNER)
     h.succeed(2)
+    learn(h)
     assert (h.experiment.status, h.experiment.reason) == (
         ExperimentStatus.COMPLETED,
         ExperimentReason.DURATION_REACHED,
@@ -217,6 +222,7 @@ def test_one_whose_space_is_exhausted_ends_for_that_reason_again(h: Harness) -> 
     h.take(Queue.TUNER)
     added = max(h.statuses())
     h.succeed(added)
+    learn(h)
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.SPACE_EXHAUSTED)
 
 
@@ -225,4 +231,18 @@ def test_nothing_is_added_to_one_whose_quota_group_is_gone(h: Harness) -> None:
     h.xs.experiment = replace(h.experiment, spec=replace(h.experiment.spec, quota_group="gone"))
     with pytest.raises(ConflictError, match="was deleted"):
         h.add_trial(0.3)
+    assert h.experiment.status is ExperimentStatus.COMPLETED
+
+
+def test_its_end_is_told_once_its_further_parameters_are_chosen(h: Harness) -> None:
+    completed(h)
+    h.add_trial(0.3)
+    h.ready()
+    h.take(Queue.TUNER)
+    h.want(3, 1)
+    h.report(3, a_final(0.4))
+    h.exit(3)
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    learn(h)
+    assert h.told()[-1] == 3
     assert h.experiment.status is ExperimentStatus.COMPLETED
