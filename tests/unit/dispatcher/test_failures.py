@@ -7,7 +7,7 @@ import pytest
 from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, an_intermediate
 from trials.protocol import ExitRecord
 from tuner_service.dispatcher.items import Queue, TrialEnded
-from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT
+from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import TrialOutcome, TrialReason
 
@@ -54,6 +54,7 @@ def test_algorithms_are_told_which_failures_were_the_trials_own(h: Harness, reco
 def test_a_trial_that_was_killed_from_outside_again_and_again_is_not_to_blame(h: Harness) -> None:
     h.run(budget={"trials": 9, "parallel": 1})
     for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
+        h.after(RETRY_PAUSE_LIMIT_S)
         h.started(1)
         h.exit(1, KILLED)
     assert h.trial(1).reason is TrialReason.CRASH_LOOP
