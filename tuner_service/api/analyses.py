@@ -44,6 +44,18 @@ async def read_slices(request: Request, experiment_id: ExperimentIdPath, service
     return await _answer(request, await _analyses(services, experiment_id), "slices", Analyses.slices)
 
 
+@router.get("/failures")
+async def read_failures(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """The simplest rule about one parameter that tells trials that fail from the others; null where none holds."""
+    found = await _analyses(services, experiment_id)
+    return await _shared(request).answer(
+        request,
+        ("failures", found.experiment.id),
+        revision=found.failures_revision(),
+        work=lambda check: replace(found, check=check).failures(),
+    )
+
+
 @router.get("/curves")
 async def read_curves(
     request: Request,

@@ -29,6 +29,7 @@ from tuner_service.cli.output import (
 from tuner_service.client import Client
 
 WATCH_INTERVAL_S = 2.0
+FAILURES_EXPLAINED = 5  # failed trials from which on `show` asks which parameter makes them fail
 MAX_NAMES_SHOWN = 12  # of variables that trials are not given; JSON has all
 STATUS_ORDER = ("running", "waiting", "paused", "stopping", "succeeded", "early_stopped", "failed", "canceled")
 
@@ -83,7 +84,10 @@ def show(arguments: argparse.Namespace) -> int:
 
         def print_once() -> None:
             if number is None:
-                print_object(client.experiment(experiment_id), output=arguments.output, text=experiment_text)
+                view = client.experiment(experiment_id)
+                if view["counts"].get("failed", 0) >= FAILURES_EXPLAINED:
+                    view["failures"] = client.analysis(experiment_id, "failures")
+                print_object(view, output=arguments.output, text=experiment_text)
             else:
                 view = client.trial(experiment_id, number)
                 view["checkpoints"] = client.checkpoints(experiment_id, number)
@@ -199,6 +203,7 @@ def experiment_text(view: Row) -> str:
         "objective": ", ".join(f"{one['goal']} {one['metric']}" for one in objectives_of(view)),
         "budget": _budget_text(view["budget"]),
         "trials": ", ".join(f"{view['counts'][s]} {s}" for s in STATUS_ORDER if view["counts"].get(s)) or "none yet",
+        "failures": ((view.get("failures") or {}).get("rule") or {}).get("sentence"),
         "waiting for": _waiting_text(view),
         "tuner": _algorithm_text(view["tuner"]) if view["tuner"] else None,
         "assessor": _algorithm_text(view["assessor"]) if not view["advisor"] else None,

@@ -8,22 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from tuner_service.domain.experiment import Experiment, Objective
 from tuner_service.domain.objectives import front, further_values, hypervolume, losses
 from tuner_service.domain.search_space import parse_search_space
-from tuner_service.domain.trial import Parameters, Trial, TrialStatus
+from tuner_service.domain.trial import OWN_FAILURES, Parameters, Trial, TrialStatus
 from tuner_service.ports import Queries, TrialEntry
 from tuner_service.service.export import PARAMETERS, flattened
+from tuner_service.service.failure_rules import Ended, failure_rule
 from tuner_service.service.importance import TRIALS_LEAST, TRIALS_LIMIT, importance
 from tuner_service.service.views import View, objective_view, plain
 
 TRIALS_PAGE = 1_000
 POINTS_LIMIT = 2_000  # of one slice, one history
+RULE_TRIALS = 10_000  # the newest that ended, of which failures are told apart by a rule
 FRONT_LIMIT = 1_000  # trials of a front that are shown
 HYPERVOLUME_WORK = 200_000  # points of a front, to the power of the objectives beside one; above it no volume is told
 CURVES_LIMIT = 100  # trials whose curves are shown
@@ -103,6 +106,22 @@ class Analyses:
                 column["values"].append(plain(outcome.values))
         return {"id": self.experiment.id, "objective": objective_view(self.objective), "slices": slices}
 
+    def failures(self) -> View:
+        """Which parameter makes trials fail, of the newest trials that ended: the simplest rule, where one holds."""
+        ended: deque[Ended] = deque(maxlen=RULE_TRIALS)
+        for entry in self._entries([status.value for status in (*VALUED, TrialStatus.FAILED)]):
+            failed = entry.status == TrialStatus.FAILED.value
+            if not failed or entry.reason in OWN_FAILURES:
+                flat = flattened(dict(json.loads(entry.parameters)), PARAMETERS)
+                ended.append(({name.removeprefix(PARAMETERS): value for name, value in flat.items()}, failed))
+        rule = failure_rule(ended)
+        return {
+            "id": self.experiment.id,
+            "ended": len(ended),
+            "failed": sum(failed for _, failed in ended),
+            "rule": None if rule is None else {**plain(asdict(rule)), "sentence": rule.sentence},
+        }
+
     def curves(self, *, limit: int, points: int) -> View:
         """Learning curves of the first objective: those of the best trials, then of the newest, ``limit`` in all."""
         trials = [entry for entry in self._entries() if entry.step is not None]
@@ -150,6 +169,11 @@ class Analyses:
         succeeded = experiment.counts.get(TrialStatus.SUCCEEDED.value, 0)
         space = json.dumps(self.queries.search_space(experiment.id), sort_keys=True)
         return f"{succeeded}/{self._trials_left()}/{hashlib.sha256(space.encode()).hexdigest()}"
+
+    def failures_revision(self) -> str:
+        """The same, of ``failures``."""
+        counts = self.experiment.counts
+        return "/".join(str(counts.get(status.value, 0)) for status in (*VALUED, TrialStatus.FAILED))
 
     def _is_measured(self, points: int) -> bool:
         """Whether the volume below a front of so many is computed: the work grows with each objective."""

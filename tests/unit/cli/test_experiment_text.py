@@ -29,3 +29,10 @@ def test_a_trial_with_several_sets_of_parameters_shows_its_values_own_and_all() 
 def test_a_final_metric_of_half_the_way_is_said_to_be_no_result() -> None:
     view = trial_detail_view(a_trial(), now=START, attempts=[an_attempt(half_way={"loss": 0.5})], spec=a_spec())
     assert "final after it was told to stop, so no result: loss=0.5" in trial_text(view | {"checkpoints": []})
+
+
+def test_the_parameter_that_makes_trials_fail_is_shown() -> None:
+    view = experiment_detail_view(an_experiment(), now=START, best=None, queues={})
+    sentence = "trials with batch > 400 fail (19 of 19 did)"
+    assert sentence in experiment_text({**view, "failures": {"rule": {"sentence": sentence}}})
+    assert experiment_text({**view, "failures": {"rule": None}}) == experiment_text(view)
