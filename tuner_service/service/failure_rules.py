@@ -77,8 +77,8 @@ def _rules(name: str, column: list[tuple[Any, bool]]) -> Iterator[FailureRule]:
         yield from _beyond(name, ordered, "<")
         yield from _beyond(name, ordered[::-1], ">")
         return
-    for key, (covered, failed) in counts.items():
-        yield FailureRule(parameter=name, relation="is", value=values[key], covered=covered, failed=failed)
+    for key, (covered, failures) in counts.items():
+        yield FailureRule(parameter=name, relation="is", value=values[key], covered=covered, failed=failures)
 
 
 def _beyond(name: str, ordered: Sequence[tuple[Any, int, int]], relation: str) -> Iterator[FailureRule]:
