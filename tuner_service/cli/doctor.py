@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tuner_service.cli.context import settings_of
@@ -15,8 +16,10 @@ from tuner_service.cli.exit_codes import ExitCode
 from tuner_service.cli.output import Column, print_rows
 from tuner_service.client import Client, ClientError
 from tuner_service.config import Settings
+from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.local_service import database_holder, find_service
 
+BAD_ROWS_SHOWN = 20
 LOW_DISK_BYTES = 1 << 30
 GIB = 1 << 30
 WAL_FAULT_FROM = (3, 7, 0)
@@ -51,7 +54,10 @@ def doctor(arguments: argparse.Namespace) -> int:
 def examine(settings: Settings) -> Iterator[Finding]:
     yield from _home(settings)
     yield _sqlite()
-    yield _database(settings)
+    database = _database(settings)
+    yield database
+    if database.state == "ok":
+        yield from _rows(settings)
     yield from _service(settings)
 
 
@@ -96,8 +102,32 @@ def _database(settings: Settings) -> Finding:
     return Finding(check="database", detail=f"{file} is whole, {file.stat().st_size / (1 << 20):.1f} MiB")
 
 
+def _rows(settings: Settings) -> Iterator[Finding]:
+    """Every row is read by the code that uses it."""
+    from tuner_service.storage.engine import open_queries
+    from tuner_service.storage.examine import bad_rows
+
+    file = settings.database_file
+    if file is None or not file.exists():
+        return
+    try:
+        with open_queries(file) as queries:
+            found = list(islice(bad_rows(queries), BAD_ROWS_SHOWN + 1))
+    except StorageError as exc:
+        yield Finding(check="rows", state="FAULT", detail=str(exc))
+        return
+    except UnavailableError as exc:
+        yield Finding(check="rows", state="warning", detail=f"they could not be read now: {exc}")
+        return
+    for bad in found[:BAD_ROWS_SHOWN]:
+        yield Finding(check="rows", state="FAULT", detail=f"{bad}; restore the database from a backup")
+    if len(found) > BAD_ROWS_SHOWN:
+        yield Finding(check="rows", state="FAULT", detail=f"there are more than these {BAD_ROWS_SHOWN}")
+    if not found:
+        yield Finding(check="rows", detail="every row of it can be read")
+
+
 def _integrity(file: Path) -> list[str]:
-    from tuner_service.domain.errors import StorageError
     from tuner_service.storage.sqlite_file import check_integrity, inspect
 
     try:

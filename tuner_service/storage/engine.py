@@ -95,6 +95,7 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
     writer = WritingConnection(_writing_engine(path), settle=lambda connection: _checkpoint(connection, log_path))
     try:
         with translated(), writer.begin() as connection:
+            _require_tables(connection, path)
             lineage = _settle_lineage(connection, path)
             prune(connection, before=clock.now() - KEEP_UNNAMED_S)
     except BaseException:
@@ -213,6 +214,16 @@ def migrate_file(path: Path, revision: str, *, folder: Path) -> None:
     finally:
         engine.dispose()
     log.info("database_migrated", extra={"from_revision": revision, "backup": str(backup)})
+
+
+def _require_tables(connection: Connection, path: Path) -> None:
+    """A file may be whole as SQLite sees it, and have lost a table."""
+    there = {name for (name,) in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    missing = sorted(tables.metadata.tables.keys() - there)
+    if missing:
+        raise StorageError(
+            f"the database {path} is damaged: table {', '.join(missing)} is missing; restore it from a backup"
+        )
 
 
 # ── lineage ─────────────────────────────────────────────────────────────────────────────────────

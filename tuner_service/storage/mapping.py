@@ -25,6 +25,7 @@ from tuner_service.dispatcher.changes import (
     StoredSnapshot,
 )
 from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
@@ -34,7 +35,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 QUEUE_BITS = {Queue.TUNER: 1, Queue.ASSESSOR: 2}
-_QUEUES_OF_BITS = {
+QUEUES_OF_BITS = {
     bits: tuple(queue for queue, bit in QUEUE_BITS.items() if bits & bit)
     for bits in range(sum(QUEUE_BITS.values()) + 1)
 }
@@ -42,6 +43,7 @@ _QUEUES_OF_BITS = {
 _NAN = "NaN"
 # Objects that JSON gives back as they were, without a look at every value: a list of trials holds thousands.
 _AS_JSON_GIVES_THEM = (dict[str, Any], dict[str, float])
+DAMAGE_SHOWN = 200  # characters of what is wrong with a row
 SPECS_REMEMBERED = 64  # decoded ones
 _ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
 
@@ -83,12 +85,31 @@ class FieldMap(Generic[T]):
     def columns(self) -> frozenset[str]:
         return frozenset(name for name, _, _ in self._codecs)
 
+    @property
+    def decoders(self) -> dict[str, Callable[[Any], Any]]:
+        """By column, what makes its value into that of the field; raises for one that is none."""
+        return {name: decode for name, _, decode in self._codecs}
+
     def row(self, value: T, **extra: Any) -> Row:
         row = {name: encode(getattr(value, name)) for name, encode, _ in self._codecs}
         return row | extra
 
     def value(self, row: Mapping[Any, Any], **extra: Any) -> T:
-        return self._cls(**{name: decode(row[name]) for name, _, decode in self._codecs}, **extra)
+        """StorageError where the row was damaged, naming it and its column."""
+        try:
+            return self._cls(**{name: decode(row[name]) for name, _, decode in self._codecs}, **extra)
+        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+            raise StorageError(self._damage(row)) from exc
+
+    def _damage(self, row: Mapping[Any, Any]) -> str:
+        key = "/".join(str(row[name]) for name in ("experiment_id", "id", "number", "line") if name in row)
+        for name, _, decode in self._codecs:
+            try:
+                decode(row[name])
+            except (ValueError, TypeError, KeyError, AttributeError) as exc:
+                why = f"{type(exc).__name__}: {exc}"[:DAMAGE_SHOWN]
+                return f"a stored {self._cls.__name__} ({key}) is damaged in column {name}: {why}; run `tuner doctor`"
+        return f"a stored {self._cls.__name__} ({key}) is damaged; run `tuner doctor`"
 
 
 _Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -167,7 +188,7 @@ def experiment_in(experiment: Experiment) -> Row:
 
 
 @lru_cache(maxsize=SPECS_REMEMBERED)
-def _spec_out(text: str) -> ExperimentSpec:
+def spec_out(text: str) -> ExperimentSpec:
     """Never changed by anybody, and asked for with every look at its experiment."""
     spec: ExperimentSpec = _from_json(ExperimentSpec, text)
     return spec
@@ -177,7 +198,7 @@ def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experi
     """``cursors`` maps a queue to the line up to which it has answered."""
     return EXPERIMENTS.value(
         row,
-        spec=_spec_out(row["spec"]),
+        spec=spec_out(row["spec"]),
         tuner_cursor=cursors.get(Queue.TUNER, 0),
         assessor_cursor=cursors.get(Queue.ASSESSOR, 0),
     )
@@ -203,7 +224,7 @@ def line_in(line: JournalLine) -> Row:
 
 
 def line_out(row: Mapping[Any, Any]) -> JournalLine:
-    return JOURNAL.value(row, queues=_QUEUES_OF_BITS[row["queues"]])
+    return JOURNAL.value(row, queues=QUEUES_OF_BITS[row["queues"]])
 
 
 def metric_in(metric: MetricRow) -> tuple[Any, ...]:

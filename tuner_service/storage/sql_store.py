@@ -27,11 +27,13 @@ from sqlalchemy.sql.dml import Update
 
 from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.domain.errors import InputError, StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import blobs, mapping, reading, tables
+from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.prepared_writes import execute_many
@@ -68,7 +70,13 @@ class SqlStore:
 
     def load(self) -> tuple[LoadedExperiment, ...]:
         with self.queries.reading() as connection:
-            return reading.load(connection)
+            try:
+                return reading.load(connection)
+            except (ValueError, KeyError, TypeError, AttributeError, InputError) as exc:
+                first = next(bad_rows(self.queries), None)
+                what = str(first) if first is not None else f"{type(exc).__name__}: {exc}"
+                todo = "`tuner doctor` names every such row; restore the database from a backup"
+                raise StorageError(f"the database cannot be read: {what}; {todo}") from exc
 
     def newest_at(self) -> float:
         """The newest time in the journals of the experiments that have not ended; 0.0 where there is none."""
