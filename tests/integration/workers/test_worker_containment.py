@@ -32,7 +32,7 @@ import ctypes, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from tuner_service.tuners.base import Tuner
 
-PIDS = Path(os.environ["PIDS_FILE"])
+PIDS = Path(__file__).parent.parent / "pids"
 
 
 def leave_behind(count=1, **options):
@@ -181,9 +181,8 @@ def worker_below(keeper: int) -> int:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def worker(tmp_path: Path) -> Iterator[Worker]:
     made = Worker(tmp_path)
-    monkeypatch.setenv("PIDS_FILE", str(made.pids_file))
     yield made
     if made.link is not None:
         made.link.kill()
