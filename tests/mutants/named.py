@@ -1,0 +1,130 @@
+"""Lines that exactness stands on, each with what it would be if somebody broke it, and the tests that must see that.
+
+A line that moves or changes is looked up again here: the run says which mutant does not apply any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POWER = "tests/unit/trials/test_power_loss.py"
+REPORTS = "tests/unit/dispatcher/test_reports.py"
+SPOOL = "tests/unit/trials/test_agent_spool.py"
+RECONCILE = "tests/unit/dispatcher/test_reconcile.py"
+STORE = "tests/contract/test_store.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """In the file ``path``, ``old`` (which stands there once) becomes ``new``."""
+
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _mutant(path: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(path, old, new, tests)
+
+
+NAMED: tuple[Mutant, ...] = (
+    # ── what is on the disk ─────────────────────────────────────────────────────────────────────
+    _mutant(
+        "trials/checkpoint_files.py",
+        "                _write_all(descriptor, block)\n        os.fsync(descriptor)",
+        "                _write_all(descriptor, block)",
+        POWER,
+    ),
+    _mutant("trials/checkpoint_files.py", "    sync_folder(folder)\n", "", POWER),
+    _mutant("trials/checkpoint_files.py", "            os.fsync(file.fileno())\n", "", POWER),
+    _mutant("trials/checkpoint_files.py", "    sync_folder(path.parent)\n", "", POWER),
+    _mutant("trials/checkpoint_files.py", "temporary.replace(folder / name)", "temporary.rename(folder / image.step.__str__())", POWER),
+    _mutant("trials/checkpoint_saving.py", "            self._steps.sync_reports()\n", "", POWER),
+    _mutant("trials/spool_writer.py", "        os.fsync(self._descriptor)\n", "        pass\n", POWER),
+    _mutant("trials/agent/files.py", "        if durable:\n            os.fsync(descriptor)", "        if not durable:\n            pass", POWER),
+    _mutant(
+        "trials/agent/files.py",
+        "        raise\n    if durable:\n        sync_folder(os.path.dirname(path))",
+        "        raise",
+        POWER,
+    ),
+    _mutant(
+        "trials/agent/files.py",
+        "        _remove(temporary)\n    if durable:\n        sync_folder(os.path.dirname(path))",
+        "        _remove(temporary)",
+        POWER,
+    ),
+    _mutant("trials/agent/files.py", "    _sync(path, os.O_RDONLY)\n", "    pass\n", POWER),
+    _mutant("trials/agent/files.py", "        os.link(temporary, path)", "        os.replace(temporary, path)", "tests/unit/trials/test_agent_exits.py"),
+    _mutant("trials/agent/exits.py", "to_json(record), durable=True)", "to_json(record))", POWER),
+    _mutant("trials/agent/checkpoint_store.py", "    sync_folder(str(target.parent))\n", "    pass\n", POWER),
+    _mutant("trials/learner/weights.py", "        replace_file(self._folder / name, data)", "        (self._folder / name).write_bytes(data)", POWER),
+    _mutant("tuner_service/service/access.py", "            os.fsync(stream.fileno())\n", "", POWER),
+    _mutant("tuner_service/service/access.py", "        os.fsync(folder)\n", "        pass\n", POWER),
+    _mutant(
+        "tuner_service/storage/engine.py",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = OFF",
+        "tests/unit/storage/test_opening.py",
+    ),
+    # ── what counts once ────────────────────────────────────────────────────────────────────────
+    _mutant("tuner_service/dispatcher/agents.py", "command.first_sequence > known + 1", "command.first_sequence > known + 2", REPORTS),
+    _mutant("tuner_service/dispatcher/agents.py", "or last <= known:", "or last < known:", REPORTS),
+    _mutant(
+        "tuner_service/dispatcher/agents.py",
+        "command.records[known + 1 - command.first_sequence :]",
+        "command.records",
+        REPORTS,
+    ),
+    _mutant("tuner_service/dispatcher/agents.py", "if command.last_sequence > attempt.acknowledged:", "if False:", REPORTS),
+    _mutant(
+        "tuner_service/dispatcher/agents.py",
+        "if attempt.nonce == nonce and attempt.agent_id == agent_id:",
+        "if attempt.nonce == nonce:",
+        REPORTS,
+    ),
+    _mutant("tuner_service/dispatcher/reconcile.py", "or seen.lineage != lineage:", "or False:", RECONCILE),
+    _mutant("tuner_service/dispatcher/reconcile.py", "AttemptStatus.STARTING and not attempt.acknowledged", "AttemptStatus.STARTING", RECONCILE),
+    _mutant("trials/agent/spool.py", "        if sequence < self.sequence:\n", "        if False:\n", SPOOL),
+    _mutant("trials/agent/spool.py", "self.sequence = batch.first_sequence + count - 1", "self.sequence = batch.first_sequence + count", SPOOL),
+    _mutant("trials/agent/spool.py", "self.offset = batch.ends[count - 1]", "self.offset = batch.ends[-1]", SPOOL),
+    # ── what the algorithms know ────────────────────────────────────────────────────────────────
+    _mutant(
+        "tuner_service/dispatcher/algorithms.py",
+        "        _move_cursor(step, xs, event.queue, answer.line)\n",
+        "",
+        "tests/unit/dispatcher/test_algorithm_worker.py",
+    ),
+    _mutant(
+        "tuner_service/dispatcher/algorithms.py",
+        "event.line <= _cursor(xs, event.queue)",
+        "True",
+        "tests/unit/dispatcher/test_algorithm_worker.py",
+        "tests/unit/dispatcher/test_recovery.py",
+    ),
+    _mutant(
+        "tuner_service/dispatcher/endings.py",
+        "return trial.reports_line <= cursor",
+        "return True",
+        "tests/unit/dispatcher/test_deterministic.py",
+    ),
+    _mutant(
+        "tuner_service/storage/sql_store.py",
+        "        _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])\n",
+        "",
+        STORE,
+    ),
+    # ── what is believed ────────────────────────────────────────────────────────────────────────
+    _mutant("trials/checkpoint_files.py", "return None if digest_of(path) == digest else path.name", "return None", "tests/unit/trials/test_checkpoints.py"),
+    _mutant("trials/data/state.py", 'if state.get("dataset") != dataset:', "if False:", "tests/unit/trials/test_data_state.py"),
+    _mutant("trials/data/state.py", 'if state.get("order") != order:', "if False:", "tests/unit/trials/test_data_state.py"),
+    _mutant("trials/data/loader.py", "        self._delivered = plan.end\n", "        self._delivered = plan.begin\n", "tests/integration/trials/test_data_solo_equality.py"),
+    _mutant("trials/data/pipeline.py", "        self._next_delivery += 1\n        if batch.death", "        self._next_delivery += 2\n        if batch.death", "tests/unit/trials/test_data_pipeline.py"),
+    _mutant(
+        "trials/data/pipeline.py",
+        "                entry.abandoned = True\n                    for part",
+        "                entry.abandoned = False\n                    for part",
+        "tests/unit/trials/test_data_pipeline.py",
+    ),
+)  # fmt: skip
