@@ -39,10 +39,14 @@ NAMED: tuple[Mutant, ...] = (
     _mutant("trials/checkpoint_files.py", "    sync_folder(folder)\n", "", POWER),
     _mutant("trials/checkpoint_files.py", "            os.fsync(file.fileno())\n", "", POWER),
     _mutant("trials/checkpoint_files.py", "    sync_folder(path.parent)\n", "", POWER),
-    _mutant("trials/checkpoint_files.py", "temporary.replace(folder / name)", "temporary.rename(folder / image.step.__str__())", POWER),
     _mutant("trials/checkpoint_saving.py", "            self._steps.sync_reports()\n", "", POWER),
     _mutant("trials/spool_writer.py", "        os.fsync(self._descriptor)\n", "        pass\n", POWER),
-    _mutant("trials/agent/files.py", "        if durable:\n            os.fsync(descriptor)", "        if not durable:\n            pass", POWER),
+    _mutant(
+        "trials/agent/files.py",
+        "        if durable:\n            os.fsync(descriptor)",
+        "        if not durable:\n            pass",
+        POWER,
+    ),
     _mutant(
         "trials/agent/files.py",
         "        raise\n    if durable:\n        sync_folder(os.path.dirname(path))",
@@ -56,10 +60,20 @@ NAMED: tuple[Mutant, ...] = (
         POWER,
     ),
     _mutant("trials/agent/files.py", "    _sync(path, os.O_RDONLY)\n", "    pass\n", POWER),
-    _mutant("trials/agent/files.py", "        os.link(temporary, path)", "        os.replace(temporary, path)", "tests/unit/trials/test_agent_exits.py"),
+    _mutant(
+        "trials/agent/files.py",
+        "        os.link(temporary, path)",
+        "        os.replace(temporary, path)",
+        "tests/unit/trials/test_agent_exits.py",
+    ),
     _mutant("trials/agent/exits.py", "to_json(record), durable=True)", "to_json(record))", POWER),
     _mutant("trials/agent/checkpoint_store.py", "    sync_folder(str(target.parent))\n", "    pass\n", POWER),
-    _mutant("trials/learner/weights.py", "        replace_file(self._folder / name, data)", "        (self._folder / name).write_bytes(data)", POWER),
+    _mutant(
+        "trials/learner/weights.py",
+        "        replace_file(self._folder / name, data)",
+        "        (self._folder / name).write_bytes(data)",
+        POWER,
+    ),
     _mutant("tuner_service/service/access.py", "            os.fsync(stream.fileno())\n", "", POWER),
     _mutant("tuner_service/service/access.py", "        os.fsync(folder)\n", "        pass\n", POWER),
     _mutant(
@@ -69,7 +83,12 @@ NAMED: tuple[Mutant, ...] = (
         "tests/unit/storage/test_opening.py",
     ),
     # ── what counts once ────────────────────────────────────────────────────────────────────────
-    _mutant("tuner_service/dispatcher/agents.py", "command.first_sequence > known + 1", "command.first_sequence > known + 2", REPORTS),
+    _mutant(
+        "tuner_service/dispatcher/agents.py",
+        "command.first_sequence > known + 1",
+        "command.first_sequence > known + 2",
+        REPORTS,
+    ),
     _mutant("tuner_service/dispatcher/agents.py", "or last <= known:", "or last < known:", REPORTS),
     _mutant(
         "tuner_service/dispatcher/agents.py",
@@ -77,7 +96,9 @@ NAMED: tuple[Mutant, ...] = (
         "command.records",
         REPORTS,
     ),
-    _mutant("tuner_service/dispatcher/agents.py", "if command.last_sequence > attempt.acknowledged:", "if False:", REPORTS),
+    _mutant(
+        "tuner_service/dispatcher/agents.py", "if command.last_sequence > attempt.acknowledged:", "if False:", REPORTS
+    ),
     _mutant(
         "tuner_service/dispatcher/agents.py",
         "if attempt.nonce == nonce and attempt.agent_id == agent_id:",
@@ -85,9 +106,19 @@ NAMED: tuple[Mutant, ...] = (
         REPORTS,
     ),
     _mutant("tuner_service/dispatcher/reconcile.py", "or seen.lineage != lineage:", "or False:", RECONCILE),
-    _mutant("tuner_service/dispatcher/reconcile.py", "AttemptStatus.STARTING and not attempt.acknowledged", "AttemptStatus.STARTING", RECONCILE),
+    _mutant(
+        "tuner_service/dispatcher/reconcile.py",
+        "AttemptStatus.STARTING and not attempt.acknowledged",
+        "AttemptStatus.STARTING",
+        RECONCILE,
+    ),
     _mutant("trials/agent/spool.py", "        if sequence < self.sequence:\n", "        if False:\n", SPOOL),
-    _mutant("trials/agent/spool.py", "self.sequence = batch.first_sequence + count - 1", "self.sequence = batch.first_sequence + count", SPOOL),
+    _mutant(
+        "trials/agent/spool.py",
+        "self.sequence = batch.first_sequence + count - 1",
+        "self.sequence = batch.first_sequence + count",
+        SPOOL,
+    ),
     _mutant("trials/agent/spool.py", "self.offset = batch.ends[count - 1]", "self.offset = batch.ends[-1]", SPOOL),
     # ── what the algorithms know ────────────────────────────────────────────────────────────────
     _mutant(
@@ -116,15 +147,37 @@ NAMED: tuple[Mutant, ...] = (
         STORE,
     ),
     # ── what is believed ────────────────────────────────────────────────────────────────────────
-    _mutant("trials/checkpoint_files.py", "return None if digest_of(path) == digest else path.name", "return None", "tests/unit/trials/test_checkpoints.py"),
-    _mutant("trials/data/state.py", 'if state.get("dataset") != dataset:', "if False:", "tests/unit/trials/test_data_state.py"),
-    _mutant("trials/data/state.py", 'if state.get("order") != order:', "if False:", "tests/unit/trials/test_data_state.py"),
-    _mutant("trials/data/loader.py", "        self._delivered = plan.end\n", "        self._delivered = plan.begin\n", "tests/integration/trials/test_data_solo_equality.py"),
-    _mutant("trials/data/pipeline.py", "        self._next_delivery += 1\n        if batch.death", "        self._next_delivery += 2\n        if batch.death", "tests/unit/trials/test_data_pipeline.py"),
+    _mutant(
+        "trials/checkpoint_files.py",
+        "return None if digest_of(path) == digest else path.name",
+        "return None",
+        "tests/unit/trials/test_checkpoints.py",
+    ),
+    _mutant(
+        "trials/data/state.py",
+        'if state.get("dataset") != dataset:',
+        "if False:",
+        "tests/unit/trials/test_data_state.py",
+    ),
+    _mutant(
+        "trials/data/state.py", 'if state.get("order") != order:', "if False:", "tests/unit/trials/test_data_state.py"
+    ),
+    _mutant(
+        "trials/data/loader.py",
+        "        self._delivered = plan.end\n",
+        "        self._delivered = plan.begin\n",
+        "tests/integration/trials/test_data_solo_equality.py",
+    ),
+    _mutant(
+        "trials/data/pipeline.py",
+        "        self._next_delivery += 1\n        if batch.death",
+        "        self._next_delivery += 2\n        if batch.death",
+        "tests/unit/trials/test_data_pipeline.py",
+    ),
     _mutant(
         "trials/data/pipeline.py",
         "                entry.abandoned = True\n                    for part",
         "                entry.abandoned = False\n                    for part",
         "tests/unit/trials/test_data_pipeline.py",
     ),
-)  # fmt: skip
+)
