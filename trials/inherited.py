@@ -6,9 +6,14 @@ Pure. Imported by the supervisor, so it stays as small as its start is quick.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from functools import lru_cache
 
 NAMES_REMEMBERED = 4_096
+# Names the folder that the service put on PYTHONPATH for itself and its agent: where its packages are. A trial
+# with an interpreter of its own would import the service's torch from there, so none gets it.
+ADDED_PATH = "TUNER_ADDED_PATH"
 NAME_OF_SECRET = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # noqa: S105  the form of its name, and so of its file's
 _NAMES = frozenset(
     {
@@ -79,6 +84,14 @@ _OF_THE_SESSION_PREFIXES = (
     "HIST",
     "LESS_",
 )
+
+
+def with_path(environment: Mapping[str, str], root: str) -> dict[str, str]:
+    """``environment`` in which Python finds what is installed in ``root``, and trials are not given that folder."""
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if root in paths:  # somebody's own, or added before
+        return dict(environment)
+    return {**environment, "PYTHONPATH": os.pathsep.join([root, *paths]), ADDED_PATH: root}
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from trials.inherited import with_path
 from trials.peers import NotHeldError, require_peer
 from tuner_service.client import (
     HEALTH_TIMEOUT_S,
@@ -90,7 +92,7 @@ def read_service_file(settings: Settings) -> dict[str, Any] | None:
         described = json.loads(settings.service_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(described, dict) or not isinstance(described.get("pid"), int):
+    if not isinstance(described, dict) or type(described.get("pid")) is not int or described["pid"] < 1:
         return None
     return described if isinstance(described.get("url"), str) else None
 
@@ -166,28 +168,65 @@ def start_service(settings: Settings) -> StartingService:
 
 def _spawn(command: list[str], log: IO[bytes], *, db: str) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parent.parent)
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         # The address of a database may hold its password, and other users see command lines.
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "TUNER_DB": db},
+        env=with_path(os.environ, root) | {"TUNER_DB": db},
         start_new_session=True,  # Ctrl-C in this terminal, or its end, is no reason for the service to stop
     )
 
 
 def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
-    """Ask the service of the home folder to end; trials run on. Whether there was one."""
+    """Ask the service of the home folder to end; trials run on. Whether there was one.
+
+    No other process is ever signalled. UnreachableError: it does not end.
+    """
     described = read_service_file(settings)
-    if described is None or not _is_alive(described["pid"]):
+    if described is None:
         return False
-    os.kill(described["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    while _is_alive(described["pid"]) and time.monotonic() < deadline:
-        time.sleep(START_POLL_S)
+    try:
+        process = os.pidfd_open(described["pid"])
+    except OSError:
+        return False  # it has ended
+    try:
+        # Asked of the process that is held: its number cannot become another one's from here on.
+        if not _is_alive(described["pid"]) or not _is_that_process(settings, described):
+            return False
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        # A process that has ended is readable at once, also where nobody reaps it.
+        if not select.select([process], [], [], timeout_s)[0]:
+            raise UnreachableError(
+                f"the service (process {described['pid']}) was told to end and has not within {timeout_s:g} s; "
+                f"`kill -9 {described['pid']}` ends it, and loses nothing"
+            )
+    except PermissionError as exc:
+        raise UnreachableError(f"process {described['pid']}, the service, belongs to another user") from exc
+    finally:
+        os.close(process)
     return True
+
+
+def _is_that_process(settings: Settings, described: dict[str, Any]) -> bool:
+    """Whether the process is the service that wrote the file: after a crash its number may be another program's."""
+    if described.get("process"):
+        return bool(described["process"] == process_mark(described["pid"]))
+    client = find_service(settings)  # an earlier version wrote the file: then it has to answer
+    if client is not None:
+        client.close()
+    return client is not None
+
+
+def process_mark(pid: int) -> str:
+    """The same for as long as the process lives, and of no other process of any time; "" where there is none."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        started = _stat_fields(pid)[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot} {pid} {started}"
 
 
 def _token_for_url(settings: Settings) -> str:
@@ -225,7 +264,11 @@ def _is_alive(pid: int) -> bool:
 def _waits_to_be_reaped(pid: int) -> bool:
     """It has ended, though its number is taken: in a container nobody may ever reap it."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        return _stat_fields(pid)[0] in {"Z", "X"}
     except (OSError, IndexError):
         return False
-    return state in {"Z", "X"}
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat what stands behind the name, which may itself hold spaces and parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -24,6 +24,7 @@ from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
+from tuner_service.local_service import process_mark
 from tuner_service.service.access import Role, Tokens, read_or_make_token
 from tuner_service.service.private import PRIVATE_UMASK, make_private
 from tuner_service.workers.spare import SpareWorker
@@ -265,6 +266,7 @@ def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
     content = {
         "url": url,
         "pid": os.getpid(),
+        "process": process_mark(os.getpid()),
         "token_file": str(settings.token_file),
         "agent_token_file": str(settings.agent_token_file),
         "started_at": core.clock.now(),

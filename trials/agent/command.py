@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trials.inherited import is_inherited
+from trials.inherited import ADDED_PATH, is_inherited
 
 PARAMETER_VARIABLE_BYTES = 32 << 10  # a longer value has no TRIAL_PARAM_ variable; parameters.json has it
 _PYTHON_WORDS = ("python", "python3")
@@ -63,12 +63,13 @@ def environment(
         for name, text in base.items()
         if (name in passed or is_inherited(name)) and not name.startswith(_PRIVATE_PREFIXES)
     }
+    variables["PYTHONPATH"] = ":".join(
+        p for p in variables.get("PYTHONPATH", "").split(":") if p != base.get(ADDED_PATH)
+    )
     variables["PYTHONUNBUFFERED"] = "1"
     variables |= {name: text for name, text in spec.get("environment", {}).items() if not name.startswith("TUNER_")}
     # Each folder once: ``base`` may be the outcome of this very function.
-    variables["PYTHONPATH"] = ":".join(
-        dict.fromkeys([*paths, *filter(None, variables.get("PYTHONPATH", "").split(":"))])
-    )
+    variables["PYTHONPATH"] = ":".join(dict.fromkeys([*paths, *filter(None, variables["PYTHONPATH"].split(":"))]))
     for name, value in spec["parameters"].items():
         text = as_text(value)
         if len(text.encode(errors="surrogatepass")) <= PARAMETER_VARIABLE_BYTES:

@@ -16,6 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trials.inherited import with_path
 from trials.protocol import WAKE_CONNECT, wake_socket_path
 
 AGENT_ID = "local"
@@ -140,8 +141,7 @@ def _environment() -> dict[str, str]:
     """
     environment = {k: v for k, v in os.environ.items() if k not in OF_THE_SERVICE}
     root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    return environment | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return with_path(environment, root)
 
 
 def agent_is_alive(home: Path) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from trials.agent.command import environment
 from trials.agent.isolation import Fork, choose
-from trials.inherited import is_inherited, left_out
+from trials.inherited import is_inherited, left_out, with_path
 
 
 def of_trial(base: dict[str, str], **spec: Any) -> dict[str, str]:
@@ -80,3 +80,28 @@ def test_what_is_left_out_is_named_but_for_what_nobody_misses() -> None:
 
     assert left_out(names, []) == ["AWS_PROFILE", "DATA_DIR", "WANDB_API_KEY"]
     assert left_out(names, ["DATA_DIR"]) == ["AWS_PROFILE", "WANDB_API_KEY"]
+
+
+def test_the_folder_of_the_services_packages_is_on_no_trials_path() -> None:
+    of_agent = with_path(with_path({"PYTHONPATH": "/mine"}, "/service"), "/service")
+
+    assert of_agent["PYTHONPATH"] == "/service:/mine"
+    assert of_trial(of_agent)["PYTHONPATH"] == "/mine"
+    assert of_trial(of_agent, environment={"PYTHONPATH": "/service"})["PYTHONPATH"] == "/service"
+
+
+def test_a_path_that_somebody_named_is_kept_where_it_is_the_services_too() -> None:
+    of_agent = with_path({"PYTHONPATH": "/mine:/service"}, "/service")
+
+    assert of_agent["PYTHONPATH"] == "/mine:/service"
+    assert of_trial(of_agent)["PYTHONPATH"] == "/mine:/service"
+
+
+def test_the_process_that_trials_are_forked_from_has_not_the_folder_of_the_services_packages() -> None:
+    local = {"python": "/usr/bin/python3", "paths": ["/sdk"], "wake": ""}
+    attempt = {"spec": {"command": ["python", "train.py"]}, "local": local}
+
+    chosen = choose(attempt, base=with_path({}, "/service"), preload=())
+
+    assert isinstance(chosen, Fork)
+    assert chosen.variables["PYTHONPATH"] == "/sdk"
