@@ -269,7 +269,7 @@ def _check(
         "checkpoint_store": lambda value: _store(_text(value), folder=folder),
         "worker_memory": _worker_memory,
         "url": _url,
-        "token": _text,
+        "token": _token,
         "profile": _text,
     }
     faults: list[Fault] = []
@@ -380,7 +380,27 @@ def _worker_memory(value: Any) -> int:
 def _url(value: Any) -> str:
     text = _text(value).rstrip("/")
     if not text.startswith(("http://", "https://")):
-        raise ValueError(f"a service's address begins with http:// or https://, got {value!r}")
+        raise ValueError(f"a service's address begins with http:// or https://, got {without_password(text)!r}")
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        # Asking for the port finds one that is none.
+        is_whole = bool(parts.hostname and parts.hostname.encode("idna")) and parts.port != 0 and text.isprintable()
+    except ValueError:
+        is_whole = False
+    if not is_whole or text != f"{parts.scheme}://{parts.netloc}" or re.search(r"[@\s]", text):
+        raise ValueError(
+            "a service's address is http://HOST:PORT or https://HOST, without a name, a password or a path, "
+            f"got {without_password(text)!r}"
+        )
+    return text
+
+
+def _token(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if not (text and text.isascii() and text.isprintable()):
+        raise ValueError("a token is one line of plain letters, digits and signs; this one is not")
     return text
 
 

@@ -244,11 +244,16 @@ def _token(settings: Settings) -> str:
         return settings.token
     file: Path = settings.token_file
     try:
-        return file.read_text(encoding="utf-8").strip()
+        token = file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as exc:
         raise ClientError(
             f"the token file {file} cannot be read ({exc.strerror}); set TUNER_TOKEN to the service's token"
         ) from exc
+    if not (token.isascii() and token.isprintable()):
+        raise ClientError(
+            f"the token file {file} is damaged; remove it and start the service again, which makes a new token"
+        )
+    return token
 
 
 def _is_alive(pid: int) -> bool:

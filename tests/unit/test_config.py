@@ -181,3 +181,43 @@ def test_a_token_is_for_the_url_only_where_somebody_put_them_together(tmp_path: 
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://", "http://:80", "http://host:99999", "http://host:0", "http://host:x", "http://[::1", "http://a b"),
+        *("http://a..b", f"http://{'a' * 64}"),
+        *(
+            "http://host/prefix",
+            "http://host?x=1",
+            "http://host#x",
+            "http://me:hunter2@host",
+            "http://host\n.x",
+            "http://\0",
+        ),
+        *("hunter2", "postgresql://me:hunter2@host"),
+    ],
+)
+def test_an_address_that_no_request_can_go_to_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InputError, match="a service's address") as caught:
+        resolve(tmp_path, TUNER_URL=url)
+
+    assert "hunter2@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://host", "https://tuner.lan:8443/", "http://[::1]:80", "http://127.0.0.1:5"])
+def test_an_address_is_a_host_and_a_port(tmp_path: Path, url: str) -> None:
+    assert resolve(tmp_path, TUNER_URL=url).url == url.rstrip("/")
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a\r\nX-Evil: 1", "\u00e4", "\u20ac", "a\0b", "\udcff"])
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(tmp_path: Path, token: str) -> None:
+    with pytest.raises(InputError, match="environment: a token is one line") as caught:
+        resolve(tmp_path, TUNER_TOKEN=token)
+
+    assert token not in str(caught.value)
+
+
+def test_the_end_of_a_line_is_no_part_of_a_token(tmp_path: Path) -> None:
+    assert resolve(tmp_path, TUNER_TOKEN="abc\n").token == "abc"

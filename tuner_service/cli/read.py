@@ -248,10 +248,26 @@ def _unread_text(view: Row) -> str | None:
 def _environment_text(view: Row) -> str | None:
     """What trials may miss of the variables that the service has; never a value."""
     names = view.get("left_out") or []
+    missing = not_set_text(view)
+    parts = [missing] if missing else []
+    if names:
+        parts.append(f"trials are not given {_names(names)}; trial.pass_environment names those that they need")
+    return "; ".join(parts) or None
+
+
+def not_set_text(view: Row) -> str | None:
+    """What trials were to be passed of the service's variables, and it has not."""
+    names = view.get("not_set") or []
     if not names:
         return None
-    shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", …" if len(names) > MAX_NAMES_SHOWN else "")
-    return f"trials are not given {shown}; trial.pass_environment names those that they need"
+    return (
+        f"{_names(names)} of trial.pass_environment: not set where the service was started, so trials do not have it; "
+        "`tuner serve --stop`, and start it where it is set"
+    )
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (", …" if len(names) > MAX_NAMES_SHOWN else "")
 
 
 def _waiting_text(view: Row) -> str | None:

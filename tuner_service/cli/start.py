@@ -14,6 +14,7 @@ from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
 from tuner_service.cli.output import Row, number_text, parameters_text, print_object
 from tuner_service.cli.progress import detached, follow
+from tuner_service.cli.read import not_set_text
 from tuner_service.client import Client, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import find_service, start_service
@@ -32,6 +33,7 @@ def start(arguments: argparse.Namespace) -> int:
         print_object(view, output=arguments.output, text=lambda row: f"{row['id']}\n")
         if arguments.output == "table":
             say(f"started {view['name']}; follow it with: tuner watch {view['id']}")
+        _say_what_is_not_set(view)
     return ExitCode.OK
 
 
@@ -40,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _service_and_body(settings_of(arguments), lambda: read_body(arguments.file, name=arguments.name)) as found:
         client, body = found
         view = client.create(body, key=_new_key())
+        _say_what_is_not_set(view)
         try:
             print(view["id"], flush=True)
             return follow(client, view["id"], timeout_s=arguments.timeout)
@@ -65,6 +68,13 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.wait:
             return follow(client, experiment_id, timeout_s=arguments.timeout)
     return ExitCode.OK
+
+
+def _say_what_is_not_set(view: Row) -> None:
+    """Before many trials have run without it."""
+    missing = not_set_text(view)
+    if missing is not None:
+        say(f"careful: {missing}")
 
 
 def _new_key() -> str:

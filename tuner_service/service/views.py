@@ -101,6 +101,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "waits_for": _waits_for(experiment, len(running)),
         "chosen": _chosen_view(experiment.spec),
         "left_out": _left_out(experiment.spec.trial, variables),
+        "not_set": _not_set(experiment.spec.trial, variables),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
     }
@@ -118,6 +119,12 @@ def _waits_for(experiment: Experiment, running: int) -> str | None:
 def _left_out(template: TrialTemplate, variables: Sequence[str]) -> list[str]:
     """Names of the service's variables that trials are not given, and somebody may miss."""
     return left_out(list(variables), [*template.environment, *template.secrets, *template.pass_environment])
+
+
+def _not_set(template: TrialTemplate, variables: Sequence[str]) -> list[str]:
+    """Names of variables that trials were to be passed, and the service has not; none where its own are not known."""
+    given = {*variables, *template.environment, *template.secrets}
+    return [name for name in template.pass_environment if name not in given] if variables else []
 
 
 def _chosen_view(spec: ExperimentSpec) -> View:

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, READ_ONLY_TOKEN, a_body
-from tuner_service.client import Client, ProblemError, TokenWithheldError, UnreachableError
+from tuner_service.client import Client, ClientError, ProblemError, TokenWithheldError, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import find_service
 
@@ -210,6 +210,15 @@ def test_a_service_file_that_is_none_means_no_service(tmp_path: Path, content: s
     (tmp_path / "service.json").write_text(content)
 
     assert find_service(settings_of(tmp_path)) is None
+
+
+@pytest.mark.parametrize("damaged", [b"\xff\xfe", "t\u00f6".encode(), b"a\nb", b"a\0b"])
+def test_a_damaged_token_file_is_named(tmp_path: Path, damaged: bytes) -> None:
+    with serving(tmp_path):
+        (tmp_path / "token").write_bytes(damaged)
+
+        with pytest.raises(ClientError, match="token is damaged; remove it"):
+            find_service(settings_of(tmp_path))
 
 
 def test_a_service_is_found_and_lists_are_read_through_all_pages(tmp_path: Path) -> None:

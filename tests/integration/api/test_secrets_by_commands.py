@@ -57,7 +57,7 @@ def test_a_trial_gets_its_secret_and_what_is_named_and_the_secret_stands_in_its_
         "command": "python secret.py",
         "isolation": isolation,
         "environment": {"CLOUD_KEY": {"secret": "cloud"}, "GIVEN": "1"},
-        "pass_environment": ["MY_SETTING"],
+        "pass_environment": ["MY_SETTING", "NOT_SET"],
     }
     file = tuner.experiment_file(trial=trial, budget={"trials": 2})
     (tuner.folder / "code" / "secret.py").write_text(SCRIPT)
@@ -78,6 +78,7 @@ def test_a_trial_gets_its_secret_and_what_is_named_and_the_secret_stands_in_its_
     shown = tuner.read("show", "@last")
     assert "AA_UNNAMED" in shown["left_out"]
     assert not {"MY_SETTING", "CLOUD_KEY", "GIVEN"} & set(shown["left_out"])
+    assert shown["not_set"] == ["NOT_SET"]
     assert shown["trial"]["environment"] == {"CLOUD_KEY": {"secret": "cloud"}, "GIVEN": "1"}
     tuner.run("serve", "--stop")
     assert files_with(tuner.home, VALUE) == {"secrets/cloud"}

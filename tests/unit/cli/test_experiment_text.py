@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
 from tuner_service.cli.read import experiment_text, trial_text
 from tuner_service.domain.experiment import ExperimentStatus
@@ -36,3 +38,14 @@ def test_the_parameter_that_makes_trials_fail_is_shown() -> None:
     sentence = "trials with batch > 400 fail (19 of 19 did)"
     assert sentence in experiment_text({**view, "failures": {"rule": {"sentence": sentence}}})
     assert experiment_text({**view, "failures": {"rule": None}}) == experiment_text(view)
+
+
+def test_a_variable_that_is_to_be_passed_on_and_is_not_set_is_named_with_what_to_do() -> None:
+    trial = replace(a_spec().trial, pass_environment=("WANDB_API_KEY", "SET", "OWN"), environment={"OWN": "1"})
+    experiment = an_experiment(spec=replace(a_spec(), trial=trial))
+
+    view = experiment_detail_view(experiment, now=START, best=None, variables=("PATH", "SET"))
+
+    assert view["not_set"] == ["WANDB_API_KEY"]
+    assert "WANDB_API_KEY of trial.pass_environment: not set where the service was started" in experiment_text(view)
+    assert experiment_detail_view(experiment, now=START, best=None)["not_set"] == []  # nothing is known of variables
