@@ -300,7 +300,7 @@ class HeldAttempt:
         self._place = (found.st_dev, found.st_ino)
 
     def _look_for_claim(self) -> None:
-        """Once: the trial can write it, too, and fork servers give all their attempts the same file."""
+        """Once: the trial can write it, too."""
         if self.supervisor is None:
             claim = read_json(f"{self._folder}/{FILE_CLAIM}") or {}
             self.supervisor = _process_of(claim)

@@ -22,7 +22,7 @@ from typing import Any
 
 from trials.agent import memory, seeding, threads
 from trials.agent.codes import Codes
-from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.marks import NONCE_VARIABLE, FirstMemory
 from trials.agent.parent import Parent
 from trials.agent.processes import become_subreaper, identity
@@ -69,7 +69,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
 
 
 class ForkServer:
-    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state``, ``claim`` files."""
+    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` a file."""
 
     def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
         self._config = config
@@ -92,7 +92,6 @@ class ForkServer:
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
         self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
         self._parent.extra[self._orders.fileno()] = self._take_orders
-        self._write_claim()
         signal.signal(signal.SIGTERM, lambda *_: self._shut_down())
         become_subreaper()
         self._write_state(problem)
@@ -103,11 +102,6 @@ class ForkServer:
         self._parent.matchers.close()
         self._orders.close()
         _unlink(self._config["orders"])  # its other files are removed by an agent
-
-    def _write_claim(self) -> None:
-        with suppress(OSError):  # on a full disk each attempt has one of its own, once there is room
-            write_plainly(self._config["claim"], to_json(dict(self._parent.claim)))
-            self._parent.claim_file = self._config["claim"]
 
     def _write_state(self, problem: str | None) -> None:
         modules = {name.partition(".")[0] for name in sys.modules}

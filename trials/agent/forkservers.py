@@ -275,7 +275,6 @@ class ForkServers:
             "key": choice.key,
             "orders": orders,
             "state": str(server.state),
-            "claim": str(folder / f"{number}.claim.json"),
             "preload": list(choice.preload),
             "wake": str(wake),
             "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),
@@ -396,7 +395,7 @@ class ForkServers:
         self._on_lost(given)
 
     def _remove_files(self, number: str) -> None:
-        for kind in ("state.json", "config.json", "claim.json", "log"):
+        for kind in ("state.json", "config.json", "log"):
             (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
         _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
 

@@ -48,7 +48,6 @@ class Parent:
         self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
         if self.makes_groups and self.group is not None:
             self.claim["groups"] = self.group
-        self.claim_file = ""  # with the same in it, where there is one
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable
         self._memory_kills = count_memory_kills()
         self._memory_killed_at = -1.0

@@ -59,6 +59,7 @@ FATAL = {
 # And what harms nobody: it goes on to its end.
 HARMLESS = {
     "claim": "put('claim.json', '{\"pid\": -1}')",
+    "claim in place": "(folder / 'claim.json').write_text('of this attempt alone')",
     "no claim": "put('claim.json', 'nothing')",
     "process": "put('process.json', '{\"pid\": 1e999, \"boot_id\": []}')",
     "launch": "put('attempt.json', 'pipe')",
@@ -154,6 +155,23 @@ def test_whatever_trials_do_to_their_files_each_fails_for_itself_and_the_others_
     service.send(RemoveExperiment(experiment_id="exp"))
     wait_until(lambda: not (home / "attempts" / "exp").exists(), 60)
     assert list_local(home) == []
+
+
+def test_what_a_trial_writes_into_its_claim_is_in_that_of_no_other(
+    service: FakeService, start_agent: Callable[..., AgentProcess]
+) -> None:
+    agent = start_agent()
+    service.launch(BEFORE + "(folder / 'claim.json').write_text('damaged in place')")
+    service.wait_for_exit(timeout_s=60)
+    launch = service.launch("import time\ntime.sleep(600)", nonce="n2", number=2)
+    process = started(service, "n2", timeout_s=60).process
+    agent.kill()
+
+    start_agent()
+    service.send(Stop(key=launch.key, nonce="n2", grace_s=0.5, reason="stopped"))
+
+    assert service.wait_for_exit("n2", 90).exit.cause == "stopped"
+    wait_until(lambda: not is_running(process.pid), 30)
 
 
 @pytest.mark.slow

@@ -63,19 +63,17 @@ def test_an_index_that_a_power_loss_or_anybody_damaged_leads_nowhere(home: Home,
     assert home.live() == {}
 
 
-@pytest.mark.parametrize("shared", ["there", "gone", ""])
-def test_a_nonce_is_spent_once_whether_or_not_a_claim_can_be_shared(tmp_path: Path, shared: str) -> None:
+def test_a_nonce_is_spent_once_and_its_claim_is_its_own(tmp_path: Path) -> None:
     claim = {"pid": 7, "start_time": 8, "boot_id": "b", "orders": "o"}
-    file = tmp_path / "claim.json"
-    if shared == "there":
-        file.write_text(json.dumps(claim))
-    parent = SimpleNamespace(claim=claim, claim_file=str(file) if shared else "", syncs_later=True)
+    parent = cast("Parent", SimpleNamespace(claim=claim, syncs_later=True))
     attempt: dict[str, Any] = {"nonce": "n1", "spec": {}}
-    folder = tmp_path / "attempt"
-    folder.mkdir()
+    folders = [tmp_path / "of one trial", tmp_path / "of another"]
+    for folder in folders:
+        folder.mkdir()
 
-    claims = [Supervised(str(folder), attempt, parent=cast("Parent", parent)).claim() for _ in range(2)]
+    claims = [Supervised(str(folder), attempt, parent=parent).claim() for folder in (*folders, *folders)]
+    (folders[0] / FILE_CLAIM).write_text("what a trial writes into a file of its folder")
 
-    assert claims == [True, False]
-    assert json.loads((folder / FILE_CLAIM).read_text()) == claim
-    assert [path.name for path in folder.iterdir()] == [FILE_CLAIM]
+    assert claims == [True, True, False, False]
+    assert json.loads((folders[1] / FILE_CLAIM).read_text()) == claim
+    assert [path.name for path in folders[1].iterdir()] == [FILE_CLAIM]
