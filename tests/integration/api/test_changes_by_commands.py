@@ -244,6 +244,16 @@ def test_a_replay_names_the_first_suggestion_that_differs(tuner: CommandLine) ->
 
 
 # ── garbage ─────────────────────────────────────────────────────────────────────────────────────
+def copied_attempts(tuner: CommandLine, experiment_id: str, copy_id: str, **changed: str) -> Path:
+    """Attempts of an experiment that says of itself that it is another one."""
+    folder = tuner.home / "attempts" / copy_id
+    shutil.copytree(tuner.home / "attempts" / experiment_id, folder)
+    for file in folder.glob("*/*/attempt.json"):
+        attempt = json.loads(file.read_text())
+        file.write_text(json.dumps({**attempt, "key": {**attempt["key"], "experiment_id": copy_id}, **changed}))
+    return folder
+
+
 def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(tuner: CommandLine) -> None:
     file = tuner.experiment_file()
     first = tuner.run("run", file).strip()
@@ -252,13 +262,8 @@ def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(
     tuner.run("serve", "--stop")
     wait_until(lambda: not agent_is_alive(tuner.home), timeout_s=30)
     kept = tuner.home / "attempts" / second
-    left = tuner.home / "attempts" / "gone1"
-    shutil.copytree(tuner.home / "attempts" / first, left)  # as a deletion leaves it that the agent never heard of
-    foreign = tuner.home / "attempts" / "gone2"
-    shutil.copytree(left, foreign)
-    for file_of_attempt in foreign.glob("*/*/attempt.json"):
-        attempt = json.loads(file_of_attempt.read_text())
-        file_of_attempt.write_text(json.dumps(attempt | {"lineage": "another database"}))
+    left = copied_attempts(tuner, first, "gone1")  # as a deletion leaves it that the agent never heard of
+    foreign = copied_attempts(tuner, first, "gone2", lineage="another database")
 
     listed = tuner.read("gc", "--dry-run")
     assert left.exists()
