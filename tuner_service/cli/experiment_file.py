@@ -17,6 +17,7 @@ from tuner_service.cli.nni_file import from_nni, is_nni
 MAX_CODE_BYTES = 16 << 20  # what the service takes; beyond, the error names the largest files
 MAX_CODE_FILES = 10_000
 LARGEST_NAMED = 5
+HOME_FILES = ("token", "token-read-only")  # a folder with both is a home of the service
 MIB = 1 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -82,9 +83,19 @@ def read_text(file: Path) -> str:
 
 # ── code ────────────────────────────────────────────────────────────────────────────────────────
 def pack_folder(folder: Path) -> dict[str, Any]:
-    """Every file of ``folder`` that is not ignored, inline, in the order of their paths."""
+    """Every file of ``folder`` that is not ignored, inline, in the order of their paths.
+
+    A home folder of the service that lies inside it is left out, whatever is ignored: it holds tokens and secrets, and
+    the code of every trial before.
+    """
     if not folder.is_dir():
         raise CommandError(f"trial.code: there is no folder {folder}", ExitCode.USAGE)
+    if _is_home(folder):
+        raise CommandError(
+            f"trial.code: {folder} is the home folder of a service, with its tokens; put the code into a folder of its "
+            "own, or give the service another home (--home, TUNER_HOME)",
+            ExitCode.USAGE,
+        )
     files: list[tuple[str, Path, int]] = []
     _walk(folder, "", [], files)
     files.sort()
@@ -110,11 +121,16 @@ def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Pat
             if is_ignored(path, rules, is_folder=is_folder):
                 continue
             if is_folder:
-                _walk(root, path, rules, files)
+                if not _is_home(Path(entry.path)):
+                    _walk(root, path, rules, files)
             elif entry.is_file() and _is_inside(root, entry):
                 files.append((path, Path(entry.path), entry.stat().st_size))
             if len(files) > 10 * MAX_CODE_FILES:
                 return  # far beyond the limit already; the error needs no exact count
+
+
+def _is_home(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in HOME_FILES)
 
 
 def _is_inside(root: Path, entry: os.DirEntry[str]) -> bool:

@@ -12,6 +12,8 @@ from tuner_service.cli import experiment_file
 from tuner_service.cli.exit_codes import CommandError, ExitCode
 from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
 from tuner_service.cli.yaml_core import YamlError, load_yaml
+from tuner_service.config import resolve_settings
+from tuner_service.service.access import read_or_make_token
 
 
 def packed(folder: Path) -> dict[str, dict[str, Any]]:
@@ -62,6 +64,19 @@ def test_ignored_files_stay_behind_in_every_folder(tmp_path: Path) -> None:
         (tmp_path / folder / "file").write_text("")
 
     assert set(packed(tmp_path)) == {".gitignore", "a.py", "sub/.tunerignore", "sub/b.py"}
+
+
+def test_a_home_of_the_service_inside_the_folder_is_left_out_with_its_tokens(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    home = tmp_path / "deep" / "home"
+    home.mkdir(parents=True)
+    settings = resolve_settings({"home": str(home)}, environment={"HOME": str(tmp_path)}, folder=tmp_path)
+    read_or_make_token(settings.token_file)
+    read_or_make_token(settings.read_only_token_file)
+
+    assert [file["path"] for file in pack_folder(tmp_path)["files"]] == ["train.py"]
+    with pytest.raises(CommandError, match="is the home folder of a service, with its tokens"):
+        pack_folder(home)
 
 
 def test_a_link_inside_the_folder_is_followed_and_one_that_leads_out_is_refused(tmp_path: Path) -> None:
