@@ -115,11 +115,11 @@ NAMED: tuple[Mutant, ...] = (
     _mutant("trials/agent/spool.py", "        if sequence < self.sequence:\n", "        if False:\n", SPOOL),
     _mutant(
         "trials/agent/spool.py",
-        "self.sequence = batch.first_sequence + count - 1",
-        "self.sequence = batch.first_sequence + count",
+        "self._move(batch.first_sequence + count - 1, batch",
+        "self._move(batch.first_sequence + count, batch",
         SPOOL,
     ),
-    _mutant("trials/agent/spool.py", "self.offset = batch.ends[count - 1]", "self.offset = batch.ends[-1]", SPOOL),
+    _mutant("trials/agent/spool.py", "batch.ends[count - 1])", "batch.ends[-1])", SPOOL),
     # ── what the algorithms know ────────────────────────────────────────────────────────────────
     _mutant(
         "tuner_service/dispatcher/algorithms.py",
@@ -138,7 +138,7 @@ NAMED: tuple[Mutant, ...] = (
         "tuner_service/dispatcher/endings.py",
         "return trial.reports_line <= cursor",
         "return True",
-        "tests/unit/dispatcher/test_deterministic.py",
+        "tests/unit/dispatcher/test_multi_phase.py",
     ),
     _mutant(
         "tuner_service/storage/sql_store.py",
