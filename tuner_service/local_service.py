@@ -160,6 +160,8 @@ def start_service(settings: Settings) -> StartingService:
     command = [sys.executable, "-P", "-m", "tuner_service.cli.main", "serve"]
     command += ["--home", str(settings.home)]
     command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
+    if settings.profile:  # it may say more of the service than these flags do
+        command += ["--profile", settings.profile]
     with log:
         start = log.seek(0, os.SEEK_END)
         process = _spawn(command, log, db=settings.db)

@@ -31,3 +31,21 @@ def test_a_service_that_a_command_starts_has_no_address_of_a_database_among_its_
     assert environment["TUNER_DB"] == url
     again = resolve_settings({}, environment=environment, folder=tmp_path, user_file=tmp_path / "none")
     assert again.db == url
+
+
+def test_a_service_that_a_command_starts_has_the_settings_of_the_profile_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    user_file = tmp_path / "config.toml"
+    user_file.write_text('[profiles.big]\ncheckpoint_store = "/big"\nworker_memory = "1GiB"\nallowed_hosts = "lan"\n')
+    flags = {"home": str(tmp_path / "home"), "profile": "big"}
+    settings = resolve_settings(flags, environment={}, folder=tmp_path, user_file=user_file)
+
+    start_service(settings)
+
+    ((*_, flag, name),) = started
+    assert (flag, name) == ("--profile", "big")
+    again = resolve_settings({**flags, "profile": name}, environment={}, folder=tmp_path, user_file=user_file)
+    assert (again.checkpoint_store, again.worker_memory, again.allowed_hosts) == ("/big", 1 << 30, ("lan",))

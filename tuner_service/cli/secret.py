@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from trials.inherited import NAME_OF_SECRET
+from trials.protocol import text_fault
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output import Column, Row, print_rows
@@ -59,8 +60,12 @@ def _value(name: str) -> str:
     """Never an argument, which other users see. One line end behind it is not part of it."""
     value = getpass.getpass(f"{name}: ") if sys.stdin.isatty() else sys.stdin.read(MAX_SECRET_BYTES + 1)
     value = value.removesuffix("\n").removesuffix("\r")
-    if not value or len(value.encode()) > MAX_SECRET_BYTES or "\0" in value:
-        raise CommandError(f"a secret has 1 to {MAX_SECRET_BYTES} bytes, none of them zero", ExitCode.USAGE)
+    if text_fault(value):
+        raise CommandError(
+            "a secret is text in UTF-8, without zero bytes; encode others, as with base64", ExitCode.USAGE
+        )
+    if not value or len(value.encode()) > MAX_SECRET_BYTES:
+        raise CommandError(f"a secret has 1 to {MAX_SECRET_BYTES} bytes", ExitCode.USAGE)
     return value
 
 

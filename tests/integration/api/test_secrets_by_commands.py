@@ -104,3 +104,15 @@ def test_secrets_are_listed_by_name_replaced_and_deleted(tuner: CommandLine) -> 
     for wrong in ("../token", "", "a/b", ".hidden"):
         tuner.run("secret", "set", wrong, code=2)
     assert [row["id"] for row in tuner.read("secret")] == ["a"]
+
+
+def test_a_secret_that_is_no_text_is_refused_in_plain_words(tuner: CommandLine) -> None:
+    command = [sys.executable, "-P", "-m", "tuner_service.cli.main", "secret", "set", "a"]
+
+    done = subprocess.run(
+        command, input=b"\xff\xfe", env=tuner.environment(), timeout=COMMAND_TIMEOUT_S, capture_output=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"tuner: a secret is text in UTF-8")
+    assert tuner.read("secret") == []
