@@ -19,6 +19,9 @@ WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 STREAM_BYTES = 1 << 16
+_BYTES = (
+    "surrogateescape"  # what was typed and is no text goes as the bytes it is; the service has nothing of that name
+)
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
@@ -32,6 +35,10 @@ class UnreachableError(ClientError):
 
 class TokenWithheldError(ClientError):
     """The token was not sent, because nothing says that it belongs to whoever is at the address."""
+
+
+class UnsendableError(ClientError):
+    """The request holds what HTTP or JSON has no form for. Nothing was sent."""
 
 
 @dataclass
@@ -248,7 +255,7 @@ class Client:
 
     @staticmethod
     def _trial_path(experiment_id: str, number: int) -> str:
-        return f"/api/v1/trials/{quote(experiment_id, safe='')}/{number}"
+        return f"/api/v1/trials/{quote(experiment_id, safe='', errors=_BYTES)}/{number}"
 
     # ── HTTP ────────────────────────────────────────────────────────────────────────────────────
     def call(  # noqa: PLR0913  # the parts of a request
@@ -263,10 +270,16 @@ class Client:
     ) -> Answer:
         """The answer; ProblemError for one that refuses, UnreachableError for none."""
         target = _target(path, query)
+        for name, text in (headers or {}).items():
+            if not (text.isascii() and text.isprintable()):
+                raise UnsendableError(f"{name} is one line of plain letters, digits and signs, not {text!a}")
         sent = {**self._authorization, **(headers or {})}
         data = None
         if body is not None:
-            data = json.dumps(body, allow_nan=False).encode()
+            try:
+                data = json.dumps(body, allow_nan=False).encode()
+            except ValueError as exc:  # NaN, too deep, too many digits
+                raise UnsendableError(f"the request cannot be written as JSON: {exc}") from exc
             sent["Content-Type"] = "application/json"
         answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)
         if answer.status >= REFUSING_STATUS:
@@ -357,15 +370,15 @@ class Client:
 
 
 def _target(path: str, query: Mapping[str, Any] | None) -> str:
-    return path + ("?" + urlencode(query, doseq=True) if query else "")
+    return path + ("?" + urlencode(query, doseq=True, errors=_BYTES) if query else "")
 
 
 def _group_path(name: str) -> str:
-    return f"/api/v1/quota-groups/{quote(name, safe='')}"
+    return f"/api/v1/quota-groups/{quote(name, safe='', errors=_BYTES)}"
 
 
 def _experiment_path(experiment_id: str) -> str:
-    return f"/api/v1/experiments/{quote(experiment_id, safe='')}"
+    return f"/api/v1/experiments/{quote(experiment_id, safe='', errors=_BYTES)}"
 
 
 def _problem(answer: Answer) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ CODE_OF_STATUS = {
 
 def exit_code_of(exc: BaseException) -> int:
     """Says what ``exc`` means and gives its code; raises it again when it is a bug."""
-    from tuner_service.client import ClientError, ProblemError, TokenWithheldError, UnreachableError
+    from tuner_service.client import ClientError, ProblemError, TokenWithheldError, UnreachableError, UnsendableError
     from tuner_service.domain.errors import InputError, StorageError, UnavailableError
 
     match exc:
@@ -63,7 +63,7 @@ def exit_code_of(exc: BaseException) -> int:
             code = ExitCode.UNREACHABLE
         case TokenWithheldError():
             code = ExitCode.NOT_ALLOWED
-        case InputError():
+        case InputError() | UnsendableError():
             code = ExitCode.USAGE
         case ClientError() | StorageError() | UnavailableError() | OSError():
             code = ExitCode.FAILURE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from tuner_service.cli.context import connected, settings_of
@@ -73,9 +74,12 @@ def _body(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise CommandError(f'--gpus should be a number of devices or "all", not {text!r}', _USAGE) from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise CommandError(f'--gpus should be a number of devices or "all", not {text!r}', _USAGE)
+    return number
 
 
 def _sentence(view: Row) -> str:

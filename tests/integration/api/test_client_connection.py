@@ -20,7 +20,14 @@ from websockets.sync.client import connect
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, READ_ONLY_TOKEN, a_body
-from tuner_service.client import Client, ClientError, ProblemError, TokenWithheldError, UnreachableError
+from tuner_service.client import (
+    Client,
+    ClientError,
+    ProblemError,
+    TokenWithheldError,
+    UnreachableError,
+    UnsendableError,
+)
 from tuner_service.config import Settings
 from tuner_service.local_service import find_service
 
@@ -219,6 +226,37 @@ def test_a_damaged_token_file_is_named(tmp_path: Path, damaged: bytes) -> None:
 
         with pytest.raises(ClientError, match="token is damaged; remove it"):
             find_service(settings_of(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["\u20ac", "a\nb", "a\r\nX-Evil: 1", "\udcff", "\u00e4", "a\0"])
+def test_a_key_that_no_header_takes_is_refused_before_anything_is_sent(key: str) -> None:
+    client = Client("http://127.0.0.1:9", "t")
+    with pytest.raises(UnsendableError, match="Idempotency-Key is one line"):
+        client.create({}, key=key)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_body_that_json_has_no_form_for_is_refused_before_anything_is_sent(number: float) -> None:
+    with pytest.raises(UnsendableError, match="cannot be written as JSON"):
+        Client("http://127.0.0.1:9", "t").set_quota_group("g", {"gpus": number})
+
+
+def test_a_name_that_is_no_text_is_the_name_of_nothing(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff\xfe")
+    with serving(tmp_path) as api:
+        api.create()
+        client = find_service(settings_of(tmp_path))
+        assert client is not None
+        for call in (
+            lambda: client.experiment(name),
+            lambda: client.trial(name, 1),
+            lambda: client.delete_quota_group(name),
+        ):
+            with pytest.raises(ProblemError, match="there is no"):
+                call()
+        with pytest.raises(ProblemError, match="wrong with the request"):
+            client.trials("e1", {"status": name})
+        client.close()
 
 
 def test_a_service_is_found_and_lists_are_read_through_all_pages(tmp_path: Path) -> None:
