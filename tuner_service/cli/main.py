@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from tuner_service.cli.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
 EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet")
+MAX_WAIT_S = 1e9  # thirty years
 EPILOG = """\
 An experiment is named by its id, a prefix of it, its name, or @last; a trial by EXPERIMENT/NUMBER.
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreachable, 6 experiment failed,
@@ -118,7 +120,7 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     _add_experiment(resume)
     resume.add_argument("--trials", type=_count, metavar="N", help="the new total of trials")
-    resume.add_argument("--duration", help="the new total of running time, such as 2h")
+    resume.add_argument("--duration", type=_duration, help="the new total of running time, such as 2h")
     resume.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time from now on")
     resume.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail from now on")
     resume.add_argument(
@@ -205,7 +207,7 @@ def _add_secret(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=_count, metavar="N", help="another total of trials")
-    parser.add_argument("--duration", help="another total of running time, such as 2h")
+    parser.add_argument("--duration", type=_duration, help="another total of running time, such as 2h")
     parser.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time")
     parser.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail")
 
@@ -281,14 +283,28 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_timeout(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--timeout", type=float, metavar="S", help="give up waiting after so many seconds (code 124)")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="give up waiting after so many seconds (code 124)"
+    )
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(text) <= MAX_WAIT_S:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"seconds from 0 to {MAX_WAIT_S:g}, not {text}")
+
+
+def _duration(text: str) -> str | float:
+    """As in a file: a number is seconds. What else it may be the service knows."""
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text}")
-    return number
+    with suppress(ValueError):
+        if int(text) >= 1:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text}")
 
 
 if __name__ == "__main__":

@@ -86,3 +86,23 @@ def test_an_option_is_typed_in_full(words: list[str], capsys: pytest.CaptureFixt
 
 def test_no_parser_takes_abbreviations() -> None:
     assert not any(parser.allow_abbrev for parser in [build_parser(), *commands().values()])
+
+
+@pytest.mark.parametrize("text", ["nan", "-1", "inf", "x", "1e10"])
+def test_a_time_that_nobody_can_wait_is_refused_in_plain_words(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parse(["watch", "e", f"--timeout={text}"])
+    assert f"seconds from 0 to 1e+09, not {text}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "x", "1.5"])
+def test_a_count_that_is_none_is_refused_in_plain_words(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parse(["set", "e", f"--trials={text}"])
+    assert f"a whole number from 1 on, not {text}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["set", "clone", "resume"])
+@pytest.mark.parametrize(("text", "sent"), [("3600", 3600.0), ("0.5", 0.5), ("1h30m", "1h30m"), ("nan", "nan")])
+def test_a_duration_that_is_a_number_is_seconds(command: str, text: str, sent: object) -> None:
+    assert _parse([command, "e", "--duration", text]).duration == sent
