@@ -143,7 +143,7 @@ class FailingTask:
         return {"loss": self._loss(parameters) + 0.3 * (1 - epoch / self.max_epochs)}
 
     def runtime(self, parameters: Parameters, epoch: int) -> float:  # noqa: ARG002  # trials take about as long
-        return 10.0 + parameters.get("lr", 0.0)
+        return 10.0 + float(parameters.get("lr", 0.0))
 
     def _loss(self, parameters: Parameters) -> float:
         there, point = self._space.flatten(parameters) or {}, self._space.encode(parameters) or ()
