@@ -12,7 +12,9 @@ import httpx
 from fastapi import FastAPI
 
 from tests.memory_store import MemoryQueries, MemoryStore
-from trials.protocol import AttemptKey, Hello, LogChunk, NodeDevice
+from trials.wire.attempt import AttemptKey
+from trials.wire.devices import NodeDevice
+from trials.wire.messages import Hello, LogChunk
 from tuner_service.api.app import create_app
 from tuner_service.clock import new_experiment_id
 from tuner_service.config import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trials.protocol import AttemptKey
+from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher.changes import JournalLine, MetricRow
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import (

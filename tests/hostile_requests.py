@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from tests.api_service import a_body
 from tests.command_line import command_line
 from tests.waiting import wait_until
+from tuner_service.api.bodies.strict_json import MAX_JSON_VALUES, MAX_KEYS
 from tuner_service.api.guard import MAX_BODY_BYTES
-from tuner_service.api.strict_json import MAX_JSON_VALUES, MAX_KEYS
 from tuner_service.client import Client
 
 CREATE = "/api/v1/experiments"

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from trials.data.layout import Layout
-from trials.data.shared_batches import Making, SharedBatches
-from trials.data.shared_link import Link, greeting
-from trials.data.shared_loader import SharedDataLoader, Sharing
-from trials.data.shared_samples import GroupSamples
-from trials.data.shared_start import DatasetName, ServerSpec, SharedOrder, order_of
-from trials.plain import to_plain
+from trials.data.sharing.batches import Making, SharedBatches
+from trials.data.sharing.link import Link, greeting
+from trials.data.sharing.loader import SharedDataLoader, Sharing
+from trials.data.sharing.samples import GroupSamples
+from trials.data.sharing.start import DatasetName, ServerSpec, SharedOrder, order_of
+from trials.data.workers.layout import Layout
+from trials.wire.plain import to_plain
 
 FOLDER = Path(__file__).resolve().parent.parent
 STARTING_S = 60.0
@@ -57,7 +57,7 @@ class Served:
             "options": self._options
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trials.data.shared_start", json.dumps(spec)],
+            [sys.executable, "-m", "trials.data.sharing.start", json.dumps(spec)],
             cwd=FOLDER,
             env={**os.environ, "TUNER_DATA_READY": str(writing)},
             pass_fds=(writing,),

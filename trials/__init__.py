@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trials.checkpoint_restoring import CheckpointMissingError
-    from trials.checkpoint_saving import CheckpointNotSavedError
-    from trials.checkpoint_shards import ShardedCheckpointError
+    from trials.checkpoints.restoring import CheckpointMissingError
+    from trials.checkpoints.saving import CheckpointNotSavedError
+    from trials.checkpoints.shards import ShardedCheckpointError
     from trials.learner import Learner
-    from trials.nni_calls import (
+    from trials.nni.calls import (
         get_current_parameter,
         get_experiment_id,
         get_next_parameter,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         report_final_result,
         report_intermediate_result,
     )
+    from trials.reports.spool_writer import ReportTooLargeError
     from trials.session import Trial, init
-    from trials.spool_writer import ReportTooLargeError
 
 __all__ = [
     "CheckpointMissingError",
@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CheckpointMissingError": "checkpoint_restoring",
-    "CheckpointNotSavedError": "checkpoint_saving",
+    "CheckpointMissingError": "checkpoints.restoring",
+    "CheckpointNotSavedError": "checkpoints.saving",
     "Learner": "learner",
-    "ReportTooLargeError": "spool_writer",
-    "ShardedCheckpointError": "checkpoint_shards",
+    "ReportTooLargeError": "reports.spool_writer",
+    "ShardedCheckpointError": "checkpoints.shards",
     "Trial": "session",
     "init": "session",
 }
@@ -59,4 +59,4 @@ def __getattr__(name: str) -> Any:
         return import_module(f"trials.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'trials' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f"trials.{_HOMES.get(name, 'nni_calls')}"), name)
+    return getattr(import_module(f"trials.{_HOMES.get(name, 'nni.calls')}"), name)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from trials.protocol import FILE_FURTHER_PARAMETERS
-from trials.reporting import SpoolSink
+from trials.reports.reporting import SpoolSink
+from trials.wire.files import FILE_FURTHER_PARAMETERS
 
 ANSWER_POLL_S = 0.05
 ASK_AGAIN_S = 10.0  # where no answer has come, whatever became of it

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
 
-from trials.checkpoint_restoring import (
+from trials.checkpoints.places import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.checkpoints.restoring import (
     CheckpointMissingError,
     NoOtherTrials,
     OtherTrials,
@@ -21,11 +22,13 @@ from trials.checkpoint_restoring import (
     restored,
     trial_named,
 )
-from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
-from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
-from trials.protocol import (
+from trials.reports.reporting import Sink, SpoolSink, TerminalSink, numbers
+from trials.reports.spool_writer import STEP_MAX, ReportsLostError
+from trials.stop_signal import StopSignal
+from trials.wire.files import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_DIR,
     ENV_EXPERIMENT_ID,
@@ -37,9 +40,6 @@ from trials.protocol import (
     FILE_PARAMETERS,
     FILE_STOP,
 )
-from trials.reporting import Sink, SpoolSink, TerminalSink, numbers
-from trials.spool_writer import STEP_MAX, ReportsLostError
-from trials.stop_signal import StopSignal
 
 ALONE_CHECKPOINTS = "checkpoints"
 Listener = Callable[[int | None, Mapping[str, float]], None]

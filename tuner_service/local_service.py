@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from trials.inherited import with_path
-from trials.peers import NotHeldError, require_peer
+from trials.wire.peers import NotHeldError, require_peer
+from trials.wire.variables import with_path
 from tuner_service.client import (
     HEALTH_TIMEOUT_S,
     Client,

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from trials.agent.usage import memory_of, processor_s_of
+from trials.processes.usage import memory_of, processor_s_of
 
 _FAULTS, _ENDED_FAULTS, _OWN_TICKS, _ENDED_TICKS = 7, 8, 11, 13  # of /proc/PID/stat, counted after the name
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

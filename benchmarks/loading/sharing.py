@@ -24,7 +24,7 @@ from benchmarks.loading.costs import costs_of, tree
 from benchmarks.loading.sharing_set import make_files
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save
-from trials.agent.usage import memory_of
+from trials.processes.usage import memory_of
 
 ROLES = Path(__file__).resolve().parent / "sharing_roles.py"
 REPOSITORY = ROLES.parent.parent.parent
@@ -153,7 +153,7 @@ def run(kind: str, folder: Path, *, files: int, trials: int, peer: str = "") -> 
         if kind == "ours":
             private = stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-sharing-"))
             socket = f"{private}/data.sock"
-            group.start("-m", "trials.data.shared_start", json.dumps(_spec(socket, folder, files)), is_member=False)
+            group.start("-m", "trials.data.sharing.start", json.dumps(_spec(socket, folder, files)), is_member=False)
             _wait_for(Path(socket))
         if kind == "tensorsocket":
             producer = group.start(str(ROLES), "producer", str(folder), str(files), is_member=False, python_path=peer)

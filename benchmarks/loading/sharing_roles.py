@@ -58,8 +58,8 @@ def torch_passes(folder: str, count: int, _: str) -> Callable[[], int]:
 
 
 def our_passes(folder: str, count: int, socket: str) -> Callable[[], int]:
-    from trials.data.shared_loader import SharedDataLoader, Sharing
-    from trials.data.shared_start import SharedOrder
+    from trials.data.sharing.loader import SharedDataLoader, Sharing
+    from trials.data.sharing.start import SharedOrder
 
     sharing = Sharing(order=SharedOrder(), locate=lambda: Path(socket))
     loader = SharedDataLoader(_photos(folder, count), BATCH, sharing=sharing, seed=os.getpid())

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trials.protocol import AttemptKey, ProcessRecord, Reports, decode, encode
-from trials.spool_writer import metric_line
+from trials.reports.spool_writer import metric_line
+from trials.wire.attempt import AttemptKey
+from trials.wire.encoding import decode, encode
+from trials.wire.messages import Reports
+from trials.wire.records import ProcessRecord
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.commands import (
     AgentConnected,

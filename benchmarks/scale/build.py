@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trials.protocol import AttemptKey, ExitRecord, to_plain
+from trials.wire.attempt import AttemptKey
+from trials.wire.plain import to_plain
+from trials.wire.records import ExitRecord
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.changes import Changes, JournalLine, MetricRow, StoredSnapshot
 from tuner_service.dispatcher.items import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.search.outcome import Evaluation, Limits, Outcome
 from benchmarks.search.task import Parameters, Task
-from trials.protocol import ExitRecord, MetricRecord, ProcessRecord
+from trials.wire.records import ExitRecord, MetricRecord, ProcessRecord
 from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.registry import create_assessor
 from tuner_service.dispatcher import commands as c
@@ -26,8 +26,8 @@ from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.experiment import ExperimentSpec
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.advisor_folding import AdvisorFold
-from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.folds.advisor import AdvisorFold
+from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 
 AGENT = "simulated"
 EXPERIMENT = "search"

@@ -14,7 +14,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.folding import ReportHistory, TunerFold
+from tuner_service.workers.folds.folding import ReportHistory, TunerFold
 
 Times = dict[str, Any]
 PART = 1_000  # results imported at a time

@@ -16,7 +16,7 @@ from typing import Any
 from examples.demo.checks import FINAL, Before, broken_promises
 from examples.demo.curves import Curve, Picture, Point, save_png, terminal_plot
 from examples.demo.home import DemoHome, is_alive, on_interrupt_raise
-from tuner_service.cli.experiment_file import read_body
+from tuner_service.cli.files.experiment_file import read_body
 from tuner_service.client import Client
 from tuner_service.local_service import find_service
 

@@ -13,8 +13,8 @@ from websockets.sync.client import connect
 
 from tests.acceptance.harness import HELD, Home, is_running
 from tests.waiting import wait_until
-from trials.agent.processes import read_stat
-from trials.protocol import PROTOCOL_VERSION
+from trials.processes.identity import read_stat
+from trials.wire.messages import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.slow
 

@@ -190,7 +190,7 @@ def test_the_command_line_imports_nothing_of_the_server(words: list[str], tmp_pa
 def test_the_service_imports_no_torch() -> None:
     script = (
         "import sys\n"
-        "import tuner_service.wiring, tuner_service.api.app, tuner_service.cli.serve\n"
+        "import tuner_service.wiring, tuner_service.api.app, tuner_service.cli.verbs.serve\n"
         "assert 'torch' not in sys.modules and 'optuna' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -233,7 +233,7 @@ def test_the_wheel_has_both_packages_and_the_migrations(tmp_path: Path) -> None:
     revisions = {f"tuner_service/migrations/versions/{file.name}" for file in ROOT.glob("migrations/versions/*.py")}
     assert revisions
     assert revisions | {"trials/__init__.py", "tuner_service/wiring.py", "tuner_service/migrations/env.py"} <= names
-    assert {"tuner_service/api/page/index.html", "trials/compat/nni/nni/__init__.py"} <= names
+    assert {"tuner_service/api/page/index.html", "trials/nni/stand_in/nni/__init__.py"} <= names
     assert not {name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))}
 
 

@@ -17,7 +17,7 @@ from tests.builders import (
     an_experiment,
 )
 from tests.memory_store import MemoryStore
-from trials.protocol import to_plain
+from trials.wire.plain import to_plain
 from tuner_service.dispatcher.changes import (
     Changes,
     JournalLine,

@@ -29,7 +29,7 @@ from tuner_service.dispatcher.items import (
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.search_space import parameters_key, parse_search_space
 from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
-from tuner_service.workers.advisor_folding import AdvisorFold
+from tuner_service.workers.folds.advisor import AdvisorFold
 
 BETA = {"type": "float", "low": 0, "high": 1}
 SPACE = {

@@ -32,8 +32,8 @@ from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialSt
 from tuner_service.domain.values import value_faults
 from tuner_service.service.parameters import plain_faults
 from tuner_service.tuners.registry import TUNERS, create_tuner
-from tuner_service.workers.advisor_folding import AdvisorFold
-from tuner_service.workers.folding import TunerFold
+from tuner_service.workers.folds.advisor import AdvisorFold
+from tuner_service.workers.folds.folding import TunerFold
 from tuner_service.workers.protocol import decode_payload, encode_frame, pack
 
 QUICK = {name: {"n_startup_trials": 2} for name in ("tpe", "gp", "cma_es")}

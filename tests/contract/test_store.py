@@ -18,7 +18,7 @@ from tests.builders import (
     an_experiment,
 )
 from tests.contract.stores import NAN, OTHER_ID, changes_for, ended_line, items, key_of, only, reports_line
-from trials.protocol import to_plain
+from trials.wire.plain import to_plain
 from tuner_service.dispatcher.changes import (
     Changes,
     MetricsCut,

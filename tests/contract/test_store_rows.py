@@ -21,7 +21,7 @@ from tests.builders import (
     an_experiment,
 )
 from tests.contract.stores import INF, NAN, OTHER_ID, changes_for, items, key_of, only, reports_line
-from trials.protocol import ExitRecord, ProcessRecord
+from trials.wire.records import ExitRecord, ProcessRecord
 from tuner_service.dispatcher.changes import (
     Changes,
     SearchSpaceRevision,

@@ -31,7 +31,7 @@ from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, Tuner
 from tuner_service.tuners.registry import TUNERS, create_tuner
 from tuner_service.workers.building import build_tuner_fold
-from tuner_service.workers.folding import TunerFold
+from tuner_service.workers.folds.folding import TunerFold
 from tuner_service.workers.messages import Initialize
 
 SPACES: dict[str, dict[str, Any]] = {

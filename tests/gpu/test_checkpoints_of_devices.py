@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trials.checkpoint_files import write_image
-from trials.checkpoint_image import Imaging, read_image
+from trials.checkpoints.files import write_image
+from trials.checkpoints.image import Imaging, read_image
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.harness import Home
-from trials.agent.devices import MIB, Devices, NvmlDevices, open_source
+from trials.agent.devices.reading import MIB, Devices, NvmlDevices, open_source
 
 TRAIN = """
 import os, time, torch, trials

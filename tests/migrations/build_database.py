@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.builders import START, a_checkpoint, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
-from trials.protocol import ExitRecord, to_plain
+from trials.wire.plain import to_plain
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher.changes import (
     Changes,
     JournalLine,

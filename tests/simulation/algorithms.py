@@ -20,8 +20,8 @@ from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
 from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.advisor_folding import AdvisorFold
-from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.folds.advisor import AdvisorFold
+from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trials.protocol import (
-    AttemptKey,
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import LaunchSpec
+from trials.wire.messages import ObservedAttempt
+from trials.wire.records import (
     CheckpointRecord,
     ExitRecord,
-    LaunchSpec,
     MetricRecord,
-    ObservedAttempt,
     ParametersWantedRecord,
     ProcessRecord,
     StopToldRecord,

@@ -24,7 +24,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError

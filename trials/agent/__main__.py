@@ -19,7 +19,7 @@ from trials.agent.channel import Channel
 from trials.agent.data_servers import DataServers
 from trials.agent.home import Home, plain_name
 from trials.agent.wake import WakeSocket
-from trials.protocol import wake_socket_path
+from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
 PRIVATE_UMASK = 0o077  # what the agent and the parents of trials write is its owner's alone

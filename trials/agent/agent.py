@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.attempts import HeldAttempt, load_attempt
-from trials.agent.blobs import BlobReceiver, ConnectionLostError
-from trials.agent.checkpoint_store import CheckpointStore
-from trials.agent.exits import FILES_DAMAGED
-from trials.agent.forkservers import ForkServers
+from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
+from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder
 from trials.agent.launching import (
     SUPERVISOR_LOG,
@@ -32,26 +30,17 @@ from trials.agent.launching import (
     sdk_folder,
     spawn_supervisor,
 )
-from trials.agent.logs import read_log
-from trials.agent.moves import GroupMoves
-from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
-from trials.agent.processes import boot_id, kill_tree, tree
-from trials.agent.stopped import StoppedParents, is_stopped
-from trials.agent.supervising import EXIT_NO_ROOM
-from trials.protocol import (
-    FILE_ATTEMPT,
-    FILE_CLAIM,
-    FILE_SPOOL,
-    FOLDER_CHECKPOINTS,
-    FOLDER_RESTORE,
-    FOLDER_WANTED,
-    OUTPUT_TAIL_BYTES,
-    DeleteCheckpoint,
-    FurtherParameters,
-    Launch,
-    RemoveExperiment,
-    Stop,
-)
+from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.supervision.exits import FILES_DAMAGED
+from trials.agent.supervision.logs import read_log
+from trials.agent.supervision.supervising import EXIT_NO_ROOM
+from trials.processes.control_group_moves import GroupMoves
+from trials.processes.identity import boot_id, kill_tree, tree
+from trials.processes.suspended import StoppedParents, is_stopped
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
+from trials.wire.limits import OUTPUT_TAIL_BYTES
+from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
 
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed

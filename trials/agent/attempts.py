@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trials.agent.cgroups import group_at, group_path
-from trials.agent.exits import FILES_DAMAGED, exit_record, write_durably
-from trials.agent.files import (
+from trials.agent.forks.orders import send_order
+from trials.agent.home import key_of_folder
+from trials.agent.spool import SpoolDamagedError, SpoolReader
+from trials.agent.supervision.exits import FILES_DAMAGED, exit_record, write_durably
+from trials.agent.supervision.logs import read_log
+from trials.files import (
     ATTEMPT_BYTES,
     create_once,
     is_in_the_way,
@@ -23,12 +26,12 @@ from trials.agent.files import (
     to_json,
     write_atomically,
 )
-from trials.agent.home import key_of_folder
-from trials.agent.logs import read_log
-from trials.agent.orders import send_order
-from trials.agent.processes import boot_id, identity, is_alive, kill_tree, read_stat, send_verified
-from trials.agent.spool import SpoolDamagedError, SpoolReader
-from trials.protocol import (
+from trials.processes.control_groups import group_at, group_path
+from trials.processes.identity import boot_id, identity, is_alive, kill_tree, read_stat, send_verified
+from trials.reports.spool_writer import STEP_MAX, SpoolWriter
+from trials.wire.attempt import AttemptKey
+from trials.wire.encoding import encode_record
+from trials.wire.files import (
     FILE_ACKNOWLEDGED,
     FILE_ATTEMPT,
     FILE_CLAIM,
@@ -39,20 +42,12 @@ from trials.protocol import (
     FILE_STDOUT,
     FILE_STOP,
     FILE_WANTED,
-    OUTPUT_TAIL_BYTES,
-    AttemptKey,
-    ExitRecord,
-    Launch,
-    NoticeRecord,
-    ObservedAttempt,
-    ProcessRecord,
-    ProtocolError,
-    encode_record,
-    from_plain,
-    to_plain,
 )
-from trials.spool_writer import STEP_MAX, SpoolWriter
-from trials.texts import valid_text
+from trials.wire.limits import OUTPUT_TAIL_BYTES
+from trials.wire.messages import Launch, ObservedAttempt
+from trials.wire.plain import ProtocolError, from_plain, to_plain
+from trials.wire.records import ExitRecord, NoticeRecord, ProcessRecord
+from trials.wire.texts import valid_text
 
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
 PID_MAX = 1 << 22  # of the kernel

@@ -17,8 +17,9 @@ from websockets.exceptions import InvalidHandshake, InvalidURI
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, RefusedError
 from trials.agent.home import Home
-from trials.peers import require_peer
-from trials.protocol import MESSAGE_LIMIT_BYTES, ProtocolError
+from trials.wire.limits import MESSAGE_LIMIT_BYTES
+from trials.wire.peers import require_peer
+from trials.wire.plain import ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
 BACKOFF_FIRST_S = 0.2

@@ -16,32 +16,29 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
-from trials.agent.blobs import BlobReceiver
-from trials.agent.checkpoint_store import CheckpointStore
-from trials.agent.fetching import CheckpointFetches
-from trials.agent.files import is_in_the_way
-from trials.agent.logs import read_log
-from trials.agent.offers import CheckpointOffers
-from trials.agent.processes import boot_id
+from trials.agent.moving.blobs import BlobReceiver
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.fetching import CheckpointFetches
+from trials.agent.moving.offers import CheckpointOffers
 from trials.agent.spool import Batch, SpoolDamagedError
-from trials.protocol import (
-    FILE_STDERR,
-    FILE_STDOUT,
-    LOG_CHUNK_BYTES,
-    NOT_UNDERSTOOD_LIMIT,
+from trials.agent.supervision.logs import read_log
+from trials.files import is_in_the_way
+from trials.processes.identity import boot_id
+from trials.wire.checkpoints import CheckpointsFound
+from trials.wire.devices import DevicesChanged
+from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
+from trials.wire.files import FILE_STDERR, FILE_STDOUT
+from trials.wire.limits import LOG_CHUNK_BYTES, NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
+from trials.wire.messages import (
     PROTOCOL_VERSION,
-    REPORT_BATCH_LINES,
     SUPPORTED_VERSIONS,
     Acknowledge,
     BlobSent,
     BlobStored,
     BlobWanted,
     Busy,
-    CheckpointsFound,
     DeleteCheckpoint,
-    DevicesChanged,
     Exited,
-    ExitRecord,
     Forget,
     FurtherParameters,
     Hello,
@@ -49,12 +46,10 @@ from trials.protocol import (
     LogChunk,
     Message,
     NodeResources,
-    NotInVersionError,
     NotUnderstood,
     ObservedAttempt,
     Ping,
     Pong,
-    ProtocolError,
     ReadLog,
     Refused,
     RemoveExperiment,
@@ -63,13 +58,10 @@ from trials.protocol import (
     Stop,
     ToAgent,
     Welcome,
-    decode,
-    decode_plain,
-    encode,
-    frames,
-    kind_of,
-    messages_in,
 )
+from trials.wire.plain import ProtocolError
+from trials.wire.records import ExitRecord
+from trials.wire.versions import NotInVersionError
 
 WELCOME_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once

@@ -21,16 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trials.agent.command import environment
-from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.agent.home import Home
-from trials.agent.processes import identity, is_alive, send_verified
-from trials.agent.secrets_files import secret_values
-from trials.agent.starting import LaunchFailedError
-from trials.agent.usage import memory_of
+from trials.agent.supervision.command import environment
+from trials.agent.supervision.secrets import secret_values
+from trials.agent.supervision.starting import LaunchFailedError
 from trials.agent.wake import make_own
-from trials.plain import ProtocolError, from_plain
-from trials.protocol import FILE_ATTEMPT, data_socket_path
+from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
+from trials.processes.identity import identity, is_alive, send_verified
+from trials.processes.usage import memory_of
+from trials.wire.files import FILE_ATTEMPT
+from trials.wire.plain import ProtocolError, from_plain
+from trials.wire.sockets import data_socket_path
 
 REQUEST_BYTES = 64 << 10
 REQUEST_TIMEOUT_S = 10.0
@@ -359,7 +360,7 @@ def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: i
     variables = {name: text for name, text in variables.items() if not name.startswith(("TUNER_", "TRIAL_PARAM_"))}
     with (folder / FILE_LOG).open("wb") as log:
         return subprocess.Popen(
-            [python, "-m", "trials.data.shared_start", json.dumps(spec)],
+            [python, "-m", "trials.data.sharing.start", json.dumps(spec)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

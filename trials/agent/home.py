@@ -12,15 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from trials.agent.files import ATTEMPT_BYTES, open_file, write_atomically
-from trials.protocol import (
-    FILE_ATTEMPT,
-    FOLDER_CHECKPOINTS,
-    AttemptKey,
-    ProtocolError,
-    from_plain,
-    wake_socket_path,
-)
+from trials.files import ATTEMPT_BYTES, open_file, write_atomically
+from trials.wire.attempt import AttemptKey
+from trials.wire.files import FILE_ATTEMPT, FOLDER_CHECKPOINTS
+from trials.wire.plain import ProtocolError, from_plain
+from trials.wire.sockets import wake_socket_path
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 

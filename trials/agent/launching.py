@@ -17,29 +17,29 @@ from pathlib import Path
 from typing import Any
 
 import trials
-from trials.agent import supervisor
-from trials.agent.blobs import BlobMissingError, BlobReceiver, unpack_code
-from trials.agent.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.agent.home import Home
-from trials.agent.processes import boot_id
-from trials.agent.restoring import lay_out
-from trials.protocol import (
+from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, unpack_code
+from trials.agent.moving.restoring import lay_out
+from trials.agent.supervision import supervisor
+from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.processes.identity import boot_id
+from trials.wire.files import (
     FILE_ATTEMPT,
     FILE_CLAIM,
     FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
     FOLDER_RESTORE,
     FOLDER_WORK,
-    Launch,
-    to_plain,
 )
+from trials.wire.messages import Launch
+from trials.wire.plain import to_plain
 
 COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
 COPIED_AT_ONCE_BYTES = 64 << 10
 SMALL_CODES_KEPT = 8  # such codes, in memory
 SUPERVISOR_LOG = "supervisor.log"
 _PACKAGE = str(Path(trials.__file__).parent)
-_NNI_FOLDER = Path(_PACKAGE) / "compat" / "nni"
+_NNI_FOLDER = Path(_PACKAGE) / "nni" / "stand_in"
 logger = logging.getLogger(__name__)
 
 

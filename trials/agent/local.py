@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.home import Home
-from trials.protocol import AttemptKey
+from trials.wire.attempt import AttemptKey
 
 STOP_MARGIN_S = 15.0  # beyond the grace, for the supervisor to record the end
 UNWRITTEN_AFTER_S = 2.0  # a trial that ended this long ago and has no record yet waits for room on the disk

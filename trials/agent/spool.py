@@ -14,15 +14,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from trials.agent.files import is_in_the_way, open_file, read_json, to_json, write_atomically
-from trials.protocol import (
-    REPORT_BATCH_BYTES,
-    REPORT_BATCH_LINES,
-    REPORT_LINE_BYTES,
-    SPOOL_LIMIT_BYTES,
-    read_lines,
-)
-from trials.spool_writer import STEP_MAX
+from trials.files import is_in_the_way, open_file, read_json, to_json, write_atomically
+from trials.reports.spool_writer import STEP_MAX
+from trials.wire.limits import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
+from trials.wire.plain import read_lines
 
 READ_BYTES = REPORT_BATCH_BYTES
 PASSED_OVER_AT_ONCE = 16 * READ_BYTES  # without a record among them; then others have their turn

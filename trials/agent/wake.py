@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from trials.protocol import WAKE_CONNECT
+from trials.wire.sockets import WAKE_CONNECT
 
 DRAINED_AT_ONCE = 1024
 DEBOUNCE_S = 0.002  # a flood of datagrams wakes the agent so often; senders find the queue full and go on

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     )
     from trials.data.loader import AsyncDataLoader
     from trials.data.reference_files import Reference, references
-    from trials.data.shared_loader import SharedDataLoader, Sharing
-    from trials.data.shared_sdk import shared
+    from trials.data.sharing.loader import SharedDataLoader, Sharing
+    from trials.data.sharing.sdk import shared
 
 __all__ = [
     "AsyncDataLoader",
@@ -49,10 +49,10 @@ __all__ = [
 _HOMES = {
     "AsyncDataLoader": "loader",
     "Reference": "reference_files",
-    "SharedDataLoader": "shared_loader",
-    "Sharing": "shared_loader",
+    "SharedDataLoader": "sharing.loader",
+    "Sharing": "sharing.loader",
     "references": "reference_files",
-    "shared": "shared_sdk",
+    "shared": "sharing.sdk",
 }
 
 

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from trials.data.delivery import Assembled
-from trials.data.engine import Engine, EngineOptions
+from trials.data.core.fingerprint import fingerprint
+from trials.data.core.order import SequentialOrder, shuffle_named
+from trials.data.core.pipeline import Plan
+from trials.data.core.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
 from trials.data.errors import LoaderClosed, StateError
-from trials.data.feed import CudaStream, DeviceFeed, feed_device
-from trials.data.fingerprint import fingerprint
-from trials.data.inline import InlineEngine
-from trials.data.layout import mapped
 from trials.data.options import LoaderOptions
-from trials.data.order import SequentialOrder, shuffle_named
-from trials.data.pipeline import Plan
-from trials.data.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
 from trials.data.sources import AheadPlans, AskedPlans, called
 from trials.data.state import Position
 from trials.data.stats import Stats
-from trials.data.work import IterableBegin
-from trials.data.worker import Recipe
+from trials.data.workers.delivery import Assembled
+from trials.data.workers.engine import Engine, EngineOptions
+from trials.data.workers.feed import CudaStream, DeviceFeed, feed_device
+from trials.data.workers.inline import InlineEngine
+from trials.data.workers.layout import mapped
+from trials.data.workers.work import IterableBegin
+from trials.data.workers.worker import Recipe
 
 CLOSE_TIMEOUT_S = 5.0
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
@@ -448,7 +448,7 @@ def _collate(options: LoaderOptions) -> tuple[Callable[[list[Any]], Any], bool]:
     """The function that makes a batch of samples, and whether it is torch's own."""
     from torch.utils.data import default_collate, default_convert
 
-    from trials.data.collating import collated
+    from trials.data.core.collating import collated
 
     if options.batch_size is None and options.batch_sampler is None:
         return _Single(options.collate_fn or default_convert), False

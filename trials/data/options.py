@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from trials.data.fingerprint import length_of
-from trials.data.order import shuffle_named
+from trials.data.core.fingerprint import length_of
+from trials.data.core.order import shuffle_named
 from trials.data.sources import is_source
-from trials.protocol import ENV_SEED
+from trials.wire.files import ENV_SEED
 
 WORKERS_LIMIT = 1024
 _TYPES = ("auto", "process", "thread")

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from trials.data.core.pipeline import PAUSE, Plan
 from trials.data.errors import SourceError
-from trials.data.forking import LoopThread
-from trials.data.pipeline import PAUSE, Plan
-from trials.data.work import Call
+from trials.data.workers.work import Call
+from trials.processes.forking import LoopThread
 
 Source = Callable[[int], Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trials import generators
+from trials.checkpoints import generators
 
 
 class EmptyEpochError(ValueError):

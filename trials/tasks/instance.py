@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trials.agent.files import write_atomically
+from trials.files import write_atomically
 
 ENV_TASK = "TASK_NAME"
 ENV_NODE = "TASK_NODE"

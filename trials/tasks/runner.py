@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from trials.agent.processes import become_subreaper, kill_tree, send, set_death_signal, tree
+from trials.processes.identity import become_subreaper, kill_tree, send, set_death_signal, tree
 
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05

@@ -12,13 +12,18 @@ from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from trials.protocol import (
+from trials.wire.checkpoints import CheckpointsWanted
+from trials.wire.devices import DevicesChanged, NodeDevice
+from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
+from trials.wire.limits import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
     DEVICES_LIMIT,
     NOT_UNDERSTOOD_LIMIT,
-    PROTOCOL_VERSION,
     REPORT_BATCH_LINES,
+)
+from trials.wire.messages import (
+    PROTOCOL_VERSION,
     SUPPORTED_VERSIONS,
     Acknowledge,
     BlobOffered,
@@ -26,34 +31,24 @@ from trials.protocol import (
     BlobStored,
     BlobWanted,
     Busy,
-    CheckpointsWanted,
-    DevicesChanged,
     Exited,
-    ExitRecord,
     Forget,
     FromAgent,
     Hello,
     Launch,
     LogChunk,
     Message,
-    NodeDevice,
-    NotInVersionError,
     NotUnderstood,
     Pong,
-    ProtocolError,
     Refused,
     Reports,
     Started,
     ToAgent,
     Welcome,
-    common_version,
-    decode,
-    decode_plain,
-    encode,
-    frames,
-    kind_of,
-    messages_in,
 )
+from trials.wire.plain import ProtocolError
+from trials.wire.records import ExitRecord
+from trials.wire.versions import NotInVersionError, common_version
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (

@@ -7,10 +7,9 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
-from tuner_service.api import agents, analyses, devices, experiments, export, live_changes, system, table, trials
+from tuner_service.api import agents, table
 from tuner_service.api.auth import OPEN_PATHS, authorize
-from tuner_service.api.bodies import LargeBodies
-from tuner_service.api.change_bodies import (
+from tuner_service.api.bodies.change_bodies import (
     AddTrialBody,
     ChangeBody,
     CloneBody,
@@ -18,11 +17,13 @@ from tuner_service.api.change_bodies import (
     RetryBody,
     SearchSpaceBody,
 )
+from tuner_service.api.bodies.reading import LargeBodies
+from tuner_service.api.bodies.schemas import ExperimentBody, ResumeBody
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
 from tuner_service.api.kept import KeptAnswers
-from tuner_service.api.schemas import ExperimentBody, ResumeBody
+from tuner_service.api.routes import analyses, devices, experiments, export, live_changes, system, trials
 from tuner_service.api.shared_work import SharedWork
 from tuner_service.service.experiments import Services
 

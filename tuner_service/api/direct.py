@@ -18,8 +18,8 @@ from starlette.types import Scope
 
 from tuner_service.api.dependencies import services_of
 from tuner_service.api.errors import domain_problem
-from tuner_service.api.experiments import list_experiments, list_trials, read_experiment
-from tuner_service.api.trials import MAX_NUMBER, list_checkpoints, read_metrics, read_trial
+from tuner_service.api.routes.experiments import list_experiments, list_trials, read_experiment
+from tuner_service.api.routes.trials import MAX_NUMBER, list_checkpoints, read_metrics, read_trial
 from tuner_service.domain.errors import TunerServiceError
 
 _EXPERIMENT = r"/api/v1/experiments/(?P<experiment_id>[^/]{1,64})"

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.experiments import Cursor, ExperimentIdPath
 from tuner_service.api.paging import make_cursor, read_number_cursor
+from tuner_service.api.routes.experiments import Cursor, ExperimentIdPath
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.table import TABLE_COLUMNS, table_json

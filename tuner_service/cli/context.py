@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_service.cli.exit_codes import CommandError, ExitCode
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.client import Client, ProblemError
 from tuner_service.config import SETTINGS, Settings, resolve_settings
 from tuner_service.local_service import require_service

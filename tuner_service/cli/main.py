@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from tuner_service.cli.exit_codes import exit_code_of
+from tuner_service.cli.output.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
 EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet")
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
     module, _, name = parsed.handler.partition(":")
     try:
-        code: int = getattr(import_module(f"tuner_service.cli.{module}"), name)(parsed)
+        code: int = getattr(import_module(f"tuner_service.cli.verbs.{module}"), name)(parsed)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # the one table from errors to exit codes; bugs go on
         return exit_code_of(exc)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import (
+from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
     ExitRecord,

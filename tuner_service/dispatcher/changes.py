@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from trials.protocol import AttemptKey
+from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup

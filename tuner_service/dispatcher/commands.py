@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from trials.protocol import (
-    AttemptKey,
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import ObservedAttempt
+from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
     CooperationRecord,
     ExitRecord,
     MetricRecord,
     NoticeRecord,
-    ObservedAttempt,
     ParametersWantedRecord,
     ProcessRecord,
     StopToldRecord,

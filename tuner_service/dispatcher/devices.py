@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import launching
 from tuner_service.dispatcher.commands import DevicesChanged
 from tuner_service.dispatcher.placement import could_ever_fit

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trials.protocol import AttemptKey, LaunchSpec
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import LaunchSpec
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import Parameters

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trials.protocol import ExitRecord, to_plain
+from trials.wire.plain import to_plain
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import exits
 from tuner_service.dispatcher.changes import MetricsCut
 from tuner_service.dispatcher.items import MetricsReported, Queue, StopAdvised, TrialEnded, TrialRested

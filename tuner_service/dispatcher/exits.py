@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.domain.trial import Attempt, TrialReason
 
 # Signals that somebody else sends to end a process; the others a process brings on itself.

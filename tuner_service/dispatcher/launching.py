@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heapq import nsmallest
 
-from trials.protocol import AttemptKey, CheckpointRef, GivenDevice, LaunchSpec
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import CheckpointRef, GivenDevice, LaunchSpec
 from tuner_service.dispatcher import endings
 from tuner_service.dispatcher.effects import LaunchAttempt, StopAttempt
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trials.protocol import to_plain
+from trials.wire.plain import to_plain
 from tuner_service.dispatcher import experiments
 from tuner_service.dispatcher.changes import SearchSpaceRevision
 from tuner_service.dispatcher.commands import (

@@ -7,7 +7,7 @@ reports are judged: so what the tuner knows then does not depend on which trial 
 
 from __future__ import annotations
 
-from trials.protocol import ParametersWantedRecord
+from trials.wire.records import ParametersWantedRecord
 from tuner_service.dispatcher import endings, launching
 from tuner_service.dispatcher.effects import SendParameters
 from tuner_service.dispatcher.items import Answer, NoSuggestionYet, Suggested, SuggestionRequested

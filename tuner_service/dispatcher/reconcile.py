@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trials.protocol import AttemptKey, ObservedAttempt, ProcessRecord
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import ObservedAttempt
+from trials.wire.records import ProcessRecord
 from tuner_service.domain.trial import Attempt, AttemptStatus
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointDamagedRecord, CheckpointRecord
+from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.records import CheckpointDamagedRecord, CheckpointRecord
 from tuner_service.dispatcher import rungs
 from tuner_service.dispatcher.effects import DeleteCheckpointFile
 from tuner_service.dispatcher.state import ExperimentState

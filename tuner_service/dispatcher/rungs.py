@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.protocol import CheckpointRecord, MetricRecord
+from trials.wire.records import CheckpointRecord, MetricRecord
 from tuner_service.dispatcher import endings, launching
 from tuner_service.dispatcher.changes import MetricsCut, StoredDecision
 from tuner_service.dispatcher.commands import Record

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trials.protocol import text_fault
+from trials.wire.texts import text_fault
 from tuner_service.domain.conditions import Condition, parse_condition
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.expressions import Expression, parse_expression

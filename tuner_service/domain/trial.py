@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trials.protocol import AttemptKey, ExitRecord, ProcessRecord
+from trials.wire.attempt import AttemptKey
+from trials.wire.records import ExitRecord, ProcessRecord
 from tuner_service.domain.resources import Holding
 
 Parameters = dict[str, Any]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from trials.protocol import text_fault
+from trials.wire.texts import text_fault
 
 VALUE_DEPTH = 32  # lists and objects inside one another; deeper is refused, before a frame or a recursion refuses it
 WHOLE_NUMBER_LIMIT = 2**63 - 1  # beyond, arrays and columns cannot hold an integer, and beyond 1e308 no float can

@@ -16,8 +16,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trials.inherited import with_path
-from trials.protocol import WAKE_CONNECT, wake_socket_path
+from trials.wire.sockets import WAKE_CONNECT, wake_socket_path
+from trials.wire.variables import with_path
 
 AGENT_ID = "local"
 OF_THE_SERVICE = frozenset({"TUNER_TOKEN", "TUNER_DB", "TUNER_URL"})

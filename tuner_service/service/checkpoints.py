@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trials.protocol import BEST_TRIAL, CheckpointRef, CheckpointsFound, CheckpointsWanted
+from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
+from trials.wire.launch import CheckpointRef
 from tuner_service.ports import Queries
 
 STEPS_NAMED = 10  # in the error that names those there are

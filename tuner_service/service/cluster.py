@@ -8,7 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from trials.protocol import DEVICES_LIMIT, AttemptKey, Hello, LogChunk, NodeDevice, ReadLog, ToAgent
+from trials.wire.attempt import AttemptKey
+from trials.wire.devices import NodeDevice
+from trials.wire.limits import DEVICES_LIMIT
+from trials.wire.messages import Hello, LogChunk, ReadLog, ToAgent
 from tuner_service.domain.errors import UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError

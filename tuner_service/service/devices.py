@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trials.protocol import NodeDevice
+from trials.wire.devices import NodeDevice
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
 from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries

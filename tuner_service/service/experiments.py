@@ -11,7 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trials.protocol import LOG_CHUNK_BYTES, AttemptKey, Hello, LogChunk, NodeDevice
+from trials.wire.attempt import AttemptKey
+from trials.wire.devices import NodeDevice
+from trials.wire.limits import LOG_CHUNK_BYTES
+from trials.wire.messages import Hello, LogChunk
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import (
     BudgetRaise,

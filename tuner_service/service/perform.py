@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import assert_never
 
-from trials.protocol import (
+from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     Busy,

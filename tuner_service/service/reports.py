@@ -7,17 +7,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from trials.protocol import (
-    METRIC_NAME_LIMIT,
-    METRICS_LIMIT,
-    CheckpointRecord,
-    MetricRecord,
-    ParametersWantedRecord,
-    ProtocolError,
-    decode_record,
-    read_lines,
-    valid_json,
-)
+from trials.wire.encoding import decode_record
+from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT
+from trials.wire.plain import ProtocolError, read_lines
+from trials.wire.records import CheckpointRecord, MetricRecord, ParametersWantedRecord
+from trials.wire.texts import valid_json
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 STEP_BOUND = 2**62  # steps beyond are refused: the database's integers end at 2**63

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from trials.protocol import valid_json
+from trials.wire.texts import valid_json
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.ports import TrialEntry
 from tuner_service.service.views import moment, plain

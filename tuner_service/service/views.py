@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trials.inherited import left_out
-from trials.protocol import Hello
+from trials.wire.messages import Hello
+from trials.wire.variables import left_out
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate

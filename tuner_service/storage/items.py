@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trials.protocol import from_plain
+from trials.wire.plain import from_plain
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import (
     CustomTrialAdded,

@@ -15,7 +15,8 @@ from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from trials.protocol import AttemptKey, from_plain, to_plain
+from trials.wire.attempt import AttemptKey
+from trials.wire.plain import from_plain, to_plain
 from tuner_service.dispatcher.changes import (
     JournalLine,
     MetricRow,

@@ -16,8 +16,8 @@ from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.tuners.base import Tuner
 from tuner_service.tuners.registry import create_tuner
-from tuner_service.workers.advisor_folding import AdvisorFold
-from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.folds.advisor import AdvisorFold
+from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import Initialize
 
 Algorithm = TypeVar("Algorithm")

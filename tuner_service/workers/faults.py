@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trials.protocol import valid_text
+from trials.wire.texts import valid_text
 from tuner_service.dispatcher.items import AlgorithmFault
 from tuner_service.domain.errors import SearchSpaceNotSupportedError, TemporarilyUnableError
 

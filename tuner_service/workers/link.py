@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from trials.protocol import valid_json
+from trials.wire.texts import valid_json
 from tuner_service.dispatcher.commands import (
     AlgorithmFaulted,
     QueueAnswered,
@@ -56,7 +56,7 @@ UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others
 PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
 STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
 SILENT_END_S = 5.0  # likewise one that closed its side of the pipe, and can answer nothing any more
-KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.agent.keeping
+KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.processes.keeping
 LOG_DRAIN_S = 0.5  # likewise for what it printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
 

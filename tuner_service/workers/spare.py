@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tuner_service
-from trials import protocol
-from trials.inherited import is_inherited
+from trials.wire.programs import KEEPER
+from trials.wire.variables import is_inherited
 
 NEXT_SPARE_DELAY_S = 2.0  # after one was taken: its experiment's first trials come before the next spare
 WORKER_MEMORY_BYTES = 4 << 30  # of a worker and whatever it started, unless the setting says another
 KILL_GRACE_S = 15.0  # for a keeper to end everything below it, which it tries for ten seconds
-_KEEPER = Path(protocol.__file__).parent / "agent" / "keeper.py"
 _RECORDS = "kept"  # in the workers' folder: what keepers have to end
 
 
@@ -34,7 +33,7 @@ def spawn_worker(folder: Path, *, memory_bytes: int = WORKER_MEMORY_BYTES) -> su
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return subprocess.Popen(
         [
-            *(sys.executable, "-I", "-S", str(_KEEPER), str(folder.absolute() / _RECORDS), str(memory_bytes)),
+            *(sys.executable, "-I", "-S", str(KEEPER), str(folder.absolute() / _RECORDS), str(memory_bytes)),
             *(sys.executable, "-P", "-m", "tuner_service.workers.worker"),
         ],
         stdin=subprocess.PIPE,

@@ -25,10 +25,10 @@ from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested
-from tuner_service.workers.advisor_folding import AdvisorFold
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import Faulted, guarded
-from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.folds.advisor import AdvisorFold
+from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import (
     Answered,
     Folded,

@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
-from trials.protocol import valid_text
+from trials.wire.texts import valid_text
 
 LOG_LIMIT_BYTES = 8 << 20  # then the file is moved to .log.1, over an older one
 TAIL_BYTES = 4 << 10  # kept for the message about a worker that died

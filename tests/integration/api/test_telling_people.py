@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import an_experiment
 from tests.waiting import wait_until
-from trials.agent.processes import read_stat
+from trials.processes.identity import read_stat
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import Experiment, ExperimentStatus
 from tuner_service.executors import notifying

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
-from tuner_service.cli.doctor import BAD_ROWS_SHOWN, examine
+from tuner_service.cli.verbs.doctor import BAD_ROWS_SHOWN, examine
 from tuner_service.clock import SystemClock
 from tuner_service.config import Settings
 from tuner_service.dispatcher.changes import Changes, SearchSpaceRevision

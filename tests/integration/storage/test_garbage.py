@@ -12,8 +12,12 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_checkpoint, a_spec, a_trial, an_attempt, an_experiment
 from tests.contract.stores import OTHER_ID, changes_for
-from trials.protocol import FILE_ATTEMPT, FILE_SPOOL, AttemptKey, Launch, LaunchSpec, to_plain
-from tuner_service.cli.garbage_files import Needed, find_files
+from trials.wire.attempt import AttemptKey
+from trials.wire.files import FILE_ATTEMPT, FILE_SPOOL
+from trials.wire.launch import LaunchSpec
+from trials.wire.messages import Launch
+from trials.wire.plain import to_plain
+from tuner_service.cli.files.garbage_files import Needed, find_files
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus
 from tuner_service.storage.engine import open_store

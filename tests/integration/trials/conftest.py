@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.agent.files import read_json
-from trials.agent.processes import kill_tree
+from trials.files import read_json
+from trials.processes.identity import kill_tree
 
 
 def _has_ended(pid: int) -> bool:
@@ -51,7 +51,7 @@ def start_agent(home: Path, service: FakeService) -> Iterator[Callable[..., Agen
     agents: list[AgentProcess] = []
 
     def start(**environment: str) -> AgentProcess:
-        from trials.protocol import Hello
+        from trials.wire.messages import Hello
 
         before = len(service.of(Hello))
         agents.append(AgentProcess(home, **environment))

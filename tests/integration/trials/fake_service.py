@@ -19,30 +19,26 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from tests.waiting import wait_until
-from trials.protocol import (
+from trials.wire.attempt import AttemptKey
+from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
+from trials.wire.encoding import decode_plain, encode, messages_in
+from trials.wire.launch import CheckpointRef, LaunchSpec
+from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
-    AttemptKey,
     BlobOffered,
     BlobSent,
     BlobStored,
     BlobWanted,
     Busy,
-    CheckpointRef,
-    CheckpointsFound,
-    CheckpointsWanted,
     Exited,
     Forget,
     Hello,
     Launch,
-    LaunchSpec,
     Message,
     Reports,
     Started,
     Welcome,
-    decode_plain,
-    encode,
-    messages_in,
 )
 
 LINEAGE = "lineage-of-the-test"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.waiting import wait_until
-from trials.protocol import Hello, Stop
+from trials.wire.messages import Hello, Stop
 
 CHILDREN = 4
 PATIENCE_S = 120.0

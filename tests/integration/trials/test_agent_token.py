@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
-from trials.protocol import Hello
+from trials.wire.messages import Hello
 
 LISTENS = """
 import socket, sys

@@ -9,7 +9,8 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
-from trials.protocol import SUPPORTED_VERSIONS, Hello, NotUnderstood, Ping, Pong, encode
+from trials.wire.encoding import encode
+from trials.wire.messages import SUPPORTED_VERSIONS, Hello, NotUnderstood, Ping, Pong
 
 REPORTING = "import trials\ntrials.init().report_final(accuracy=1)"
 EARLIER = json.loads((Path(__file__).parents[2] / "approved" / "agent-protocol-1.json").read_text())

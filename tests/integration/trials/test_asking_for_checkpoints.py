@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from trials.checkpoint_files import write_image
-from trials.checkpoint_image import Imaging
-from trials.checkpoint_restoring import CheckpointMissingError
+from trials.checkpoints.files import write_image
+from trials.checkpoints.image import Imaging
+from trials.checkpoints.restoring import CheckpointMissingError
 from trials.session import Trial, open_trial
 
 

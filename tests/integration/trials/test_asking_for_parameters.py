@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from trials.phases import AttemptPhases
-from trials.protocol import decode_record
-from trials.reporting import SpoolSink
+from trials.reports.reporting import SpoolSink
+from trials.wire.encoding import decode_record
 
 
 def test_where_no_answer_comes_it_asks_again(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, started
 from tests.waiting import wait_until
-from trials.protocol import (
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import CheckpointRef
+from trials.wire.messages import (
     Acknowledge,
-    AttemptKey,
     BlobOffered,
-    CheckpointRef,
     DeleteCheckpoint,
     Exited,
     LogChunk,

@@ -19,8 +19,10 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
-from trials.protocol import BlobOffered, CheckpointRef, CheckpointsWanted, DeleteCheckpoint, RemoveExperiment
-from trials.records import CheckpointRecord
+from trials.wire.checkpoints import CheckpointsWanted
+from trials.wire.launch import CheckpointRef
+from trials.wire.messages import BlobOffered, DeleteCheckpoint, RemoveExperiment
+from trials.wire.records import CheckpointRecord
 
 StartAgent = Callable[..., AgentProcess]
 
@@ -304,7 +306,7 @@ def drafted(folder: Path) -> int:
 
 
 def started_pid(service: FakeService, nonce: str) -> int:
-    from trials.protocol import Started
+    from trials.wire.messages import Started
 
     found: Any = service.wait_for(Started, nonce)
     return int(found.process.pid)

@@ -40,8 +40,8 @@ from trials.data import (
     StateError,
     WorkerDied,
 )
-from trials.data.crew import ProcessCrew
-from trials.data.engine import Engine
+from trials.data.workers.crew import ProcessCrew
+from trials.data.workers.engine import Engine
 
 PATIENCE_S = 60.0  # the cores are shared
 WORKERS = [{"num_workers": 2, "worker_type": "process"}, {"num_workers": 2, "worker_type": "thread"}]

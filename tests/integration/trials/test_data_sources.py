@@ -14,9 +14,9 @@ import torch
 
 from tests.data_samples import Coordinator, PlainStream, Square, Stream, jittered, same
 from tests.waiting import wait_until
-from trials.checkpoint_saving import WriterThread
+from trials.checkpoints.saving import WriterThread
 from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, SourceError, references
-from trials.data.forking import LoopThread, fork_if_safe
+from trials.processes.forking import LoopThread, fork_if_safe
 
 WAYS: list[dict[str, Any]] = [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 3}]
 

@@ -13,7 +13,8 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.waiting import wait_until
 from trials.agent.local import list_local, stop_local
-from trials.protocol import AttemptKey, Hello, Started
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import Hello, Started
 
 StartAgent = Callable[..., AgentProcess]
 COUNTING = """

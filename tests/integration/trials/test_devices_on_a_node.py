@@ -12,7 +12,9 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, started
 from tests.simulated_devices import Gpus
 from tests.waiting import wait_until
-from trials.protocol import DevicesChanged, Exited, GivenDevice, Hello, NodeDevice
+from trials.wire.devices import DevicesChanged, NodeDevice
+from trials.wire.launch import GivenDevice
+from trials.wire.messages import Exited, Hello
 
 MIB = 1 << 20
 SEES = """

@@ -10,7 +10,8 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.waiting import wait_until
 from trials.agent.local import list_local
-from trials.protocol import AttemptKey, Forget, LogChunk, ReadLog, RemoveExperiment, Stop
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import Forget, LogChunk, ReadLog, RemoveExperiment, Stop
 
 BEFORE = """
 import json, os, pathlib, shutil, sys, time, trials

@@ -13,8 +13,8 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.agent.files import read_json
-from trials.protocol import Stop
+from trials.files import read_json
+from trials.wire.messages import Stop
 
 StartAgent = Callable[..., AgentProcess]
 WAITS = "import time\nprint('here', flush=True)\nwhile True: time.sleep(0.05)\n"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.agent.files import read_json
-from trials.agent.processes import children_of
-from trials.protocol import Started, Stop
+from trials.files import read_json
+from trials.processes.identity import children_of
+from trials.wire.messages import Started, Stop
 
 STEPS = r"step=(?P<step>\d+) loss=(?P<loss>\S+)"
 BACKTRACKS = r"(?P<loss>(a+)+)$|step=(?P<step>\d+) x=(?P<x>\S+)"

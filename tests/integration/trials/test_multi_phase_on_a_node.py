@@ -8,7 +8,9 @@ import pytest
 
 from tests.integration.trials.fake_service import FakeService
 from tests.waiting import wait_until
-from trials.protocol import AttemptKey, CheckpointRef, FurtherParameters, Stop
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import CheckpointRef
+from trials.wire.messages import FurtherParameters, Stop
 
 pytestmark = pytest.mark.usefixtures("agent")
 

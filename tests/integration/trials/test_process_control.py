@@ -14,8 +14,8 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
 from tests.integration.trials.stubborn_campaign import STUBBORN, children_in
 from tests.waiting import wait_until
-from trials.agent.cgroups import own_group
-from trials.protocol import Stop
+from trials.processes.control_groups import own_group
+from trials.wire.messages import Stop
 
 StartAgent = Callable[..., AgentProcess]
 

@@ -21,11 +21,11 @@ import torch
 from tests.shared_data import DatasetName, Served, batches_of, epochs_of, flat, loader_of, order, serving
 from tests.waiting import wait_until
 from trials.data.errors import SampleError, SharingError
-from trials.data.layout import Layout
 from trials.data.loader import AsyncDataLoader
-from trials.data.shared_link import greeting
-from trials.data.shared_protocol import encode, receive_with_descriptor
-from trials.data.shared_start import order_of
+from trials.data.sharing.link import greeting
+from trials.data.sharing.protocol import encode, receive_with_descriptor
+from trials.data.sharing.start import order_of
+from trials.data.workers.layout import Layout
 
 EPOCHS = 2
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.waiting import wait_until
 from trials.agent.data_servers import DataServers, NotServedError, Order, Request
-from trials.agent.files import to_json
 from trials.agent.home import Home
+from trials.files import to_json
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.agent.files import read_json
+from trials.files import read_json
 
 SETS = """
 import pathlib
@@ -191,8 +191,8 @@ def test_a_dataset_that_cannot_be_made_is_told_to_the_trial(
 ) -> None:
     script = """
 import trials, trials.data
-from trials.data.shared_sdk import _Asker
-from trials.data.shared_start import DatasetName, SharedOrder
+from trials.data.sharing.sdk import _Asker
+from trials.data.sharing.start import DatasetName, SharedOrder
 with trials.init() as trial:
     for factory in ("sets:broken", "sets:nothing", "no_such_module:x"):
         asker = _Asker(DatasetName(factory=factory), SharedOrder(), memory_bytes=1 << 24, workers=1)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.protocol import Stop
+from trials.wire.messages import Stop
 
 pytestmark = pytest.mark.usefixtures("agent")
 RANKS = """

@@ -15,8 +15,8 @@ from typing import TypeVar
 import pytest
 
 from tests.waiting import wait_until
-from trials.agent import keeping
-from trials.agent.processes import children_of, read_stat
+from trials.processes import keeping
+from trials.processes.identity import children_of, read_stat
 from tuner_service.dispatcher.commands import AlgorithmFaulted, QueueAnswered, WorkerDied, WorkerEvent, WorkerReady
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.experiment import AlgorithmSpec, Objective

@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 
-from trials.protocol import (
-    NOT_UNDERSTOOD_LIMIT,
-    REPORT_BATCH_LINES,
-    Acknowledge,
-    AttemptKey,
-    Hello,
-    Launch,
-    LaunchSpec,
-    NodeResources,
-    Reports,
-    Welcome,
-    encode,
-)
+from trials.wire.attempt import AttemptKey
+from trials.wire.encoding import encode
+from trials.wire.launch import LaunchSpec
+from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
+from trials.wire.messages import Acknowledge, Hello, Launch, NodeResources, Reports, Welcome
 from tuner_service.api.agents import _Connection, _trouble
 from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
 from tuner_service.service.cluster import AgentHub

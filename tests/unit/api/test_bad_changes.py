@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api_service import ApiService, an_api_service
-from tuner_service.api.change_bodies import (
+from tuner_service.api.bodies.change_bodies import (
     AddTrialBody,
     ChangeBody,
     CloneBody,
@@ -17,7 +17,7 @@ from tuner_service.api.change_bodies import (
     RetryBody,
     SearchSpaceBody,
 )
-from tuner_service.api.schemas import Body
+from tuner_service.api.bodies.schemas import Body
 
 BUDGET_WRONG: dict[str, list[Any]] = {
     "/budget": [5],

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.api_service import ApiService, a_body, an_api_service
-from tuner_service.api.bodies import _model_in
+from tuner_service.api.bodies.reading import _model_in
+from tuner_service.api.bodies.schemas import ExperimentBody, ResumeBody
 from tuner_service.api.guard import MAX_BODY_BYTES
-from tuner_service.api.schemas import ExperimentBody, ResumeBody
 
 # Pointer → wrong values; every field of the experiment file must stand here.
 WRONG: dict[str, list[Any]] = {

@@ -9,8 +9,9 @@ import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_trial, an_attempt
-from trials.protocol import Hello, NodeDevice, NodeResources
-from tuner_service.cli.read import experiment_text
+from trials.wire.devices import NodeDevice
+from trials.wire.messages import Hello, NodeResources
+from tuner_service.cli.verbs.read import experiment_text
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import AgentConnected
 from tuner_service.domain.resources import Device, GpuRequest, Holding

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_trial, an_attempt
-from trials.protocol import ProcessRecord
+from trials.wire.records import ProcessRecord
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import BudgetRaise, ExperimentCreated, ExperimentResumed
 from tuner_service.domain.errors import UnavailableError

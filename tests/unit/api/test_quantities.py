@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.api.quantities import parse_bytes, parse_duration
+from tuner_service.api.bodies.quantities import parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner_service.api import strict_json
-from tuner_service.api.strict_json import (
+from tuner_service.api.bodies import strict_json
+from tuner_service.api.bodies.strict_json import (
     MAX_DIGITS,
     MAX_JSON_DEPTH,
     MAX_JSON_VALUES,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus

@@ -9,8 +9,8 @@ from typing import Any
 import matplotlib.font_manager  # noqa: F401  # on a new machine its first import starts a process, which no test here may
 import pytest
 
-from tuner_service.cli import analyses
-from tuner_service.cli.exit_codes import ExitCode
+from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.verbs import analyses
 
 PARETO: dict[str, Any] = {
     "id": "e1",

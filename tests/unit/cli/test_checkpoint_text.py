@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.read import _checkpoint_text
+from tuner_service.cli.verbs.read import _checkpoint_text
 
 CHECKPOINT = {
     "step": 40, "size": 200_000_000, "inline": False, "location": "s3://weights/x.ckpt", "value": 0.25,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli import experiment_file
-from tuner_service.cli.exit_codes import CommandError, ExitCode
-from tuner_service.cli.experiment_file import check_readable, pack_folder, read_body
-from tuner_service.cli.yaml_core import YamlError, load_yaml
+from tuner_service.cli.files import experiment_file
+from tuner_service.cli.files.experiment_file import check_readable, pack_folder, read_body
+from tuner_service.cli.files.yaml_core import YamlError, load_yaml
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.config import resolve_settings
 from tuner_service.service.access import read_or_make_token
 

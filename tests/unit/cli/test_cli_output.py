@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.output import (
+from tuner_service.cli.output.progress import ERROR_LINES, failure_text, has_come_to_rest, progress_line, result_text
+from tuner_service.cli.output.tables import (
     Column,
     clip,
     curve,
@@ -17,8 +18,7 @@ from tuner_service.cli.output import (
     parameters_text,
     sparkline,
 )
-from tuner_service.cli.progress import ERROR_LINES, failure_text, has_come_to_rest, progress_line, result_text
-from tuner_service.cli.read import best_so_far
+from tuner_service.cli.verbs.read import best_so_far
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))

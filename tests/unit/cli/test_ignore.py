@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.cli.ignore import is_ignored, parse_rule, read_rules
+from tuner_service.cli.files.ignore import is_ignored, parse_rule, read_rules
 
 
 def ignored(lines: str, path: str, *, is_folder: bool = False) -> bool:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.command_line import ROOT
 from tuner_service.advisors.registry import ADVISORS
-from tuner_service.api.experiment_file import resolve_experiment
+from tuner_service.api.bodies.experiment_file import resolve_experiment
 from tuner_service.assessors.registry import ASSESSORS
-from tuner_service.cli.exit_codes import CommandError, ExitCode
-from tuner_service.cli.experiment_file import read_body
-from tuner_service.cli.nni_file import ALGORITHMS, MAPPED, NOT_HERE, REFUSED, WITHOUT_EFFECT, from_nni, is_nni
+from tuner_service.cli.files.experiment_file import read_body
+from tuner_service.cli.files.nni_file import ALGORITHMS, MAPPED, NOT_HERE, REFUSED, WITHOUT_EFFECT, from_nni, is_nni
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.tuners.registry import TUNERS
 
 SPACE = {"lr": {"_type": "loguniform", "_value": [0.0001, 0.1]}, "layers": {"_type": "choice", "_value": [1, 2]}}

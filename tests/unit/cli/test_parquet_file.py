@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.exit_codes import CommandError
-from tuner_service.cli.export import METRIC_KINDS, TRIAL_KINDS, find_kinds, flat_trial, require_pyarrow, write_table
+from tuner_service.cli.output.exit_codes import CommandError
+from tuner_service.cli.verbs.export import (
+    METRIC_KINDS,
+    TRIAL_KINDS,
+    find_kinds,
+    flat_trial,
+    require_pyarrow,
+    write_table,
+)
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli import control
+from tuner_service.cli.verbs import control
 
 
 class Client:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.api_service import an_api_service
-from tuner_service.api.experiment_file import NEUTRAL_VALUES
-from tuner_service.api.schemas import ExperimentBody, TrialBody
-from tuner_service.cli.exit_codes import ExitCode
+from tuner_service.api.bodies.experiment_file import NEUTRAL_VALUES
+from tuner_service.api.bodies.schemas import ExperimentBody, TrialBody
 from tuner_service.cli.main import build_parser
+from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.config import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,15 +7,9 @@ from typing import Any
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
 from tests.simulation.recording import Restart, Step
-from trials.protocol import (
-    AttemptKey,
-    CheckpointRecord,
-    ExitRecord,
-    MetricRecord,
-    ObservedAttempt,
-    ParametersWantedRecord,
-    ProcessRecord,
-)
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import ObservedAttempt
+from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord, ProcessRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes

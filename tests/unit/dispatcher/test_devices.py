@@ -10,7 +10,8 @@ import pytest
 from tests.builders import EXPERIMENT_ID, a_spec
 from tests.unit.dispatcher.advised import ADVISOR, Advised
 from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harness, a_final, an_intermediate
-from trials.protocol import ExitRecord, GivenDevice
+from trials.wire.launch import GivenDevice
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE, DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S

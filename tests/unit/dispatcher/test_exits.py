@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import an_attempt
-from trials.protocol import EXIT_CAUSES, ExitRecord
+from trials.wire.records import EXIT_CAUSES, ExitRecord
 from tuner_service.dispatcher.exits import (
     Died,
     Ended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, an_intermediate
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus

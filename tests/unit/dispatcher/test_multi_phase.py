@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, a_final, an_intermediate
-from trials.protocol import MetricRecord, ParametersWantedRecord
+from trials.wire.records import MetricRecord, ParametersWantedRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
     AlgorithmFault,

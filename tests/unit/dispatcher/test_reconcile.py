@@ -16,7 +16,8 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.protocol import AttemptKey, ObservedAttempt
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import ObservedAttempt
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.reconcile import (
     Adopt,

@@ -17,7 +17,8 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CooperationRecord, NoticeRecord
+from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.records import CooperationRecord, NoticeRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import MetricsReported, Queue

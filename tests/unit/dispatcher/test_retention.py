@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tests.unit.dispatcher.harness import AGENT, KILLED, Harness, a_checkpoint_record, an_intermediate
 from tests.unit.dispatcher.test_advised_trials import Advised
-from trials.protocol import CHECKPOINT_INLINE_BYTES, CheckpointDamagedRecord
+from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.records import CheckpointDamagedRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, a_final, an_intermediate
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.endings import retry_pause
 from tuner_service.dispatcher.limits import RETRY_PAUSE_LIMIT_S

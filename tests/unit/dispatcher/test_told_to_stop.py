@@ -17,7 +17,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.protocol import CooperationRecord, ExitRecord, StopToldRecord
+from trials.wire.records import CooperationRecord, ExitRecord, StopToldRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S

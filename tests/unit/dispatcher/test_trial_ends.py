@@ -16,7 +16,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.protocol import ExitRecord
+from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial, an_experiment
 from tests.memory_store import MemoryStore
-from trials.protocol import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
+from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.service.checkpoints import checkpoints_for
 

@@ -8,17 +8,17 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_spec
 from tests.unit.dispatcher.harness import AGENT
-from trials.protocol import (
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import LaunchSpec
+from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
-    AttemptKey,
     Busy,
     DeleteCheckpoint,
     Forget,
     FurtherParameters,
     Hello,
     Launch,
-    LaunchSpec,
     NodeResources,
     RemoveExperiment,
     Stop,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.protocol import CheckpointRecord, CooperationRecord, MetricRecord
+from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord
 from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.service.reports import ERROR_LIMIT, METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_BOUND, parse_lines
 

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
 from tests.waiting import wait_until
-from trials.protocol import AttemptKey
+from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes

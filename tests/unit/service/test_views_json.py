@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
-from trials.protocol import ExitRecord, ProcessRecord
+from trials.wire.records import ExitRecord, ProcessRecord
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.views import (
     attempt_view,

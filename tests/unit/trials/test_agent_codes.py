@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.codes import CODES_MAX, Codes
-from trials.agent.starting import Start
+from trials.agent.forks.codes import CODES_MAX, Codes
+from trials.agent.supervision.starting import Start
 
 SCRIPT = "def outer():\n    def inner():\n        return 1 / 0\n    return inner\n"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from trials.agent.devices import MIB, Devices, NoDevices, NvmlDevices, Reading, SimulatedDevices, open_source
-from trials.agent.forking import has_open
+from trials.agent.devices.reading import MIB, Devices, NoDevices, NvmlDevices, Reading, SimulatedDevices, open_source
+from trials.agent.forks.serving import has_open
 
 OURS, STRANGER = 100, 666
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trials import protocol
-from trials.agent import output, stopping, supervision
-from trials.agent.exits import cause_of, count_memory_kills, exit_record, write_durably
-from trials.agent.files import create_once, read_json
-from trials.protocol import EXIT_CAUSES, ExitRecord, from_plain
+from trials.agent.supervision.exits import cause_of, count_memory_kills, exit_record, write_durably
+from trials.files import create_once, read_json
+from trials.wire.plain import from_plain
+from trials.wire.records import EXIT_CAUSES, ExitRecord
 
 
 @pytest.mark.parametrize(
@@ -57,20 +56,6 @@ def test_a_file_is_created_by_exactly_one(tmp_path: Path) -> None:
     assert [create_once(str(path), text, durable=True) for text in (b'{"a":1}', b'{"a":2}')] == [True, False]
     assert read_json(str(path)) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["claim.json"]
-
-
-def test_the_supervisors_names_are_the_protocols() -> None:
-    found = {
-        name: text
-        for module in (supervision, stopping)
-        for name, text in vars(module).items()
-        if name.startswith(("FILE_", "FOLDER_"))
-    }
-
-    assert len(found) > 8
-    assert found == {name: getattr(protocol, name) for name in found}
-    assert output.LOG_LIMIT_BYTES == protocol.LOG_LIMIT_BYTES
-    assert output.OUTPUT_TAIL_BYTES == protocol.OUTPUT_TAIL_BYTES
 
 
 def test_the_page_of_the_runtime_explains_every_cause() -> None:

@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from trials.agent.home import Home
-from trials.agent.parent import Parent
-from trials.agent.supervision import Supervised
-from trials.protocol import FILE_ATTEMPT, FILE_CLAIM, AttemptKey, to_plain
+from trials.agent.supervision.parent import Parent
+from trials.agent.supervision.supervised import Supervised
+from trials.wire.attempt import AttemptKey
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
+from trials.wire.plain import to_plain
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trials.agent.isolation import Fork, Spawn, choose, shadowed
-from trials.agent.script import NotForkableError, is_interpreter, script_of
+from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
+from trials.agent.forks.script import NotForkableError, is_interpreter, script_of
 
 PYTHON = "/opt/python/bin/python3"
 BASE = {"PATH": "/bin", "HOME": "/home/me", "CUDA_VISIBLE_DEVICES": "0,1", "TUNER_TOKEN": "secret"}
@@ -53,7 +53,7 @@ def test_what_cannot_be_forked_is_started_anew_and_says_why(spec: dict[str, Any]
 
 
 def test_the_sdk_is_imported_once_for_scripts_that_report_and_not_for_those_whose_output_is_read() -> None:
-    assert chosen(an_attempt(), preload=("numpy",)).preload == ("trials.session", "trials.nni_calls", "numpy")
+    assert chosen(an_attempt(), preload=("numpy",)).preload == ("trials.session", "trials.nni.calls", "numpy")
     assert chosen(an_attempt(metrics_pattern="(?P<x>x)"), preload=("numpy",)).preload == ("numpy",)
 
 

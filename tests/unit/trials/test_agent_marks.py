@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from trials.agent.marks import has_mark, has_nonce, limit_of, limit_on
+from trials.processes.marks import has_mark, has_nonce, limit_of, limit_on
 
 
 def test_the_mark_is_the_same_for_the_same_nonce_and_no_limit_that_takes_effect() -> None:

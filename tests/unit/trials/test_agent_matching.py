@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trials.agent.matching import ANSWER_BYTES, LINE_BYTES, match_lines
-from trials.patterns import METRICS_PATTERN_LENGTH, groups_of
-from trials.spool_writer import REPORT_LINE_BYTES
+from trials.agent.supervision.matching import ANSWER_BYTES, LINE_BYTES, match_lines
+from trials.reports.spool_writer import REPORT_LINE_BYTES
+from trials.wire.patterns import METRICS_PATTERN_LENGTH, groups_of
 
 LOSS = r"loss=(?P<loss>\S+)"
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from trials.agent.devices import MIB, Reading
-from trials.agent.node_devices import DeviceUnavailableError, NodeDevices
-from trials.protocol import NodeDevice, ProcessRecord
+from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
+from trials.agent.devices.reading import MIB, Reading
+from trials.wire.devices import NodeDevice
+from trials.wire.records import ProcessRecord
 
 OURS = ProcessRecord(boot_id="b", pid=os.getpid(), start_time=1)
 

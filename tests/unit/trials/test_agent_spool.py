@@ -5,17 +5,10 @@ from pathlib import Path
 import pytest
 
 from trials.agent.spool import SpoolReader, is_record
-from trials.protocol import (
-    REPORT_BATCH_LINES,
-    CheckpointRecord,
-    CooperationRecord,
-    MetricRecord,
-    SpoolRecord,
-    StopToldRecord,
-    decode_record,
-    encode_record,
-)
-from trials.spool_writer import metric_line
+from trials.reports.spool_writer import metric_line
+from trials.wire.encoding import decode_record, encode_record
+from trials.wire.limits import REPORT_BATCH_LINES
+from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord, SpoolRecord, StopToldRecord
 
 
 def line(step: int) -> bytes:

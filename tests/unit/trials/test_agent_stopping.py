@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.stopping import COOPERATIVE_SHARE, KILL_REPEAT_S, Stopping
-from trials.agent.usage import Usage, memory_of, processor_s_of
+from trials.agent.supervision.stopping import COOPERATIVE_SHARE, KILL_REPEAT_S, Stopping
+from trials.processes.usage import Usage, memory_of, processor_s_of
 
 NOBODY = 2**22 + 1  # no process has this number
 

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from trials.checkpoint_metadata import MetadataError, read_metadata
+from trials.checkpoints.shard_metadata import MetadataError, read_metadata
 
 MODULE = b"torch.distributed.checkpoint.metadata"
 FILES = frozenset({"__0_0.distcp"})

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoint_files import write_image
-from trials.checkpoint_image import Image, read_image
-from trials.checkpoint_saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
-from trials.protocol import decode_record
-from trials.records import CheckpointRecord
+from trials.checkpoints.files import write_image
+from trials.checkpoints.image import Image, read_image
+from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.session import Trial, open_trial
+from trials.wire.encoding import decode_record
+from trials.wire.records import CheckpointRecord
 
 WAIT_S = 60.0
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from trials.checkpoint_image import MAGIC_PIECES, Image, Imaging, read_image
-from trials.checkpoint_tree import Restoring
+from trials.checkpoints.image import MAGIC_PIECES, Image, Imaging, read_image
+from trials.checkpoints.tree import Restoring
 
 
 def image_of(state: Any, imaging: Imaging | None = None) -> Image:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoint_files import digest_of, write_image
-from trials.checkpoint_image import Imaging, read_image
-from trials.checkpoint_restoring import restored
-from trials.checkpoints import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
-from trials.records import CheckpointRecord
+from trials.checkpoints.files import digest_of, write_image
+from trials.checkpoints.image import Imaging, read_image
+from trials.checkpoints.places import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.checkpoints.restoring import restored
+from trials.wire.records import CheckpointRecord
 
 
 def saved(store: CheckpointStore, state: Any, step: int) -> CheckpointRecord:

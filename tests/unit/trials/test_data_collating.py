@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map as known
 
 from tests.data_samples import same
-from trials.data.collating import collated
+from trials.data.core.collating import collated
 
 Pair = namedtuple("Pair", "a b")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from trials.data.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
 
 RESEEDING_LIMIT_S = 40e-6  # 7 µs on two quiet cores; tests share theirs
 

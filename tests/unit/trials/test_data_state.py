@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import Subset, TensorDataset
 
 from tests.data_samples import Coordinator, Numbers, PlainStream, Stream
+from trials.data.core.fingerprint import fingerprint
 from trials.data.errors import DatasetMismatch, LoaderTimeout, SampleError, StateError, WorkerDied
-from trials.data.fingerprint import fingerprint
 from trials.data.options import LoaderOptions
 from trials.data.state import Position
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from trials.agent.files import is_full_disk
 from trials.agent.spool import SpoolReader
-from trials.checkpoint_files import when_there_is_room
-from trials.checkpoint_image import Image
-from trials.checkpoint_restoring import NoOtherTrials
-from trials.checkpoints import Entry
+from trials.checkpoints.files import when_there_is_room
+from trials.checkpoints.image import Image
+from trials.checkpoints.places import Entry
+from trials.checkpoints.restoring import NoOtherTrials
+from trials.files import is_full_disk
 from trials.phases import AlonePhases
-from trials.protocol import CheckpointRecord
 from trials.session import Trial, TrialParts
+from trials.wire.records import CheckpointRecord
 
 RECORD = CheckpointRecord(step=3, name="n", digest="d", size=1, at=0.0)
 

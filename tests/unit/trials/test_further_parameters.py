@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from trials.protocol import ParametersWantedRecord, decode_record
 from trials.session import Trial, open_trial
+from trials.wire.encoding import decode_record
+from trials.wire.records import ParametersWantedRecord
 
 
 @pytest.fixture

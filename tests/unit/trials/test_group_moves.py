@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from trials.agent import moves
-from trials.agent.cgroups import ENV_CGROUPS, ControlGroup
-from trials.agent.moves import GroupMoves
+from trials.processes import control_group_moves as moves
+from trials.processes.control_group_moves import GroupMoves
+from trials.processes.control_groups import ENV_CGROUPS, ControlGroup
 
 
 def in_a_loop(work: Callable[[], None]) -> None:

@@ -19,22 +19,26 @@ from hypothesis import strategies as st
 
 from trials.agent.agent import Agent, tidy
 from trials.agent.attempts import HeldAttempt, load_attempt
-from trials.agent.blobs import INCOMING_KEPT, BlobReceiver, remove_oldest
 from trials.agent.conversation import Conversation
-from trials.agent.fetching import CheckpointFetches
-from trials.agent.files import read_json
-from trials.agent.forkservers import ForkServers
+from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home
-from trials.agent.logs import RotatedLog, read_log
-from trials.agent.offers import CheckpointOffers
-from trials.agent.parent import Parent
+from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, remove_oldest
+from trials.agent.moving.fetching import CheckpointFetches
+from trials.agent.moving.offers import CheckpointOffers
 from trials.agent.spool import SpoolDamagedError, SpoolReader
-from trials.agent.starting import Start
-from trials.agent.stopping import Stopping
-from trials.agent.supervision import START_AGAIN_S, START_TIMEOUT_S, Supervised
-from trials.agent.writing import Records
-from trials.protocol import AttemptKey, ExitRecord, Launch, LaunchSpec, Message, encode, encode_record, to_plain
-from trials.records import CheckpointRecord, MetricRecord, ProcessRecord
+from trials.agent.supervision.logs import RotatedLog, read_log
+from trials.agent.supervision.parent import Parent
+from trials.agent.supervision.records import Records
+from trials.agent.supervision.starting import Start
+from trials.agent.supervision.stopping import Stopping
+from trials.agent.supervision.supervised import START_AGAIN_S, START_TIMEOUT_S, Supervised
+from trials.files import read_json
+from trials.wire.attempt import AttemptKey
+from trials.wire.encoding import encode, encode_record
+from trials.wire.launch import LaunchSpec
+from trials.wire.messages import Launch, Message
+from trials.wire.plain import to_plain
+from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ProcessRecord
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)
 FILES = (
@@ -411,7 +415,7 @@ def a_supervised(tmp_path: Path, parent: Parent, nonce: str) -> Supervised:
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Parent:
     """One that starts nothing: whatever is to be started raises ``parent.error``."""
-    monkeypatch.setattr("trials.agent.parent._catch_signals", lambda: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr("trials.agent.supervision.parent._catch_signals", lambda: os.open(os.devnull, os.O_RDONLY))
 
     def start(_: Start) -> int:
         raise made.error  # type: ignore[attr-defined]  # the test's own

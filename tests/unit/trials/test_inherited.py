@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trials.agent.command import environment
-from trials.agent.isolation import Fork, choose
-from trials.inherited import is_inherited, left_out, with_path
+from trials.agent.forks.isolation import Fork, choose
+from trials.agent.supervision.command import environment
+from trials.wire.variables import is_inherited, left_out, with_path
 
 
 def of_trial(base: dict[str, str], **spec: Any) -> dict[str, str]:

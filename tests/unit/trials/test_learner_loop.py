@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trials import generators
+from trials.checkpoints import generators
 from trials.learner import (
     Hook,
     HookError,

@@ -16,8 +16,9 @@ from trials.integrations.optuna import (
     run,
     search_space,
 )
-from trials.protocol import MetricRecord, decode_record
 from trials.session import Trial, open_trial
+from trials.wire.encoding import decode_record
+from trials.wire.records import MetricRecord
 
 GIVEN = {"lr": 0.01, "layers": 3, "kind": "adam"}
 

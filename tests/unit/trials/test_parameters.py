@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trials.agent.command import command_line, environment
+from trials.agent.supervision.command import command_line, environment
 from trials.parameters import from_arguments
 
 

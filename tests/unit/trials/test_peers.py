@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from trials.peers import NotHeldError, OtherEnd, _as_listed, _without_mapping
+from trials.wire.peers import NotHeldError, OtherEnd, _as_listed, _without_mapping
 
 little = pytest.mark.skipif(sys.byteorder != "little", reason="the texts are those of a little-endian machine")
 

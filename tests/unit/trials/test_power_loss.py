@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from trials.agent.checkpoint_store import place
-from trials.agent.exits import exit_record, write_durably
-from trials.agent.files import create_once, sync_file, write_atomically
-from trials.checkpoint_files import replace_file
-from trials.checkpoint_image import read_image
+from trials.agent.moving.checkpoint_store import place
+from trials.agent.supervision.exits import exit_record, write_durably
+from trials.checkpoints.files import replace_file
+from trials.checkpoints.image import read_image
+from trials.files import create_once, sync_file, write_atomically
 from trials.learner.weights import WeightsReader, publish_weights
+from trials.reports.spool_writer import SpoolWriter
 from trials.session import open_trial
-from trials.spool_writer import SpoolWriter
 from tuner_service.service.access import read_or_make_token
 
 OLD, NEW = b"old" * 5000, b"new" * 7000

@@ -1,4 +1,4 @@
-"""docs/agent-protocol.md says everything that trials/protocol.py says, and nothing else."""
+"""docs/agent-protocol.md says everything that trials/wire says, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import Any, get_args
 
 import pytest
 
-from trials import protocol
+from trials.wire import attempt, checkpoints, devices, files, launch, limits, messages, records, sockets
 
+WIRE: dict[str, Any] = {
+    name: value
+    for module in (attempt, checkpoints, devices, files, launch, limits, messages, records, sockets)
+    for name, value in vars(module).items()
+}
 PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(encoding="utf-8")
-MESSAGES = {cls.kind: cls for cls in (*get_args(protocol.FromAgent), *get_args(protocol.ToAgent))}
-RECORDS = {cls.kind: cls for cls in get_args(protocol.SpoolRecord)}
+MESSAGES = {cls.kind: cls for cls in (*get_args(messages.FromAgent), *get_args(messages.ToAgent))}
+RECORDS = {cls.kind: cls for cls in get_args(records.SpoolRecord)}
 PARTS = (
     "AttemptKey", "ProcessRecord", "NodeResources", "NodeDevice", "ObservedAttempt", "ExitRecord", "CheckpointRef",
     "GivenDevice", "LaunchSpec",
 )  # fmt: skip
-DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: getattr(protocol, name) for name in PARTS}
-LIMITS = {name: getattr(protocol, name) for name in vars(protocol) if re.search(r"_(LINES|BYTES|LIMIT)$", name)}
+DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: WIRE[name] for name in PARTS}
+LIMITS = {name: value for name, value in WIRE.items() if re.search(r"_(LINES|BYTES|LIMIT)$", name)}
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
 
 
@@ -80,27 +85,27 @@ def test_every_limit_stands_on_the_page_with_its_value() -> None:
 
 def test_every_cause_of_an_exit_stands_on_the_page() -> None:
     table = section("ExitRecord").split("\n\n| `cause`")[1]
-    assert [cells[0].strip("`") for cells in rows(table) if cells[0].startswith("`")] == list(protocol.EXIT_CAUSES)
+    assert [cells[0].strip("`") for cells in rows(table) if cells[0].startswith("`")] == list(records.EXIT_CAUSES)
 
 
 def test_every_file_and_variable_stands_on_the_page() -> None:
-    for name, value in vars(protocol).items():
+    for name, value in vars(files).items():
         if name.startswith(("FILE_", "FOLDER_", "ENV_")):
             assert f"`{name}`" in PAGE, name
             assert value in PAGE, value
 
 
 def test_the_version_of_the_page_is_the_one_of_the_code() -> None:
-    assert f"This page describes version {protocol.PROTOCOL_VERSION};" in PAGE
-    supported = " and ".join(map(str, protocol.SUPPORTED_VERSIONS))
+    assert f"This page describes version {messages.PROTOCOL_VERSION};" in PAGE
+    supported = " and ".join(map(str, messages.SUPPORTED_VERSIONS))
     assert f"takes agents of versions {supported}" in PAGE
 
 
 def test_the_messages_of_each_side_stand_in_its_part() -> None:
     parts = dict(re.findall(r"^## (From the agent|Both ways|From the service)\n(.*?)(?=^## )", PAGE, re.M | re.S))
     said = {part: set(re.findall(r"^### `(\w+)`$", text, re.MULTILINE)) for part, text in parts.items()}
-    agent = {cls.kind for cls in get_args(protocol.FromAgent)}
-    service = {cls.kind for cls in get_args(protocol.ToAgent)}
+    agent = {cls.kind for cls in get_args(messages.FromAgent)}
+    service = {cls.kind for cls in get_args(messages.ToAgent)}
 
     assert said == {
         "From the agent": agent - service, "Both ways": agent & service, "From the service": service - agent,

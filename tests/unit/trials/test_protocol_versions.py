@@ -10,32 +10,20 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from trials import protocol
-from trials.protocol import (
-    FRAME_MESSAGES_LIMIT,
-    PROTOCOL_VERSION,
-    SUPPORTED_VERSIONS,
-    Acknowledge,
-    AttemptKey,
-    Launch,
-    LaunchSpec,
-    NotInVersionError,
-    NotUnderstood,
-    ProtocolError,
-    Refused,
-    UnknownKindError,
-    common_version,
-    decode,
-    decode_plain,
-    encode,
-    frames,
-    kind_of,
-    messages_in,
-)
-from trials.versions import plain_in, since
+from trials.wire import attempt, devices, launch, messages, records
+from trials.wire.attempt import AttemptKey
+from trials.wire.encoding import UnknownKindError, decode, decode_plain, encode, frames, kind_of, messages_in
+from trials.wire.launch import LaunchSpec
+from trials.wire.limits import FRAME_MESSAGES_LIMIT
+from trials.wire.messages import PROTOCOL_VERSION, SUPPORTED_VERSIONS, Acknowledge, Launch, NotUnderstood, Refused
+from trials.wire.plain import ProtocolError
+from trials.wire.versions import NotInVersionError, common_version, plain_in, since
 
 EARLIER = json.loads((Path(__file__).parents[2] / "approved" / "agent-protocol-1.json").read_text())
-MESSAGES = {cls.kind: cls for cls in (*get_args(protocol.FromAgent), *get_args(protocol.ToAgent))}
+PARTS = {
+    name: value for module in (attempt, devices, launch, messages, records) for name, value in vars(module).items()
+}
+MESSAGES = {cls.kind: cls for cls in (*get_args(messages.FromAgent), *get_args(messages.ToAgent))}
 
 
 def example_of(expected: Any) -> Any:
@@ -130,7 +118,7 @@ def test_every_later_field_has_a_default_and_says_since_when() -> None:
         for entry in fields(MESSAGES[kind]):
             assert entry.name in known or entry.metadata["since"] > 1, f"{kind}.{entry.name}"
     for part, known in EARLIER["parts"].items():
-        for entry in fields(getattr(protocol, part)):
+        for entry in fields(PARTS[part]):
             assert entry.name in known or entry.metadata["since"] > 1, f"{part}.{entry.name}"
 
 

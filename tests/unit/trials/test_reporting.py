@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from tests.waiting import wait_until
-from trials.protocol import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES, CheckpointRecord, MetricRecord, decode_record
-from trials.reporting import SpoolSink, TerminalSink, Waker, numbers
+from trials.reports.reporting import SpoolSink, TerminalSink, Waker, numbers
+from trials.reports.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter, metric_line
+from trials.reports.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
+from trials.reports.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
 from trials.session import Trial, open_trial
-from trials.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter, metric_line
-from trials.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
-from trials.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
+from trials.wire.encoding import decode_record
+from trials.wire.limits import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
+from trials.wire.records import CheckpointRecord, MetricRecord
 
 
 @pytest.fixture

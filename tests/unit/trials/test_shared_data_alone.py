@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
-from trials.data.shared_loader import SharedDataLoader, Sharing
-from trials.data.shared_sdk import shared
-from trials.data.shared_start import DatasetName, SharedOrder
+from trials.data.sharing.loader import SharedDataLoader, Sharing
+from trials.data.sharing.sdk import shared
+from trials.data.sharing.start import DatasetName, SharedOrder
 
 
 class Numbers:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trials.data.errors import SharingError
-from trials.data.layout import Layout
-from trials.data.shared_protocol import (
+from trials.data.sharing.protocol import (
     Answered,
     Ask,
     Geometry,
@@ -28,10 +27,11 @@ from trials.data.shared_protocol import (
     encode_ask,
     require_private,
 )
-from trials.data.shared_ring import Ring, make_ring, page_slots, require_possible, require_sealed, seal_ring
-from trials.data.shared_samples import GroupOrder
-from trials.data.shared_server import plan
-from trials.plain import ProtocolError
+from trials.data.sharing.ring import Ring, make_ring, page_slots, require_possible, require_sealed, seal_ring
+from trials.data.sharing.samples import GroupOrder
+from trials.data.sharing.server import plan
+from trials.data.workers.layout import Layout
+from trials.wire.plain import ProtocolError
 
 SAMPLE = (np.arange(12, dtype=np.float32).reshape(3, 4), 5, {"flag": True, "half": np.float16(0.5)})
 LAYOUT = Layout.of(SAMPLE)

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trials.data.shared_window import FILL_TRIES, Answer, Fill, SharedWindows
+from trials.data.sharing.window import FILL_TRIES, Answer, Fill, SharedWindows
 
 
 def some_windows(windows: int = 1, capacity: int = 8, ahead: int = 2) -> SharedWindows:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.protocol import decode_record, encode_record, read_lines, text_fault, valid_json, valid_text
-from trials.records import MetricRecord
+from trials.wire.encoding import decode_record, encode_record
+from trials.wire.plain import read_lines
+from trials.wire.records import MetricRecord
+from trials.wire.texts import text_fault, valid_json, valid_text
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from('\0\\"u\ud800\udc00'))
 

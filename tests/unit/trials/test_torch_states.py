@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from trials import torch_states
+from trials.checkpoints import torch_states
 
 
 def read_back(state: Any) -> Any:

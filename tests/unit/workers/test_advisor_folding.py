@@ -25,8 +25,8 @@ from tuner_service.dispatcher.items import (
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutcome, TrialStatus
-from tuner_service.workers import advisor_folding
-from tuner_service.workers.advisor_folding import AdvisorFold
+from tuner_service.workers.folds import advisor as advisor_folding
+from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.inside import OutsideSpaceError
 
 SPACE = parse_search_space({"x": {"type": "float", "low": 0, "high": 1}})

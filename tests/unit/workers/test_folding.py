@@ -29,7 +29,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
-from tuner_service.workers.folding import AssessorFold, ReportHistory, TunerFold, plain_parameters
+from tuner_service.workers.folds.folding import AssessorFold, ReportHistory, TunerFold, plain_parameters
 from tuner_service.workers.inside import OutsideSpaceError
 
 OBJECTIVE = Objective(metric="loss")

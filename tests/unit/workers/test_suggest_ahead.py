@@ -28,7 +28,7 @@ from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Suggestion, Tuner
 from tuner_service.tuners.random_search import RandomTuner
-from tuner_service.workers.folding import AssessorFold, TunerFold
+from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import item_from_wire, item_to_wire
 
 OBJECTIVE = Objective(metric="loss")

@@ -1,0 +1,439 @@
+"""The fork servers of one agent: started where trials want them, adopted from an earlier agent, ended when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import trials
+from trials.agent.attempts import PID_MAX
+from trials.agent.forks import fork_server as forkserver
+from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
+from trials.agent.forks.orders import send_order
+from trials.agent.home import Home
+from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
+from trials.processes.control_groups import ENV_CGROUPS
+from trials.processes.identity import is_alive
+from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
+from trials.wire.files import FILE_ATTEMPT, FOLDER_WORK
+from trials.wire.records import ProcessRecord
+from trials.wire.sockets import wake_socket_path
+
+FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
+FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
+FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
+AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
+ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
+ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
+LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
+LEARNED_MODULES_MAX = 5_000
+MODULE_CHARACTERS = 500  # of the name of one
+FILE_IMPORTS = "imports.json"
+ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
+_LIBRARY_FOLDERS = (
+    f"{Path(trials.__file__).parent}/",
+    "/site-packages/",
+    "/dist-packages/",
+    f"/python{sys.version_info[0]}.{sys.version_info[1]}/",
+)
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """One of them. ``given`` are the attempts that it was ordered to start and nobody has seen the end of."""
+
+    def __init__(self, home: Home, *, number: str, key: str, orders: str, state: Path) -> None:
+        self.id = number
+        self.key = key
+        self.orders = orders
+        self.state = state
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self.start_time = 0
+        self.boot = ""
+        self.problem: str | None = None
+        self.loaded: frozenset[str] = frozenset()
+        self.given: dict[str, Path] = {}
+        self.used_at = time.monotonic()
+        self.ready = asyncio.Event()
+        self._library_folders = (*_LIBRARY_FOLDERS, f"{home.sdk}/")
+        self._library: dict[str, list[int]] = {}
+        self._others: dict[str, list[int]] = {}
+        self._compared_at = 0.0
+
+    def read_state(self) -> bool:
+        """Whether it is ready, which its state file says."""
+        state = read_json(str(self.state), limit=ATTEMPT_BYTES)
+        if state is None:
+            return False
+        try:
+            self._take(state)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            logger.error("event=fork_server_state_damaged id=%s error=%r", self.id, error)
+            return False
+        self.ready.set()
+        return True
+
+    def _take(self, state: Mapping[str, Any]) -> None:
+        self.pid, self.start_time, self.boot = int(state["pid"]), int(state["start_time"]), str(state["boot_id"])
+        if not 0 < self.pid <= PID_MAX:
+            raise ValueError(f"no process has the number {self.pid}")
+        self.problem = None if state["problem"] is None else str(state["problem"])
+        self.loaded = frozenset(map(str, state["shadowable"]))
+        files: dict[str, list[int]] = dict(state["files"])
+        folders = self._library_folders
+        self._library = {path: known for path, known in files.items() if any(f in path for f in folders)}
+        self._others = {path: known for path, known in files.items() if path not in self._library}
+
+    def is_alive(self) -> bool:
+        if not self.ready.is_set():
+            return self.process is not None and self.process.poll() is None
+        return is_alive(pid=self.pid, start_time=self.start_time, boot=self.boot)
+
+    def changed_file(self) -> str | None:
+        """A file of a module it has imported that is another one now."""
+        changed = _changed(self._others)
+        if changed is None and time.monotonic() - self._compared_at > LIBRARY_CHECK_S:
+            changed = _changed(self._library)
+            self._compared_at = time.monotonic()
+        return changed
+
+
+def _changed(files: Mapping[str, list[int]]) -> str | None:
+    for path, known in files.items():
+        try:
+            found = os.stat(path)  # noqa: PTH116  of hundreds of files
+        except OSError:
+            return path
+        if [found.st_mtime_ns, found.st_size] != known:
+            return path
+    return None
+
+
+class ForkServers:
+    """``on_lost``: a server ended before it had claimed these attempts."""
+
+    def __init__(self, home: Home, *, on_lost: Callable[[list[Path]], None]) -> None:
+        self._home = home
+        self._on_lost = on_lost
+        self._servers: dict[str, Server] = {}  # by key; the newest of each
+        self._leaving: list[Server] = []  # told to end, or replaced; they follow their trials to the end
+        self._learned: dict[str, tuple[str, ...]] = {}
+        self._learning: dict[str, str] = {}  # experiment by nonce
+        self._pidfds: dict[str, int] = {}
+        self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
+        self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
+
+    # ── placing ───────────────────────────────────────────────────────────────────────────────
+    async def place(self, folder: Path, attempt: Mapping[str, Any]) -> str | None:
+        """Let a fork server start the ``attempt`` in ``folder``. Where none can, the reason to start it anew."""
+        experiment_id = attempt["key"]["experiment_id"]
+        asked = tuple(attempt["spec"].get("preload", ()))
+        learned = () if asked else self._learned_by(experiment_id)
+        choice = choose(attempt, base=os.environ, preload=asked or learned or ())
+        if isinstance(choice, Spawn):
+            return choice.why
+        if learned and self._is_without(choice.key):
+            # While the libraries are being imported, or where they cannot be, trials go on as the first one did.
+            plain = choose(attempt, base=os.environ, preload=())
+            choice = plain if isinstance(plain, Fork) else choice
+        found = await self._server(choice)
+        if isinstance(found, str):
+            return found
+        why = _own_module(folder, choice, found)
+        if why is not None:
+            return why
+        learns = not asked and learned is None and experiment_id not in self._learning.values()
+        return await self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
+
+    def _is_without(self, key: str) -> bool:
+        server = self._servers.get(key)
+        return key in self._refused or (server is not None and not server.ready.is_set())
+
+    async def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
+        server.used_at = time.monotonic()
+        if experiment_id is not None:
+            self._learning[nonce] = experiment_id
+        deadline = time.monotonic() + ORDER_TIMEOUT_S
+        while not send_order(server.orders, {"start": str(folder), "learn": experiment_id is not None}):
+            if time.monotonic() > deadline or not server.is_alive():
+                self._learning.pop(nonce, None)
+                return "the fork server takes no orders"
+            await asyncio.sleep(ORDER_PAUSE_S)
+        server.given[nonce] = folder
+        return None
+
+    async def _server(self, choice: Fork) -> Server | str:
+        """A server that is ready, or why there is none."""
+        if choice.key in self._refused:
+            return self._refused[choice.key]
+        server = self._servers.get(choice.key)
+        if server is not None and server.ready.is_set():
+            changed = server.changed_file()
+            # A watched one that has ended is taken out by that.
+            if changed is not None or (server.id not in self._pidfds and not server.is_alive()):
+                logger.info("event=fork_server_replaced id=%s changed=%s", server.id, changed)
+                self._let_go(server)
+                server = None
+        if server is None:
+            if len(self._servers) >= FORK_SERVERS_MAX and not self._make_room():
+                return f"all {FORK_SERVERS_MAX} fork servers have trials of other experiments"
+            server = self._start(choice)
+        return await self._when_ready(server)
+
+    async def _when_ready(self, server: Server) -> Server | str:
+        deadline = time.monotonic() + FORK_SERVER_START_TIMEOUT_S
+        while not server.ready.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(server.ready.wait(), 0.2)
+            self.look()
+            if not server.ready.is_set() and not server.is_alive():
+                self._refused[server.key] = f"the fork server did not start: {server.problem or 'it says nothing'}"
+                self._let_go(server)
+                return self._refused[server.key]
+            if time.monotonic() > deadline:
+                return f"the fork server was not ready after {FORK_SERVER_START_TIMEOUT_S:g} s"
+        if server.problem is not None:
+            self._refused[server.key] = f"nothing can be forked after the imports: {server.problem}"
+            self._let_go(server)
+            return self._refused[server.key]
+        return server
+
+    def _make_room(self) -> bool:
+        idle = [server for server in self._servers.values() if server.ready.is_set() and not server.given]
+        if not idle:
+            return False
+        self._let_go(min(idle, key=lambda server: server.used_at))
+        return True
+
+    # ── what to import ────────────────────────────────────────────────────────────────────────
+    def _learned_by(self, experiment_id: str) -> tuple[str, ...] | None:
+        """What the experiment's first trial imported; None as long as nobody knows."""
+        if experiment_id not in self._learned:
+            found = _modules_in(self._imports(experiment_id))
+            if found is None:
+                return None
+            self._learned[experiment_id] = found
+        return self._learned[experiment_id]
+
+    def _imports(self, experiment_id: str) -> Path:
+        return self._home.forks / f"{experiment_id}{FILE_IMPORTS}"
+
+    def note_end(self, nonce: str, folder: Path) -> None:
+        """The attempt is over: learn from it, if it was the first, and have a server that knows as much as it did."""
+        for server in [*self._servers.values(), *self._leaving]:
+            if server.given.pop(nonce, None) is not None:
+                self._unreaped[nonce] = server
+        experiment_id = self._learning.pop(nonce, None)
+        if experiment_id is None:
+            return
+        modules = _modules_in(folder / FILE_IMPORTS)
+        if modules is None:
+            return  # it did not come to its end; the next one tells
+        with suppress(OSError):  # on a full disk it is known as long as this agent lives
+            write_atomically(str(self._imports(experiment_id)), to_json({"modules": list(modules)}))
+        self._learned[experiment_id] = modules
+        logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
+        try:
+            attempt = read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES) or {}
+            choice = choose(attempt, base=os.environ, preload=modules)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return  # the trial has damaged it; the next one of the experiment starts it
+        if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
+            return
+        if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
+            self._start(choice)
+
+    def note_forgotten(self, nonce: str) -> None:
+        """The service has the exit on its disk: the fork server need not bring it onto this one, if it has not yet."""
+        server = self._unreaped.pop(nonce, None)
+        if server is not None:
+            send_order(server.orders, {"forget": nonce})
+
+    def forget(self, experiment_id: str) -> None:
+        """The experiment was removed."""
+        self._learned.pop(experiment_id, None)
+        self._imports(experiment_id).unlink(missing_ok=True)
+
+    # ── servers ───────────────────────────────────────────────────────────────────────────────
+    def _start(self, choice: Fork) -> Server:
+        number = f"{choice.key[:8]}-{secrets.token_hex(3)}"
+        folder = self._home.forks
+        folder.mkdir(parents=True, exist_ok=True)
+        wake = wake_socket_path(self._home.path)
+        orders = str(_orders_path(wake, number))
+        server = Server(self._home, number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
+        config: dict[str, Any] = {
+            "id": number,
+            "key": choice.key,
+            "orders": orders,
+            "state": str(server.state),
+            "preload": list(choice.preload),
+            "wake": str(wake),
+            "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),
+            "makes_groups": os.environ.get(ENV_CGROUPS) != "off",
+        }
+        path = folder / f"{number}.config.json"
+        write_atomically(str(path), to_json(config))
+        with (folder / f"{number}.log").open("ab") as log:
+            server.process = subprocess.Popen(
+                [sys.executable, forkserver.__file__, str(path)],
+                env={**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._servers[choice.key] = server
+        self._watch(server, server.process.pid)
+        logger.info(
+            "event=fork_server_started id=%s pid=%d modules=%d", number, server.process.pid, len(choice.preload)
+        )
+        return server
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Have servers for the first trial of an experiment that sets no variables of its own: one for scripts that
+        report, one for those whose output is read.
+        """
+        local = {"python": sys.executable, "paths": list(paths), "wake": ""}
+        key = {"experiment_id": "", "number": 0, "attempt": 0}
+        for pattern in (None, "any"):
+            spec = {"command": ["python", "script.py"], "parameters": {}, "objective": "", "seed": 0}
+            spec["metrics_pattern"] = pattern
+            attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
+            choice = choose(attempt, base=os.environ, preload=())
+            if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
+                self._start(choice)
+
+    def adopt(self) -> None:
+        """Take over the servers of an earlier agent; what is left of dead ones is removed."""
+        for path in self._home.forks.glob("*.state.json"):
+            state = read_json(str(path), limit=ATTEMPT_BYTES) or {}
+            try:
+                server = Server(self._home, number=state["id"], key=state["key"], orders=state["orders"], state=path)
+                alive = server.read_state() and server.is_alive()
+            except (LookupError, TypeError, ValueError, AttributeError):
+                alive = False  # of another version
+            if not alive:
+                self._remove_files(path.name.partition(".")[0])
+            elif server.key not in self._servers and server.problem is None:
+                self._servers[server.key] = server
+                self._watch(server, server.pid)
+
+    def look(self) -> None:
+        """Take note of servers that have become ready."""
+        for server in self._servers.values():
+            if not server.ready.is_set():
+                server.read_state()
+
+    def end_idle(self) -> None:
+        """End those that nobody has wanted for long."""
+        for server in list(self._servers.values()):
+            if server.ready.is_set() and not server.given and time.monotonic() - server.used_at > FORK_SERVER_IDLE_S:
+                self._let_go(server)
+
+    def processes(self) -> list[ProcessRecord]:
+        """Those that have attempts to start or to follow."""
+        servers = [server for server in [*self._servers.values(), *self._leaving] if server.ready.is_set()]
+        return [ProcessRecord(boot_id=s.boot, pid=s.pid, start_time=s.start_time) for s in servers if s.given]
+
+    def has_given(self, nonce: str) -> bool:
+        """Whether a living server has the attempt, or will claim it."""
+        return any(nonce in server.given for server in [*self._servers.values(), *self._leaving])
+
+    def close(self) -> None:
+        """End them when their trials have ended; let go of them now."""
+        for server in list(self._servers.values()):
+            self._let_go(server)
+        for descriptor in self._pidfds.values():
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        self._pidfds.clear()
+        for server in self._leaving:
+            if server.process is not None:
+                # Not waited for: it follows its trials to their end, longer than this process lives.
+                server.process.returncode = server.process.poll() or 0
+
+    def _let_go(self, server: Server) -> None:
+        self._servers.pop(server.key, None)
+        self._leaving.append(server)
+        if not send_order(server.orders, {"end": True}) and server.process is not None and not server.ready.is_set():
+            server.process.kill()  # it is still importing, and has no trials
+
+    def _watch(self, server: Server, pid: int) -> None:
+        try:
+            self._pidfds[server.id] = descriptor = os.pidfd_open(pid)
+        except OSError:
+            self._ended(server)
+            return
+        asyncio.get_running_loop().add_reader(descriptor, self._ended, server)
+
+    def _ended(self, server: Server) -> None:
+        descriptor = self._pidfds.pop(server.id, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        if server.process is not None:
+            server.process.wait()
+        logger.info("event=fork_server_ended id=%s", server.id)
+        if self._servers.get(server.key) is server:
+            del self._servers[server.key]
+        if server in self._leaving:
+            self._leaving.remove(server)
+        if not server.ready.is_set():
+            server.problem = _last_line(self._home.forks / f"{server.id}.log")
+        self._remove_files(server.id)
+        given, server.given = list(server.given.values()), {}
+        self._on_lost(given)
+
+    def _remove_files(self, number: str) -> None:
+        for kind in ("state.json", "config.json", "log"):
+            (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
+        _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
+
+
+def _modules_in(path: Path) -> tuple[str, ...] | None:
+    """What a trial has written there; None where it has not, or something else."""
+    found = (read_json(str(path)) or {}).get("modules")
+    if not isinstance(found, list):
+        return None
+    names = [name for name in found if isinstance(name, str) and len(name) <= MODULE_CHARACTERS]
+    return tuple(name for name in names if all(map(str.isidentifier, name.split("."))))[:LEARNED_MODULES_MAX]
+
+
+def _orders_path(wake: Path, number: str) -> Path:
+    """Beside the agent's own socket, and no longer than it: the length of such paths is limited."""
+    own = number.rpartition("-")[2]
+    return wake.with_name(f"{wake.stem[: -len(own) - 1]}{own}.fork")
+
+
+def _last_line(path: Path) -> str | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return None
+    return lines[-1][-500:] if lines else None
+
+
+def _own_module(folder: Path, choice: Fork, server: Server) -> str | None:
+    """Why the script must not be forked from ``server``: it has a module that the server has another one of."""
+    work = f"{folder}/{FOLDER_WORK}"
+    is_file = choice.script.kind == "file"
+    place = os.path.dirname(os.path.realpath(f"{work}/{choice.script.name}")) if is_file else work  # noqa: PTH120
+    try:
+        with os.scandir(place) as entries:
+            names = [e.name for e in entries if not e.is_dir() or Path(place, e.name, "__init__.py").exists()]
+    except OSError:
+        return None  # the script says so itself
+    name = shadowed(names, server.loaded)
+    return None if name is None else f"the script's folder has {name}, and a library of that name is loaded already"

@@ -1,0 +1,269 @@
+"""The fork server: imports once, then one fork for each trial, which it supervises to its end.
+
+One thread. It outlives agent and service; orders come as datagrams, because a full disk must not stand in their way.
+What it imports is copied for each trial, so it imports little: neither pathlib nor threading, which does a good deal in
+every forked process.
+"""
+# ruff: noqa: PTH101, PTH108, PTH116
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from trials.agent.forks import memory, seeding, threads
+from trials.agent.forks.codes import Codes
+from trials.agent.supervision.parent import Parent
+from trials.agent.supervision.records import WRITE_RETRY_S
+from trials.agent.supervision.starting import Start, fork
+from trials.agent.supervision.supervised import Supervised
+from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
+from trials.processes.identity import become_subreaper, identity
+from trials.processes.marks import NONCE_VARIABLE, FirstMemory
+from trials.wire.files import FILE_ATTEMPT
+
+ORDER_BYTES = 8 << 10
+ORDERS_AT_ONCE = 64
+DEVICE_FILES = "/dev/nvidia"  # what these names begin with is NVIDIA's driver
+FIRST_DESCRIPTOR = 3  # after the standard streams
+# Whatever a module does when it is imported, the trial does it again by itself and shows what it raises.
+_IMPORT_ERRORS = (Exception, SystemExit)
+
+
+class _BecameTrialError(BaseException):
+    """In a forked child: leave everything of the server behind."""
+
+    def __init__(self, start: Start) -> None:
+        super().__init__()
+        self.start = start
+
+
+def serve(path: str, *, at_start: Collection[str]) -> Start | None:
+    """Serve as the configuration in ``path`` says, until told to end; in a forked child, what it is to become.
+
+    ``at_start``: the modules that every interpreter has before it runs anything.
+    """
+    config = read_json(path)
+    if config is None:
+        sys.stderr.write(f"{path} is missing or damaged\n")
+        return None
+    try:
+        ForkServer(config, at_start=at_start).run()
+    except _BecameTrialError as became:
+        # Nothing of the server is taken apart here: it has descriptors that the trial may have by these numbers, and
+        # whatever is let go is first copied.
+        start = became.start
+        start.kept = became
+    else:
+        return None
+    os.closerange(FIRST_DESCRIPTOR, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208  numbers, not paths
+    return start
+
+
+class ForkServer:
+    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` a file."""
+
+    def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
+        self._config = config
+        self._at_start = at_start
+        self._base = {name: text for name, text in os.environ.items() if name != NONCE_VARIABLE}
+        self._first = FirstMemory()
+        self._codes = Codes()
+        self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
+        self._ending = False
+        self._alone_since: float | None = None
+        self._collected = False
+
+    def run(self) -> None:
+        """Until told to end, or nobody has been there for a while."""
+        problem = _preload(self._config["preload"])
+        self._pools = threads.Pools()
+        memory.settle()
+        self._environ = dict(os.environ)
+        self._orders = _listen(self._config["orders"])
+        self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
+        self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
+        self._parent.extra[self._orders.fileno()] = self._take_orders
+        signal.signal(signal.SIGTERM, lambda *_: self._shut_down())
+        become_subreaper()
+        self._write_state(problem)
+        self._parent.wake_agent("", self._config["wake"])
+        while not self._may_end():
+            self._claim_again()
+            self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
+        self._parent.matchers.close()
+        self._orders.close()
+        _unlink(self._config["orders"])  # its other files are removed by an agent
+
+    def _write_state(self, problem: str | None) -> None:
+        modules = {name.partition(".")[0] for name in sys.modules}
+        files = {}
+        for module in list(sys.modules.values()):
+            with suppress(OSError, TypeError):
+                name = str(getattr(module, "__file__", None) or "")
+                if name:
+                    found = os.stat(name)
+                    files[name] = [found.st_mtime_ns, found.st_size]
+        state = {
+            **identity(os.getpid()),
+            "id": self._config["id"],
+            "key": self._config["key"],
+            "orders": self._config["orders"],
+            "problem": problem,
+            "shadowable": sorted(modules - set(self._at_start)),
+            "files": files,
+        }
+        write_atomically(self._config["state"], to_json(state))
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────
+    def _take_orders(self) -> None:
+        for _ in range(ORDERS_AT_ONCE):
+            try:
+                data = self._orders.recv(ORDER_BYTES)
+            except BlockingIOError:
+                return
+            try:
+                self._follow(json.loads(data))
+            except Exception as error:  # noqa: BLE001  one order, about one attempt; the others go on
+                sys.stderr.write(f"an order could not be followed: {data!r:.500}: {error!a}\n")
+
+    def _follow(self, order: dict[str, Any]) -> None:
+        match order:
+            case {"start": str(folder)}:
+                self._start(folder, learns=bool(order.get("learn")))
+            case {"stop": str(nonce), "grace_s": grace_s, "reason": reason}:
+                for supervised in [*self._parent.attempts.values(), *self._waiting]:
+                    if supervised.nonce == nonce:
+                        supervised.order_stop(grace_s=float(grace_s), reason=str(reason))
+            case {"forget": str(nonce)}:
+                ended = self._parent.attempts.get(nonce)
+                if ended is not None:
+                    ended.forget()
+            case {"end": True}:
+                self._ending = True
+
+    def _start(self, folder: str, *, learns: bool) -> None:
+        attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
+        if attempt is None or attempt["nonce"] in self._parent.attempts:
+            return
+        supervised = Supervised(folder, attempt, parent=self._parent)
+        supervised.learns = learns
+        self._claim(supervised)
+
+    def _claim(self, supervised: Supervised) -> None:
+        try:
+            claimed = supervised.claim()
+        except OSError as error:
+            if is_full_disk(error):
+                self._waiting.append(supervised)
+            return  # else its folder is gone
+        if claimed:
+            self._parent.take(supervised)
+
+    def _claim_again(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for supervised in waiting:
+            self._claim(supervised)
+
+    # ── forking ───────────────────────────────────────────────────────────────────────────────
+    def _fork(self, start: Start) -> int:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or the child would write it again
+        self._first.prepare(nonce=start.nonce, command=start.command)
+        start.code = self._codes.find(start)
+        start.removed = [name for name in self._environ if name not in start.variables]
+        start.changed = {name: text for name, text in start.variables.items() if self._environ.get(name) != text}
+        gc.freeze()  # a child's collector looks at nothing that was here before it
+        pid = fork()
+        if pid == 0:
+            self._leave(start)
+        return pid
+
+    def _leave(self, start: Start) -> None:
+        try:
+            self._first.show()
+            start.enter()
+        except BaseException as error:  # noqa: BLE001  a child that goes on would be a second fork server
+            os.write(2, f"the trial could not be started: {error}\n".encode(errors="replace"))
+            os._exit(127)
+        start.restore = self._pools.give_back
+        raise _BecameTrialError(start)
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────
+    def _shut_down(self) -> None:
+        self._ending = True
+        self._parent.shut_down()
+
+    def _may_end(self) -> bool:
+        if self._parent.attempts or self._waiting:
+            self._alone_since, self._collected = None, False
+            return False
+        if not self._collected:
+            self._collected = True
+            gc.unfreeze()
+            gc.collect()  # here nobody waits for it
+            gc.freeze()
+        if self._ending:
+            return True
+        if _listens(self._config["wake"]):
+            self._alone_since = None
+            return False
+        self._alone_since = self._alone_since or time.monotonic()
+        return time.monotonic() - self._alone_since > float(self._config["agent_gone_s"])
+
+
+def _preload(names: Sequence[str]) -> str | None:
+    """Import what can be imported; why nothing must be forked from here, or None."""
+    threads.hold_back(os.environ)
+    for name in names:
+        try:
+            import_module(name)
+        except _IMPORT_ERRORS as error:
+            sys.stderr.write(f"{name} could not be imported: {error!r}\n")
+        if threads.count() > 1:
+            return f"importing {name} starts threads"
+    if has_open(DEVICE_FILES):
+        return "the imports open a GPU, which a forked process could not use"
+    seeding.prepare()
+    return None if threads.count() == 1 else "seeding starts threads"
+
+
+def has_open(prefix: str) -> bool:
+    """Whether this process has a file open whose path begins so. Of a driver: its state does not survive a fork."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, not paths
+        with suppress(OSError):  # the one that this listing was read with
+            if os.readlink(f"/proc/self/fd/{name}").startswith(prefix):  # noqa: PTH115  a name, not a path
+                return True
+    return False
+
+
+def _listen(path: str) -> socket.socket:
+    _unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    listening.bind(path)
+    os.chmod(path, 0o600)
+    return listening
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _listens(path: str) -> bool:
+    """Whether an agent is there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as trying:
+        try:
+            trying.connect(path)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,184 @@
+"""Bytes by digest: asked of the service in pieces, verified, and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import shutil
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from trials.agent.home import Home, plain_name
+from trials.wire.messages import BlobSent
+from trials.wire.plain import ProtocolError
+
+INCOMING_KEPT = 8  # the oldest blobs beyond are removed; what uses one has a link or a copy
+CODE_KEPT = 32  # unpacked revisions; the least recently used beyond are removed
+BLOB_LIMIT_BYTES = 4 << 30
+PARTIAL = ".part"
+logger = logging.getLogger(__name__)
+
+
+class BlobMissingError(LookupError):
+    """The service has no such blob, or what it sent is not it."""
+
+
+class ConnectionLostError(ConnectionError):
+    """The channel closed before the blob was complete; it is asked for again with the next launch."""
+
+
+class BlobReceiver:
+    """Blobs that were asked for on one channel. The service sends one after the other."""
+
+    def __init__(self, folder: Path, *, ask: Callable[[str], Awaitable[None]]) -> None:
+        self._folder = folder
+        self._ask = ask
+        self._waiting: dict[str, asyncio.Future[Path]] = {}
+        self._current: BlobSent | None = None
+        self._file: BinaryIO | None = None
+        self._hash = hashlib.sha256()
+        self._received = 0
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def holding(self, *digests: str) -> Iterator[None]:
+        """What has these digests, here or unpacked, is not removed to make room as long as the block runs."""
+        self._held.update(digests)
+        try:
+            yield
+        finally:
+            self._held -= Counter(digests)
+
+    def held(self) -> Collection[str]:
+        return self._held.keys()
+
+    async def get(self, digest: str) -> Path:
+        """The verified file. BlobMissingError, ConnectionLostError."""
+        path = self._folder / plain_name(digest, what="digest")
+        if path.exists():
+            return path
+        waiting = self._waiting.get(digest)
+        if waiting is None:
+            waiting = self._waiting[digest] = asyncio.get_running_loop().create_future()
+            await self._ask(digest)
+        return await asyncio.shield(waiting)
+
+    def begin(self, sent: BlobSent) -> None:
+        self._drop_current()
+        if sent.digest not in self._waiting:
+            raise ProtocolError(f"blob {sent.digest} was not asked for")
+        if not 0 <= sent.size <= BLOB_LIMIT_BYTES:
+            known = "is unknown to the service" if sent.size < 0 else f"has {sent.size} bytes, over the limit"
+            self._fail(sent.digest, BlobMissingError(f"blob {sent.digest} {known}"))
+            return
+        self._current, self._received, self._hash = sent, 0, hashlib.sha256()
+        self._file = self._partial(sent.digest).open("wb")
+        self._finish_if_complete()
+
+    def feed(self, data: bytes) -> None:
+        if self._file is None:
+            raise ProtocolError(f"{len(data)} bytes came that belong to no blob")
+        self._file.write(data)
+        self._hash.update(data)
+        self._received += len(data)
+        self._finish_if_complete()
+
+    def lose_connection(self) -> None:
+        self._drop_current()
+        for digest in list(self._waiting):
+            self._fail(digest, ConnectionLostError("the channel closed"))
+
+    def _finish_if_complete(self) -> None:
+        sent, file = self._current, self._file
+        if sent is None or file is None or self._received < sent.size:
+            return
+        file.close()
+        self._current = self._file = None
+        partial = self._partial(sent.digest)
+        if self._received != sent.size or self._hash.hexdigest() != sent.digest:
+            partial.unlink()
+            self._fail(sent.digest, BlobMissingError(f"what came for blob {sent.digest} has another digest"))
+            return
+        path = self._folder / sent.digest
+        partial.replace(path)
+        remove_oldest(self._folder, keep=INCOMING_KEPT, but=self._held)
+        self._waiting.pop(sent.digest).set_result(path)
+
+    def _partial(self, digest: str) -> Path:
+        return self._folder / f"{digest}{PARTIAL}"
+
+    def _drop_current(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._current is not None:
+            self._partial(self._current.digest).unlink(missing_ok=True)
+        self._current = self._file = None
+
+    def _fail(self, digest: str, error: Exception) -> None:
+        future = self._waiting.pop(digest)
+        future.set_exception(error)
+        future.exception()  # it may be that nobody waits any more
+
+
+def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
+    """All but the ``keep`` entries that were touched last, and those of these names."""
+    entries = sorted(folder.iterdir(), key=_touched_at, reverse=True)
+    for path in entries[keep:]:
+        if path.name in but or path.name.removesuffix(PARTIAL) in but:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)  # another thread may be doing the same
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _touched_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0  # removed meanwhile
+
+
+def unpack_code(home: Home, archive: Path, digest: str, *, but: Collection[str] = ()) -> Path:
+    """The archive's files in a folder of their own; in one step, so a folder that is there is complete.
+
+    ``but``: other revisions that are not to be removed to make room.
+    """
+    folder = home.code / plain_name(digest, what="digest")
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=home.agent, prefix="unpacking-") as own:
+            partial = Path(own) / "code"
+            with tarfile.open(archive, "r:gz") as tar:
+                _extract(tar, partial)
+            try:
+                partial.replace(folder)
+            except OSError:
+                if not folder.exists():  # it does where another launch of the same code was quicker
+                    raise
+    folder.touch()
+    remove_oldest(home.code, keep=CODE_KEPT, but=but)
+    return folder
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    """Plain files below ``folder``, which is made; TarError for anything else.
+
+    Written out because ``extractall(filter="data")`` came with Python 3.11.4, and Debian 12 has 3.11.2.
+    """
+    folder.mkdir()
+    for entry in tar:
+        path = PurePosixPath(entry.name)
+        content = tar.extractfile(entry) if entry.isreg() else None
+        if content is None or path.is_absolute() or ".." in path.parts:
+            raise tarfile.ExtractError(f"{entry.name!r} is no plain file inside the code")
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            shutil.copyfileobj(content, file)
+        target.chmod(entry.mode & 0o700)

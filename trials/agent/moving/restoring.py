@@ -1,0 +1,135 @@
+"""Laying out checkpoints for a script to restore from: found on this machine, or fetched, and verified."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trials.agent.home import Home, plain_name
+from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
+from trials.agent.moving.checkpoint_store import StoreError, fetch, is_url
+from trials.checkpoints.files import digest_of, file_name, manifest_of
+from trials.files import to_json, write_atomically
+from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
+from trials.wire.launch import CheckpointRef
+
+logger = logging.getLogger(__name__)
+
+
+async def lay_out(
+    home: Home, target: Path, references: Sequence[CheckpointRef], blobs: BlobReceiver, *, error: str | None = None
+) -> None:
+    """FILE_RESTORE in the folder ``target``, listing those that are there in the order given.
+
+    One that verifies is enough; further ones are listed only where they cost nothing. Those that should be there and
+    are not are listed with their problem, and whether their bytes were damaged. ``error`` is passed on to the script.
+    """
+    target.mkdir(exist_ok=True)
+    with blobs.holding(*(reference.digest for reference in references)):
+        entries = await _entries(home, target, references, blobs)
+    listing = {"checkpoints": entries} | ({} if error is None else {"error": error})
+    write_atomically(str(target / FILE_RESTORE), to_json(listing))
+
+
+async def _entries(
+    home: Home, target: Path, references: Sequence[CheckpointRef], blobs: BlobReceiver
+) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for reference in references:
+        found = await asyncio.to_thread(_local, home, target.parent, reference)
+        if found.path is None and not any("problem" not in entry for entry in entries):
+            found = await _fetched(home, blobs, reference, found)
+        entry: dict[str, Any] = {"digest": reference.digest, "step": reference.step}
+        if found.path is None:
+            logger.warning("event=checkpoint_missing digest=%s problem=%s", reference.digest, found.problem)
+            entries.append(entry | {"file": "", "problem": found.problem, "damaged": found.damaged})
+        else:
+            entries.append(entry | {"file": _placed(found.path, target / file_name(reference.step, reference.digest))})
+    return entries
+
+
+class _Found:
+    """A file whose digest verified, or why there is none."""
+
+    def __init__(self, path: Path | None = None, *, problem: str = "", damaged: bool = False) -> None:
+        self.path = path
+        self.problem = problem
+        self.damaged = damaged
+
+
+def _local(home: Home, attempt: Path, reference: CheckpointRef) -> _Found:
+    found = _Found(problem="its file is not on this machine")
+    for path in _candidates(home, attempt, reference):
+        try:
+            if verified(path, reference.digest):
+                return _Found(path)
+            found = _Found(problem=f"{path.name} is damaged (its digest differs)", damaged=True)
+        except OSError as error:
+            found = found if found.damaged else _Found(problem=f"{path.name}: {error.strerror}")
+        logger.warning("event=checkpoint_unusable path=%s problem=%s", path, found.problem)
+    return found
+
+
+def _candidates(home: Home, attempt: Path, reference: CheckpointRef) -> Iterator[Path]:
+    """Every attempt of the experiment on this machine that has saved these bytes, and the place named.
+
+    In this order: a script gets a second name of the file, and what it does to it must not be done to the store.
+    """
+    experiment = attempt.parent.parent
+    yield from sorted(experiment.glob(f"*/*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt"))
+    if reference.path and not is_url(reference.path):
+        yield Path(reference.path)
+    fetched = home.incoming / plain_name(reference.digest, what="digest")
+    if fetched.exists():
+        yield fetched
+
+
+async def _fetched(home: Home, blobs: BlobReceiver, reference: CheckpointRef, local: _Found) -> _Found:
+    """From the service, or from the checkpoint store where it was put."""
+    if reference.path is None:
+        try:
+            return _Found(await blobs.get(reference.digest))
+        except BlobMissingError as error:
+            return _Found(problem=f"{local.problem}; {error}", damaged=local.damaged)
+    if not is_url(reference.path):
+        return local
+    target = home.incoming / plain_name(reference.digest, what="digest")
+    try:
+        await asyncio.to_thread(fetch, reference.path, target)
+        if await asyncio.to_thread(verified, target, reference.digest):
+            return _Found(target)
+    except StoreError as error:
+        return _Found(problem=str(error))
+    except OSError as error:
+        return _Found(problem=f"{reference.path}: {error.strerror}")
+    return _Found(problem=f"{reference.path} is damaged (its digest differs)", damaged=True)
+
+
+def verified(path: Path, digest: str) -> bool:
+    """Whether the bytes at ``path`` are those of ``digest``; of a folder: of its manifest, which names the others."""
+    if not path.is_dir():
+        return digest_of(path) == digest
+    return hashlib.sha256(manifest_of(path)).hexdigest() == digest
+
+
+def _placed(source: Path, target: Path) -> str:
+    try:
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+            for path in source.iterdir():
+                _link(path, target / path.name)
+        else:
+            _link(source, target)
+    except OSError:
+        return str(source)  # on another file system: used where it is
+    return target.name
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    os.link(source, target)

@@ -1,0 +1,133 @@
+"""Output of a trial: written with a cap by the supervisor, read by offset by the agent.
+
+An offset counts the bytes of the stream since its start, so it stays true when the file is rotated. The file that is
+written now begins at the offset in ``<name>.start`` (0 where there is none); the one before it is ``<name>.1``.
+"""
+# Without pathlib, which would add a third to the start of a supervisor.
+# ruff: noqa: PTH105
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from trials.files import open_file, write_all, write_atomically
+
+START_BYTES = 32  # of the file that holds a start
+START_MAX = 1 << 62
+
+
+class RotatedLog:
+    """One stream's files, at most two of ``limit`` bytes each; none where nothing is written."""
+
+    def __init__(self, path: str, *, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self._descriptor = -1  # until there is something to write: many trials say nothing on one of their streams
+        self._start = 0
+        self._size = 0
+        self._lost = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; bytes that cannot be written, as on a full disk, are counted and dropped: the trial must not wait."""
+        try:
+            if self._descriptor < 0:
+                self._start = max(self._start, _start_of(self._path))
+                self._descriptor = self._open()
+                self._size = os.fstat(self._descriptor).st_size
+            if self._lost:
+                self._append(f"\n[{self._lost} bytes were lost: they could not be written]\n".encode())
+                self._lost = 0
+            while len(data) > self._limit - self._size:
+                room = max(0, self._limit - self._size)
+                self._append(data[:room])
+                data = data[room:]
+                self._rotate()
+            self._append(data)
+        except OSError:
+            self._lost += len(data)
+            if self._descriptor >= 0:
+                self._size = os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def _append(self, data: bytes) -> None:
+        write_all(self._descriptor, data)
+        self._size += len(data)
+
+    def _rotate(self) -> None:
+        with suppress(FileNotFoundError):  # the trial has removed it: what comes is written into a new one
+            os.replace(self._path, f"{self._path}.1")
+        self.close()  # by its number another file may be known soon
+        self._start += self._size
+        self._descriptor = self._open()
+        self._size = 0
+        write_atomically(f"{self._path}.start", str(self._start).encode())
+
+    def _open(self) -> int:
+        # Plain files only, whatever the trial has put there: a pipe would be waited for.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file", self._path)
+
+
+def _start_of(path: str) -> int:
+    try:
+        descriptor = open_file(f"{path}.start")
+    except OSError:
+        return 0
+    try:
+        start = int(os.read(descriptor, START_BYTES))
+    except (OSError, ValueError):
+        return 0
+    finally:
+        os.close(descriptor)
+    return start if 0 <= start <= START_MAX else 0
+
+
+def read_log(path: str, *, offset: int, limit: int) -> tuple[bytes, int, int]:
+    """(bytes, offset after them, size of the stream). A negative offset counts from the end.
+
+    Bytes before the oldest kept file are gone: reading starts at what there is.
+    """
+    start = _start_of(path)
+    current, older = _size_of(path), _size_of(f"{path}.1")
+    size = start + current
+    if offset < 0:
+        offset += size
+    offset = min(max(offset, start - older if start else 0, 0), size)
+    data = b""
+    if offset < start:
+        data = _read(f"{path}.1", offset - (start - older), limit)
+    if len(data) < limit:
+        data += _read(path, max(0, offset + len(data) - start), limit - len(data))
+    return data, offset + len(data), max(size, offset + len(data))
+
+
+def _size_of(path: str) -> int:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _read(path: str, offset: int, limit: int) -> bytes:
+    try:
+        descriptor = open_file(path)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, limit, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

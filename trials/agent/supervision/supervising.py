@@ -1,0 +1,39 @@
+"""The work of the parent of one attempt: from the claim of its nonce to the record of its end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from trials.agent.supervision.parent import Parent
+from trials.agent.supervision.starting import execute
+from trials.agent.supervision.supervised import Supervised
+from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
+from trials.processes.identity import become_subreaper
+from trials.wire.files import FILE_ATTEMPT
+
+EXIT_NO_ROOM = 75  # it could not claim the nonce: nothing was started, and it may be tried again
+
+
+def supervise(folder: str, *, why: str | None = None) -> int:
+    """Run the attempt to its end; returns at once if its nonce is spent already. ``why`` it has its own supervisor."""
+    attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
+    if attempt is None:
+        sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
+        return 1
+    parent = Parent(start=execute, isolation="spawn")  # catches signals before the claim: then the agent may send some
+    supervised = Supervised(folder, attempt, parent=parent, why_spawned=why)
+    try:
+        if not supervised.claim():
+            return 0
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        return EXIT_NO_ROOM
+    become_subreaper()
+    signal.signal(signal.SIGTERM, lambda *_: parent.shut_down())
+    parent.take(supervised)
+    while parent.attempts:
+        parent.turn()
+    parent.matchers.close()
+    return 0

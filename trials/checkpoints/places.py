@@ -1,0 +1,131 @@
+"""Where a trial's checkpoints are kept, and which of them it goes on from.
+
+Their bytes: ``checkpoint_image.py``. Writing and verifying files: ``checkpoint_files.py``. Those of several processes
+together: ``checkpoint_shards.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from trials.checkpoints.files import (
+    Problem,
+    problem_of,
+    remove_checkpoint,
+    replace_file,
+    when_there_is_room,
+    write_image,
+)
+from trials.checkpoints.image import Image
+from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS, FOLDER_RESTORE
+from trials.wire.records import CheckpointRecord
+
+ALONE_KEPT = 3  # checkpoints a script that runs alone keeps
+Entry = dict[str, Any]  # {"file", "digest", "step"} of one that may be restored
+
+
+class CheckpointStore(Protocol):
+    """Where checkpoints of this trial are kept."""
+
+    def write(self, image: Image) -> CheckpointRecord:
+        """The file is complete and on the disk when this returns. Called in a thread of its own."""
+        ...
+
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        """Called on every rank with its part; the record is for rank 0. All is on the disk when this returns."""
+        ...
+
+    def entries(self) -> list[Entry]:
+        """Those it may go on from, newest first, each with an absolute path in ``file``."""
+        ...
+
+
+class AttemptCheckpoints:
+    """Of an attempt: saved beside its spool, restored from what the agent laid out. Only the agent deletes any."""
+
+    def __init__(self, attempt: Path) -> None:
+        self._folder = attempt / FOLDER_CHECKPOINTS
+        self._restore = attempt / FOLDER_RESTORE
+
+    def write(self, image: Image) -> CheckpointRecord:
+        when_there_is_room(lambda: self._folder.mkdir(mode=0o700, exist_ok=True))
+        return when_there_is_room(lambda: write_image(self._folder, image))
+
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        from trials.checkpoints.shards import save_sharded
+
+        return save_sharded(self._folder, state, step=step, index=index)
+
+    def entries(self) -> list[Entry]:
+        return listed(self._restore)
+
+
+class AloneCheckpoints:
+    """Of a script that runs alone: the newest few, for the same parameters only."""
+
+    def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._parameters = json.loads(json.dumps(dict(parameters), default=repr))
+
+    def write(self, image: Image) -> CheckpointRecord:
+        self._folder.mkdir(exist_ok=True)
+        return self._list(write_image(self._folder, image))
+
+    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+        from trials.checkpoints.shards import save_sharded
+
+        record = save_sharded(self._folder, state, step=step, index=index)
+        return None if record is None else self._list(record)
+
+    def _list(self, record: CheckpointRecord) -> CheckpointRecord:
+        entry = {"file": record.name, "digest": record.digest, "step": record.step, "parameters": self._parameters}
+        entries = [entry, *(e for e in _read_list(self._folder) if e["file"] != record.name)]
+        replace_file(self._folder / FILE_RESTORE, json.dumps({"checkpoints": entries[:ALONE_KEPT]}).encode())
+        for old in entries[ALONE_KEPT:]:
+            remove_checkpoint(self._folder / old["file"])
+        return record
+
+    def entries(self) -> list[Entry]:
+        found = [e for e in listed(self._folder) if e.get("parameters") == self._parameters]
+        if found:
+            step = found[0]["step"]
+            sys.stderr.write(f"continuing after step {step} from {self._folder}; remove that folder to begin anew\n")
+        return found
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+def first_intact(entries: list[Entry], *, on_damaged: Callable[[Entry], None]) -> Entry | None:
+    """The first whose digest verifies. Others are told on standard error; damaged files are set aside."""
+    for entry in entries:
+        problem = _problem_of(entry)
+        if problem is None:
+            return entry
+        sys.stderr.write(f"checkpoint of step {entry['step']} is not used: {problem.text}\n")
+        if problem.damaged:
+            on_damaged(entry)
+    if entries:
+        sys.stderr.write("no checkpoint is intact: the trial begins anew\n")
+    return None
+
+
+def _problem_of(entry: Entry) -> Problem | None:
+    if "problem" in entry:  # the agent has found it out
+        return Problem(text=entry["problem"], damaged=entry.get("damaged", False))
+    return problem_of(Path(entry["file"]), entry["digest"])
+
+
+def listed(folder: Path) -> list[Entry]:
+    """What FILE_RESTORE in ``folder`` lists, with absolute paths; nothing where there is no such file."""
+    return [{**entry, "file": str(folder / entry["file"])} for entry in _read_list(folder)]
+
+
+def _read_list(folder: Path) -> list[Entry]:
+    try:
+        entries = json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"]
+    except FileNotFoundError:
+        return []
+    return [entry for entry in entries if {"file", "digest", "step"} <= entry.keys()]

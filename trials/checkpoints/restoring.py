@@ -1,0 +1,128 @@
+"""Going on from a checkpoint: of this trial or of another one, saved by one process or by several together."""
+
+from __future__ import annotations
+
+import json
+import operator
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from trials.checkpoints.files import replace_file
+from trials.checkpoints.image import Restored, read_image
+from trials.checkpoints.places import Entry, listed
+from trials.reports.spool_writer import STEP_MAX
+from trials.wire.checkpoints import BEST_TRIAL
+from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+
+ANSWER_POLL_S = 0.02
+WAKE_AGAIN_S = 5.0  # an agent that came meanwhile has not heard of the request
+BEST = "best"
+NUMBER_DIGITS = 20  # of a number in a text; one with more is beyond every trial
+
+
+class CheckpointMissingError(LookupError):
+    """The other trial has no such checkpoint, or it cannot be had; the text says what there is instead."""
+
+
+def trial_named(named: SupportsIndex | str, *, experiment_id: str) -> int:
+    """The number of a trial of this experiment: of 7, "7", "EXPERIMENT/7" as the command line prints it, or "best".
+
+    BEST_TRIAL for the last. TypeError and ValueError say what may be given.
+    """
+    forms = f"a trial is named by its number, as {experiment_id}/NUMBER, or as {BEST!r}"
+    if isinstance(named, str):
+        if named == BEST:
+            return BEST_TRIAL
+        experiment, _, number = named.rpartition("/")
+        if experiment not in {"", experiment_id}:
+            raise ValueError(f"{named!r} is not of this experiment, {experiment_id}; {forms}")
+        if not (number.isascii() and number.isdecimal()):
+            raise ValueError(f"{forms}, not {named[:100]!r}")
+        return _counted_from_1(int(number[:NUMBER_DIGITS]), forms)
+    if isinstance(named, bool) or not hasattr(named, "__index__"):
+        raise TypeError(f"{forms}, not {type(named).__name__} {str(named)[:100]!r}")
+    return _counted_from_1(operator.index(named), forms)
+
+
+def _counted_from_1(number: int, forms: str) -> int:
+    if not 1 <= number <= STEP_MAX:
+        raise ValueError(f"{forms}; numbers begin at 1, so there is no trial {number}")
+    return number
+
+
+def describe_trial(number: int) -> str:
+    return "the best trial" if number == BEST_TRIAL else f"trial {number}"
+
+
+def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restored | None:
+    """The state of the entry that ``choose`` returns; sets the random generators.
+
+    ``into``: every rank calls this, and what several processes saved together is loaded into its tensors; rank 0
+    chooses for all. ValueError where such a checkpoint was chosen, and there is nothing to load it into.
+    """
+    if into is None:
+        entry = choose()
+    else:
+        from trials.checkpoints.shards import Ranks
+
+        ranks = Ranks()
+        entry = ranks.agree(lambda: choose() if ranks.rank == 0 else None)[0]
+    if entry is None:
+        return None
+    path = Path(entry["file"])
+    if not path.is_dir():
+        return read_image(path)
+    if into is None:
+        raise ValueError(
+            f"the checkpoint of step {entry['step']} was saved by several processes together; give the state to load "
+            "it into, on every rank: trial.restore(into=state)"
+        )
+    from trials.checkpoints.shards import load_sharded
+
+    step, index = load_sharded(path, into)
+    return Restored(step=step, state=into, index=index)
+
+
+class OtherTrials:
+    """Asks the agent for checkpoints of other trials, by a file in the attempt's folder; waits for its answer."""
+
+    def __init__(self, attempt: Path, *, wake: Callable[[], None]) -> None:
+        self._attempt = attempt
+        self._wake = wake
+
+    def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
+        """Newest first. CheckpointMissingError when there are none, or the trial is asked to stop meanwhile."""
+        request = secrets.token_hex(6)
+        question = {"id": request, "number": number, "step": step}
+        replace_file(self._attempt / FILE_WANTED, json.dumps(question).encode())
+        answer = self._attempt / FOLDER_WANTED.format(id=request)
+        try:
+            self._wait(answer / FILE_RESTORE, is_stopping)
+        finally:
+            (self._attempt / FILE_WANTED).unlink(missing_ok=True)
+        error = json.loads((answer / FILE_RESTORE).read_bytes()).get("error")
+        if error is not None:
+            raise CheckpointMissingError(str(error))
+        return listed(answer)
+
+    def _wait(self, answer: Path, is_stopping: Callable[[], bool]) -> None:
+        wake_at = 0.0
+        while not answer.exists():
+            if is_stopping():
+                raise CheckpointMissingError("the trial was asked to stop while it waited for a checkpoint")
+            if time.monotonic() >= wake_at:
+                self._wake()
+                wake_at = time.monotonic() + WAKE_AGAIN_S
+            time.sleep(ANSWER_POLL_S)
+
+
+class NoOtherTrials:
+    """Of a script that runs alone."""
+
+    def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
+        """CheckpointMissingError."""
+        del step, is_stopping
+        raise CheckpointMissingError(f"this script runs alone, so there is no {describe_trial(number)} to restore from")

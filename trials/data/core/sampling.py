@@ -1,0 +1,79 @@
+"""Which samples make up each batch of an epoch, from any position on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from trials.data.core.keys import derive
+from trials.data.core.order import Order
+from trials.data.core.pipeline import Plan
+from trials.data.core.randomness import GlobalGenerators, SampleKey
+
+WINDOW = 4096  # positions that are permuted at once
+
+
+def indexed_plans(order: Order, *, begin: int, batch_size: int, drop_last: bool) -> Iterator[Plan]:
+    """Batches of ``batch_size`` from position ``begin``; the last one may be short."""
+    window = max(1, WINDOW // batch_size) * batch_size
+    for first in range(begin, order.length, window):
+        last = min(first + window, order.length)
+        items = order.indices(np.arange(first, last, dtype=np.int64)).tolist()
+        for row in range(0, len(items), batch_size):
+            chosen = items[row : row + batch_size]
+            if len(chosen) == batch_size or not drop_last:
+                yield Plan(first + row, first + row + len(chosen), chosen)
+
+
+def sampled_plans(items: Iterable[Any], *, begin: int, batch_size: int, drop_last: bool) -> Iterator[Plan]:
+    """Batches of what a sampler gives, leaving out its first ``begin`` items."""
+    iterator = iter(items)
+    position = begin
+    for _ in islice(iterator, begin):
+        pass
+    while chosen := list(islice(iterator, batch_size)):
+        if len(chosen) == batch_size or not drop_last:
+            yield Plan(position, position + len(chosen), chosen)
+        position += len(chosen)
+
+
+def batch_plans(batches: Iterable[Any], *, begin: int) -> Iterator[Plan]:
+    """What a batch sampler gives, leaving out its first ``begin`` batches; positions count batches."""
+    for number, chosen in enumerate(islice(batches, begin, None), start=begin):
+        yield Plan(number, number + 1, list(chosen))
+
+
+def counted_plans(*, begin: int, batch_size: int) -> Iterator[Plan]:
+    """For a source without an index: numbers for the randomness of its samples, without end."""
+    position = begin
+    while True:
+        yield Plan(position, position + batch_size, range(position, position + batch_size))
+        position += batch_size
+
+
+def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
+    """What the sampler gives in this epoch, as a function of (``seed``, ``epoch``).
+
+    A sampler with a length is asked for all of it at once, while the global generators (and its own torch
+    ``generator``) are seeded for it; afterwards the trial's go on where they were. One without a length, or
+    one that learns priorities, is asked batch by batch, and answers for itself.
+    """
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+    if not hasattr(sampler, "__len__") or hasattr(sampler, "update_priorities"):
+        lazily: Iterator[Any] = iter(sampler)
+        return lazily
+    key = derive("sampler", seed, epoch)
+    generators = GlobalGenerators()
+    before = generators.capture()
+    own: Any = getattr(sampler, "generator", None)
+    try:
+        generators.seed(SampleKey(key >> 64, key & ((1 << 64) - 1)))
+        if hasattr(own, "manual_seed"):
+            own.manual_seed(key >> 65)
+        return list(sampler)
+    finally:
+        generators.put_back(before)

@@ -1,0 +1,310 @@
+"""Batches of a trial that shares: the same bytes whether its samples come from the producer or are decoded here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.errors import SampleError, SharingError
+from trials.data.sharing.alone import AloneBatches
+from trials.data.sharing.link import Link, LinkLostError, Wanted
+from trials.data.sharing.samples import GroupOrder, GroupSamples
+from trials.data.workers.layout import Array, Layout, as_value
+from trials.data.workers.memory import Bytes
+
+BUFFERS_KEPT = 3  # batches of memory
+RECONNECT_S = 5.0  # between two looks for a server
+Transform = Callable[[Any, np.random.Generator], Any]
+Collate = Callable[[list[Any]], Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class SharingStats:
+    """Of one loader since it was made. ``wait_s`` is what the training loop lost to waiting for the producer."""
+
+    wait_s: float = 0.0
+    decode_s: float = 0.0  # decoded here
+    copy_s: float = 0.0
+    transform_s: float = 0.0  # the trial's transform, and collating
+    hits: int = 0  # samples from the producer
+    misses: int = 0  # samples decoded here
+    connections: int = 0
+
+    def as_numbers(self) -> dict[str, float]:
+        samples = self.hits + self.misses
+        return {**asdict(self), "hit_rate": self.hits / samples if samples else 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """How this trial makes its batches of the shared samples. ``collate`` None: as torch's default_collate does."""
+
+    order: GroupOrder
+    samples: GroupSamples
+    seed: int
+    own_order: bool = True
+    transform: Transform | None = None
+    collate: Collate | None = None
+    zero_copy: bool = False
+    workers: int = 0  # processes of the trial's own, for while there is no server
+    batch_size: int = 1
+
+
+class SharedBatches:
+    """``connect`` gives a link, or None while there is no server; it is asked again every RECONNECT_S at most."""
+
+    def __init__(self, making: Making, *, connect: Callable[[Layout], Link | None]) -> None:
+        self._making = making
+        self._connect = connect
+        self._layout: Layout | None = None
+        self._link: Link | None = None
+        self._look_at = 0.0
+        self._lent: Wanted | None = None
+        self._generators = GlobalGenerators()
+        self._own = SampleGenerator()
+        self._alone: AloneBatches | None = None
+        self._buffers = _Buffers()
+        self.stats = SharingStats()
+
+    @property
+    def is_sharing(self) -> bool:
+        return self._link is not None
+
+    def close(self) -> None:
+        self._unlink()
+        self._end_alone()
+
+    def _unlink(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _end_alone(self) -> None:
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
+
+    def batch(self, epoch: int, begin: int, end: int) -> Any:
+        """Of the trial's positions ``begin`` to ``end`` of the epoch.
+
+        Blocks until it is there. SampleError names a sample that raised; SharingError when a batch that was lent by
+        ``zero_copy`` was overwritten while it was used.
+        """
+        self._check_lent()
+        wanted = self._wanted(epoch, begin, end)
+        self._look_for_server()
+        if self._making.zero_copy:
+            lent = self._lend(wanted)
+            if lent is not None:
+                return lent
+        if self._link is None and self._making.workers:
+            return self._collated(self._by_workers(epoch, begin, end), wanted)
+        self._end_alone()
+        return self._made(wanted)
+
+    def _by_workers(self, epoch: int, begin: int, end: int) -> list[Any]:
+        making = self._making
+        if self._alone is None:
+            self._alone = AloneBatches(
+                making.samples,
+                making.order,
+                workers=making.workers,
+                items=lambda epoch, begin, end: self._wanted(epoch, begin, end).indices.tolist(),
+            )
+        began = time.perf_counter()
+        samples = self._alone.batch(epoch, begin, end, size=making.batch_size)
+        self.stats.wait_s += time.perf_counter() - began
+        self.stats.misses += len(samples)
+        return samples
+
+    def _wanted(self, epoch: int, begin: int, end: int) -> Wanted:
+        making = self._making
+        order = making.order
+        own = making.seed if making.own_order else None
+        places = order.places(epoch, begin, end, own_seed=own)
+        start = epoch * order.length
+        # Inside its block the trial may still want any sample.
+        needed = begin if own is None else begin - begin % order.block
+        return Wanted(
+            epoch=epoch,
+            positions=places + start,
+            indices=order.indices(epoch, places),
+            first=start + needed,
+            last=start + int(places.max()) + 1,
+        )
+
+    # ── the server ────────────────────────────────────────────────────────────────────────────
+    def _look_for_server(self) -> None:
+        if self._link is not None or time.monotonic() < self._look_at:
+            return
+        if self._layout is None:
+            with self._own_generators_kept():
+                self._layout = Layout.of(self._decode(0, 0))
+        if self._layout is not None and self._layout.leaves:
+            self._link = self._connect(self._layout)
+        self._look_at = time.monotonic() + RECONNECT_S
+        self.stats.connections += self._link is not None
+
+    def _lose_link(self, error: LinkLostError) -> None:
+        sys.stderr.write(f"{error}; this trial decodes for itself until there is another one\n")
+        self._unlink()
+        self._look_at = time.monotonic() + RECONNECT_S
+
+    def _fetch(self, wanted: Wanted, columns: Sequence[Array]) -> Any:
+        """Which samples were copied."""
+        if self._link is None:
+            return np.zeros(len(wanted.indices), dtype=np.bool_)
+        began, waited = time.perf_counter(), self._link.wait_s
+        link = self._link
+        try:
+            return link.fetch(wanted, [_rows(column) for column in columns])
+        except LinkLostError as error:
+            self._lose_link(error)
+            return np.zeros(len(wanted.indices), dtype=np.bool_)
+        finally:
+            waited = link.wait_s - waited
+            self.stats.wait_s += waited
+            self.stats.copy_s += time.perf_counter() - began - waited
+
+    # ── lending ───────────────────────────────────────────────────────────────────────────────
+    def _lend(self, wanted: Wanted) -> Any:
+        if self._link is None or self._layout is None:
+            return None
+        try:
+            columns = self._link.in_place(wanted)
+        except LinkLostError as error:
+            self._lose_link(error)
+            return None
+        if columns is None:
+            return None
+        self._lent = wanted
+        self.stats.hits += len(wanted.indices)
+        return self._layout.batch(columns)
+
+    def _check_lent(self) -> None:
+        if self._lent is not None and self._link is not None and not self._link.still_there(self._lent):
+            raise SharingError(
+                "the batch before was used for so long that the producer has overwritten it; it was lent by zero_copy, "
+                "so training has seen wrong data: go back to the last checkpoint, without zero_copy"
+            )
+        self._lent = None
+
+    # ── making ────────────────────────────────────────────────────────────────────────────────
+    def _made(self, wanted: Wanted) -> Any:
+        layout = self._layout
+        if layout is None or not layout.leaves:
+            with self._own_generators_kept():
+                samples = [self._decode(wanted.epoch, index) for index in wanted.indices.tolist()]
+            return self._collated(samples, wanted)
+        columns = self._buffers.take(layout, len(wanted.indices))
+        there = self._fetch(wanted, columns)
+        self.stats.hits += int(there.sum())
+        odd = {} if there.all() else self._decode_missing(wanted, there, layout, columns)
+        if not odd and self._making.transform is None and self._making.collate is None:
+            return layout.batch(columns)
+        return self._collated([odd.get(row, _NOTHING) for row in range(len(there))], wanted, layout, columns)
+
+    def _decode_missing(self, wanted: Wanted, there: Any, layout: Layout, columns: Sequence[Array]) -> dict[int, Any]:
+        """Into ``columns``; returns those of another form, by their row."""
+        odd: dict[int, Any] = {}
+        with self._own_generators_kept():
+            for row in np.flatnonzero(~there).tolist():
+                sample = self._decode(wanted.epoch, int(wanted.indices[row]))
+                values = layout.values(sample)
+                if values is None:
+                    odd[row] = sample
+                    continue
+                for column, value in zip(columns, values, strict=True):
+                    column[row] = value
+        return odd
+
+    def _collated(
+        self, samples: list[Any], wanted: Wanted, layout: Layout | None = None, columns: Sequence[Array] = ()
+    ) -> Any:
+        began = time.perf_counter()
+        for row, sample in enumerate(samples):
+            if sample is _NOTHING:
+                assert layout is not None
+                leaves = [as_value(column[row], leaf) for column, leaf in zip(columns, layout.leaves, strict=True)]
+                samples[row] = layout.rebuilt(leaves)
+        transform = self._making.transform
+        if transform is not None:
+            keys = SampleKeys(seed=self._making.seed, epoch=wanted.epoch)
+            with self._own_generators_kept():
+                samples = [
+                    self._transformed(transform, sample, keys, index)
+                    for sample, index in zip(samples, wanted.indices.tolist(), strict=True)
+                ]
+        batch = (self._making.collate or _default_collate)(samples)
+        self.stats.transform_s += time.perf_counter() - began
+        return batch
+
+    def _transformed(self, transform: Transform, sample: Any, keys: SampleKeys, index: int) -> Any:
+        key = keys.of(index)
+        self._generators.seed(key)
+        try:
+            return transform(sample, self._own.at(key))
+        except Exception as error:
+            raise SampleError(index=index, worker="transform", cause=repr(error)) from error
+
+    def _decode(self, epoch: int, index: int) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._making.samples.load(epoch, index)
+        except Exception as error:
+            raise SampleError(index=index, worker="this process", cause=repr(error)) from error
+        finally:
+            self.stats.misses += 1
+            self.stats.decode_s += time.perf_counter() - began
+
+    @contextmanager
+    def _own_generators_kept(self) -> Iterator[None]:
+        """The training script's own randomness must not depend on where samples come from."""
+        captured = self._generators.capture()
+        try:
+            yield
+        finally:
+            self._generators.put_back(captured)
+
+
+_NOTHING = object()
+
+
+class _Buffers:
+    """Memory of batches that the trial has let go of, used again: new memory costs more than the copy into it."""
+
+    def __init__(self) -> None:
+        self._sets: deque[tuple[Array, ...]] = deque(maxlen=BUFFERS_KEPT)
+
+    def take(self, layout: Layout, rows: int) -> tuple[Array, ...]:
+        """For each leaf an array of ``rows`` samples that nobody else refers to."""
+        for found in self._sets:
+            if len(found[0]) == rows and all(sys.getrefcount(column) == _UNUSED_REFERENCES for column in found):
+                return found
+        made = tuple(np.empty((rows, *leaf.shape), dtype=leaf.storage) for leaf in layout.leaves)
+        self._sets.append(made)
+        return made
+
+
+_UNUSED_REFERENCES = 3  # the set's, the loop's, and the one that asks
+
+
+def _rows(column: Array) -> Bytes:
+    """(samples, bytes) of the same memory."""
+    if not column.size:
+        return np.empty((column.shape[0], 0), dtype=np.uint8)
+    return column.reshape(-1).view(np.uint8).reshape(column.shape[0], -1)
+
+
+def _default_collate(samples: list[Any]) -> Any:
+    from trials.data.core.collating import collated
+
+    return collated(samples)

@@ -1,0 +1,67 @@
+"""Where each worker says which sample it is at, so that one that hangs or dies can be told of. One store a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trials.data.workers.memory import SharedMemory
+
+IDLE = -1
+_UNNAMED = -2  # what it loads has no number
+_CLOSING = 0  # the first word: 1 when the loader is being closed
+_INT64_MAX = (1 << 63) - 1
+
+
+class Board:
+    """Words of 64 bits: one for all, then one for each worker."""
+
+    def __init__(self, memory: SharedMemory | None, words: NDArray[np.int64], worker: int) -> None:
+        self._memory = memory
+        self._words = words.data  # a third of the time of the array's own access
+        self._own = 1 + worker
+
+    @classmethod
+    def create(cls, workers: int) -> Board:
+        memory = SharedMemory.create(8 * (1 + workers), name="trials-data-board")
+        words = memory.bytes().view(np.int64)
+        words[1:] = IDLE
+        return cls(memory, words, 0)
+
+    @classmethod
+    def attach(cls, descriptor: int, worker: int) -> Board:
+        memory = SharedMemory.attach(descriptor)
+        return cls(memory, memory.bytes().view(np.int64), worker)
+
+    @classmethod
+    def nowhere(cls) -> Board:
+        return cls(None, np.zeros(2, dtype=np.int64), 0)
+
+    @property
+    def descriptor(self) -> int:
+        assert self._memory is not None
+        return self._memory.descriptor
+
+    # ── the worker's side ───────────────────────────────────────────────────────────────────────
+    def begin(self, index: object) -> bool:
+        """The worker begins a sample. True when the loader is being closed, so that it need not."""
+        self._words[self._own] = index if type(index) is int and 0 <= index <= _INT64_MAX else _UNNAMED
+        return self._words[_CLOSING] != 0
+
+    def idle(self) -> None:
+        self._words[self._own] = IDLE
+
+    # ── the loader's side ───────────────────────────────────────────────────────────────────────
+    def index_of(self, worker: int) -> int | None:
+        value = int(self._words[1 + worker])
+        return value if value >= 0 else None
+
+    def forget(self, worker: int) -> None:
+        self._words[1 + worker] = IDLE
+
+    def closing(self) -> None:
+        self._words[_CLOSING] = 1
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()

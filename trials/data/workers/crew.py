@@ -1,0 +1,351 @@
+"""The workers of a loader: processes forked from a fork server, or threads. Both speak the same records."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from trials.data.workers.channel import Channel
+from trials.data.workers.encoding import encode
+from trials.data.workers.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
+from trials.data.workers.memory import SharedMemory, keep_freed_memory
+from trials.data.workers.worker import Recipe, Worker
+from trials.processes.forking import fork_if_safe, unsafe_to_fork
+
+STACK_WAIT_S = 0.5
+STACK_SETTLED_S = 0.1
+STACK_LIMIT = 1 << 16  # bytes
+TERM_WAIT_S = 0.15  # for SIGTERM, before SIGKILL
+KILL_WAIT_S = 0.15  # for the kernel to end what was killed
+COPY_LIMIT = 256 << 20  # bytes of a dataset that each thread is given its own copy of
+
+
+class Crew(Protocol):
+    """Starts workers and says when one ended. Used under the loader's lock."""
+
+    def start(self) -> None:
+        """What workers come from is there; nothing where it is already. Before the first ``spawn``."""
+        ...
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        """The trial's end of the new worker's channel."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable when ``exits`` has something to say; negative when there is nothing to wait for."""
+        ...
+
+    def exits(self) -> list[Exited] | None:
+        """Those that ended since; None when all of them are gone at once, with what started them."""
+        ...
+
+    def stack_of(self, worker: int) -> str: ...
+
+    def stop(self, deadline: float) -> None:
+        """All are gone when it returns, at the latest half a second after ``deadline`` (``time.monotonic``). Their
+        channels were hung up before."""
+        ...
+
+
+class ProcessCrew:
+    """Its fork server is forked when the crew is made, where that is safe; else it is a new interpreter, which costs
+    seconds, so that it begins only when workers are wanted."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._pids: dict[int, int] = {}
+        self._stacks: dict[int, int] = {}
+        self._alive: set[int] = set()
+        self._exits: deque[Exited] = deque()
+        self._started = _forked_server(recipe)
+
+    def start(self) -> None:
+        if self._started is None:
+            self._started = _executed_server(self._recipe)
+
+    @property
+    def _server(self) -> _Server:
+        if self._started is None:
+            raise RuntimeError("the crew was not started")
+        return self._started
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        ours, theirs = Channel.pair()
+        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._forget(worker)
+        self._stacks[worker] = readable
+        self._alive.add(worker)
+        self._server.control.send(Spawn(worker, workers), (theirs.fileno(), writable))
+        theirs.close()
+        os.close(writable)
+        return ours
+
+    def fileno(self) -> int:
+        return -1 if self._started is None else self._started.control.fileno()
+
+    def exits(self) -> list[Exited] | None:
+        while _readable(self.fileno(), 0):
+            if not self._receive():
+                return None
+        found = list(self._exits)
+        self._exits.clear()
+        return found
+
+    def stack_of(self, worker: int) -> str:
+        readable = self._stacks.get(worker)
+        if readable is None or not self._server.control.send(Signal(worker, STACK_SIGNAL)):
+            return ""
+        # It is written frame by frame: complete when nothing more comes.
+        parts: list[bytes] = []
+        wait = STACK_WAIT_S
+        while sum(map(len, parts)) < STACK_LIMIT and _readable(readable, wait):
+            part = os.read(readable, STACK_LIMIT)
+            if not part:
+                break  # it ended
+            parts.append(part)
+            wait = STACK_SETTLED_S
+        return b"".join(parts).decode(errors="replace")
+
+    def stop(self, deadline: float) -> None:
+        if self._started is None:
+            return
+        try:
+            if not self._gone_by(deadline):
+                self._signal_all(signal.SIGTERM)
+                if not self._gone_by(time.monotonic() + TERM_WAIT_S):
+                    self._signal_all(signal.SIGKILL)
+                    self._gone_by(time.monotonic() + KILL_WAIT_S)
+        finally:
+            self._server.end()
+            for worker in list(self._stacks):
+                self._forget(worker)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Worker -> process id, of those that run; for tests and for people."""
+        return dict(self._pids)
+
+    @property
+    def server_pid(self) -> int:
+        return self._server.pid
+
+    def _gone_by(self, deadline: float) -> bool:
+        """Whether the server has said of all workers that they ended."""
+        while self._alive:
+            if not _readable(self.fileno(), max(0.0, deadline - time.monotonic())):
+                return False
+            if not self._receive():
+                return True  # with the server all of its workers end
+        return True
+
+    def _receive(self) -> bool:
+        received = self._server.control.receive()
+        if received is None:
+            return False
+        match received.value:
+            case Spawned(worker=worker, pid=pid):
+                self._pids[worker] = pid
+            case Exited(worker=worker) as exited:
+                self._pids.pop(worker, None)
+                self._alive.discard(worker)
+                self._exits.append(exited)
+        return True
+
+    def _signal_all(self, number: int) -> None:
+        for worker in self._alive:
+            self._server.control.send(Signal(worker, number))
+
+    def _forget(self, worker: int) -> None:
+        descriptor = self._stacks.pop(worker, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class ThreadCrew:
+    """Each thread has a copy of the dataset, as a process would. A thread that is stuck in C cannot be stopped: it is
+    left alone after the deadline, and ends with the trial."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._threads: dict[int, threading.Thread] = {}
+        keep_freed_memory()
+
+    def start(self) -> None:
+        """Threads come from this process."""
+
+    def spawn(self, worker: int, workers: int) -> Channel:
+        ours, theirs = Channel.pair()
+        recipe = copied_recipe(self._recipe)
+        thread = threading.Thread(
+            target=_work, args=(theirs, recipe, worker), name=f"data worker {worker} of {workers}", daemon=True
+        )
+        self._threads[worker] = thread
+        thread.start()
+        return ours
+
+    def fileno(self) -> int:
+        return -1
+
+    def exits(self) -> list[Exited] | None:
+        return []
+
+    def stack_of(self, worker: int) -> str:
+        thread = self._threads.get(worker)
+        frame = sys._current_frames().get(thread.ident or 0) if thread else None  # noqa: SLF001  # the only way to it
+        return "".join(traceback.format_stack(frame)) if frame else ""
+
+    def stop(self, deadline: float) -> None:
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(channel: Channel, recipe: Recipe, number: int) -> None:
+    worker = Worker(channel, recipe, globals_too=False)
+    try:
+        if recipe.worker_init is not None:
+            recipe.worker_init(number)
+        worker.run()
+    finally:
+        worker.close()
+
+
+def copied_recipe(recipe: Recipe) -> Recipe:
+    """With a dataset of its own. TypeError where the dataset cannot be copied, or is too large to be."""
+    try:
+        data = pickle.dumps(recipe, protocol=5)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(f"the dataset cannot be copied for a worker thread: {error}") from error
+    if len(data) > COPY_LIMIT:
+        raise TypeError(
+            f"the dataset takes {len(data) >> 20} MiB, and each worker thread would have a copy of it "
+            f"(at most {COPY_LIMIT >> 20} MiB); use worker_type='process'"
+        )
+    copy: Recipe = pickle.loads(data)  # noqa: S301  # we made it a line above
+    return copy
+
+
+# ── the fork server ─────────────────────────────────────────────────────────────────────────────
+class _Server:
+    """The trial's side of it."""
+
+    def __init__(self, control: Channel, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        self.control = control
+        self.pid = pid
+        self._process = process
+        self._owner = os.getpid()
+
+    def end(self) -> None:
+        """It ends when it is hung up on; it has no workers any more, or kills those it has."""
+        self.control.hang_up()
+        self.control.close()
+        if os.getpid() != self._owner:
+            return
+        if self._process is not None:
+            try:
+                self._process.wait(KILL_WAIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            return
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return  # somebody else waits for every child of this process
+        if not _readable(descriptor, KILL_WAIT_S):
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(descriptor)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return  # likewise
+
+
+def _forked_server(recipe: Recipe) -> _Server | None:
+    """From this process; None where that is not safe."""
+    with _server_ends() as (ours, theirs, trial):
+        pid = fork_if_safe()
+        if pid == 0:
+            _become_server(recipe, ours, theirs, trial)
+        if pid is None:
+            ours.close()
+            return None
+        return _Server(ours, pid, None)
+
+
+def _executed_server(recipe: Recipe) -> _Server:
+    """A new interpreter."""
+    with _server_ends() as (ours, theirs, trial):
+        process = _executed(recipe, ours, theirs, trial)
+        return _Server(ours, process.pid, process)
+
+
+@contextmanager
+def _server_ends() -> Iterator[tuple[Channel, Channel, int]]:
+    """Both ends of a control channel and this process's pidfd; only the first is left, and not after an error."""
+    ours, theirs = Channel.pair()
+    trial = os.pidfd_open(os.getpid())
+    try:
+        yield ours, theirs, trial
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        os.close(trial)
+
+
+def _become_server(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> NoReturn:
+    try:
+        ours.close()
+        serve(theirs, recipe, trial)
+    finally:
+        os._exit(0)
+
+
+def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> subprocess.Popen[bytes]:
+    """Told as ``multiprocessing`` tells its own: the recipe is pickled, the main module imported."""
+    from multiprocessing import spawn
+
+    try:
+        encoded = encode(recipe)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(
+            f"the dataset, transform, collate_fn or worker_init_fn cannot be given to worker processes: {error}. "
+            f"This process cannot be forked ({unsafe_to_fork() or 'its fork server died'}), so they are pickled: "
+            "define them at the top level of a module, or begin the first iteration before that."
+        ) from error
+    memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
+    spans = encoded.place(memory.bytes())
+    main = {name: value for name, value in spawn.get_preparation_data("data workers").items() if name != "authkey"}
+    passed = (theirs.fileno(), memory.descriptor, trial)
+    root = str(Path(__file__).resolve().parents[3])
+    path = f"import sys; sys.path.insert(0, {root!r})"
+    code = f"{path}; from trials.data.workers.fork_server import main; main(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, passed)],
+        pass_fds=passed,
+        stdin=subprocess.DEVNULL,
+        # Libraries that start threads when they are imported would make its forks unsafe.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    )
+    memory.close()
+    ours.send(Preparation(main=main, spans=spans))
+    return process
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))

@@ -1,0 +1,207 @@
+"""Batches on their way to a device: copied by a thread on a stream of its own, while the trial computes.
+
+Rules that stay true, with a real stream and with a fake one:
+1. A batch is handed to the trial only with the promise that what it does next waits for the copy.
+2. The memory a copy reads from is let go only after the event that was recorded behind the copy.
+3. No more than AHEAD batches are on the device before the trial asks; errors come in the place of their batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from trials.data.core.pipeline import Plan
+from trials.data.workers.delivery import Assembled
+from trials.data.workers.layout import mapped
+
+AHEAD = 2  # batches on the device that the trial has not asked for
+COPIES = 2  # whose memory is still held
+
+
+class Event(Protocol):
+    def query(self) -> bool:
+        """Whether everything before it is done."""
+        ...
+
+    def synchronize(self) -> None: ...
+
+
+class Stream(Protocol):
+    def copy(self, value: Any) -> tuple[Any, Event]:
+        """Start to copy a batch to the device; the event comes after it."""
+        ...
+
+    def hand_over(self, value: Any, event: Event) -> None:
+        """What the calling thread does with ``value`` from now on comes after the event."""
+        ...
+
+
+class Batches(Protocol):
+    def next(self) -> tuple[Plan, Assembled] | None: ...
+
+    def abandon(self) -> None: ...
+
+
+class _Arrived(NamedTuple):
+    plan: Plan
+    assembled: Assembled
+    event: Event | None
+
+
+class DeviceFeed:
+    """One iteration's batches, from ``batches`` to the device."""
+
+    def __init__(self, batches: Batches, stream: Stream) -> None:
+        self._batches = batches
+        self._stream = stream
+        self._changed = threading.Condition()
+        self._ready: deque[_Arrived] = deque()
+        self._copying: deque[tuple[Event, Any]] = deque()  # what is read from, until the event
+        self._failed: BaseException | None = None
+        self._ended = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="data feed", daemon=True)
+        self._thread.start()
+
+    def next(self) -> tuple[Plan, Assembled] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._failed is not None or self._ended)
+            if not self._ready:
+                failed, self._failed = self._failed, None
+                self._changed.notify_all()
+                if failed is not None:
+                    raise failed
+                return None
+            arrived = self._ready.popleft()
+            self._changed.notify_all()
+        if arrived.event is not None:
+            self._stream.hand_over(arrived.assembled.value, arrived.event)
+        return arrived.plan, arrived.assembled
+
+    def stop(self) -> None:
+        """The rest is dropped; when it returns no copy reads from a batch any more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._batches.abandon()
+        self._thread.join()
+        self._ready.clear()
+
+    def _run(self) -> None:
+        try:
+            while self._has_room():
+                found = self._next_found()
+                if found is None:
+                    break
+                self._send(*found)
+        finally:
+            while self._copying:
+                self._let_go()
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        with self._changed:
+            # After an error nothing is fetched until the trial has heard of it, so that nothing overtakes it.
+            self._changed.wait_for(lambda: self._stopped or (len(self._ready) < AHEAD and self._failed is None))
+            return not self._stopped
+
+    def _next_found(self) -> tuple[Plan, Assembled] | None:
+        while True:
+            try:
+                return self._batches.next()
+            except Exception as error:  # noqa: BLE001  # whatever stands in a batch's place is the trial's to see
+                with self._changed:
+                    self._failed = error
+                    self._changed.notify_all()
+            if not self._has_room():
+                return None
+
+    def _send(self, plan: Plan, assembled: Assembled) -> None:
+        event = None
+        if not assembled.empty:
+            while len(self._copying) >= COPIES or (self._copying and self._copying[0][0].query()):
+                self._let_go()
+            value, event = self._stream.copy(assembled.value)
+            self._copying.append((event, assembled.value))
+            assembled = Assembled(value=value, skipped=assembled.skipped, samples=assembled.samples)
+        with self._changed:
+            self._ready.append(_Arrived(plan, assembled, event))
+            self._changed.notify_all()
+
+    def _let_go(self) -> None:
+        event, _ = self._copying.popleft()
+        event.synchronize()
+
+
+def feed_device(device: Any) -> Any:
+    """The CUDA device that batches are to be copied to; None where they stay in memory, as with ``"cpu"``.
+
+    ``device`` is what torch takes: a name, a number, a ``torch.device``. ValueError for other kinds of device, and for
+    CUDA where there is none.
+    """
+    if device is None:
+        return None
+    torch: Any = import_module("torch")
+    try:
+        found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device is 'cpu' or a CUDA device, not {device!r}: {error}") from error
+    if found.type == "cpu":
+        return None
+    if found.type != "cuda":
+        raise ValueError(f"device is 'cpu' or a CUDA device, not {device!r}; leave it out and move each batch yourself")
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"device={device!r} needs CUDA, and torch finds none here; "
+            'device="cuda" if torch.cuda.is_available() else "cpu" works with and without'
+        )
+    return found
+
+
+class CudaStream:
+    """A side stream of one CUDA device."""
+
+    def __init__(self, device: Any) -> None:
+        # Untyped: torch annotates neither its streams nor its events.
+        torch: Any = import_module("torch")
+        self._torch = torch
+        self._device = torch.device(device)
+        self._stream = torch.cuda.Stream(self._device)
+
+    def copy(self, value: Any) -> tuple[Any, Event]:
+        with self._torch.cuda.stream(self._stream):
+            copied = mapped(value, self._to_device)
+            event = self._torch.cuda.Event()
+            event.record(self._stream)
+        found: Event = event
+        return copied, found
+
+    def hand_over(self, value: Any, event: Event) -> None:
+        consumer = self._torch.cuda.current_stream(self._device)
+        consumer.wait_event(event)
+        # The allocator must not give the memory away while the consumer's stream still has work for it.
+        mapped(value, lambda leaf: leaf.record_stream(consumer) if self._is_tensor(leaf) else leaf)
+
+    def _to_device(self, leaf: Any) -> Any:
+        return leaf.to(self._device, non_blocking=True) if self._is_tensor(leaf) else leaf
+
+    def _is_tensor(self, leaf: Any) -> bool:
+        return isinstance(leaf, self._torch.Tensor)
+
+
+class PinnedRing:
+    """Memory of a ring that the device reads directly; nothing where the driver refuses."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self._address = address
+        self._runtime: Any = import_module("torch").cuda.cudart()
+        self.pinned = int(self._runtime.cudaHostRegister(address, size, 0)) == 0
+
+    def close(self) -> None:
+        if self.pinned:
+            self._runtime.cudaHostUnregister(self._address)
+            self.pinned = False

@@ -1,0 +1,65 @@
+"""Sources without an index: read in order by one worker, and resumed by their own ``state_dict``."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trials.data.workers.work import Failure, IterableBegin, Part, failure
+
+if TYPE_CHECKING:
+    from trials.data.workers.worker import SampleMaker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    samples: list[Any]
+    ended: bool
+    state: bytes | None  # of the source, after these samples
+    failure: Failure | None = None
+
+
+class IterableReader:
+    """One pass over an iterable, from where ``begin`` says."""
+
+    def __init__(self, iterable: Any, begin: IterableBegin) -> None:
+        self._begin = begin
+        self._source = iterable
+        self._iterator: Any = None
+
+    def batch(self, part: Part, maker: SampleMaker, *, drop_last: bool) -> Read:
+        """Up to as many samples as the part has items. Never raises what the source raises: it is in the result."""
+        count = len(part.items)
+        keys = maker.keys(self._begin.epoch)
+        samples: list[Any] = []
+        try:
+            iterator = self._started()
+            while len(samples) < count:
+                try:
+                    sample = next(iterator)
+                except StopIteration:
+                    kept = [] if drop_last else samples
+                    return Read(samples=kept, ended=True, state=self._state())
+                number = part.items[len(samples)]
+                samples.append(maker.finish(keys, sample, number))
+        except Exception as error:  # noqa: BLE001  # a user's iterable may raise anything; the trial gets it, in order
+            failed = failure(len(samples), part.items[len(samples)], error)
+            return Read(samples=[], ended=True, state=None, failure=failed)
+        return Read(samples=samples, ended=False, state=self._state())
+
+    def _started(self) -> Any:
+        if self._iterator is None:
+            state = None if self._begin.state is None else pickle.loads(self._begin.state)  # noqa: S301  # our own
+            if state is not None and hasattr(self._source, "load_state_dict"):
+                self._source.load_state_dict(state)
+            self._iterator = iter(self._source)
+            if state is not None and not hasattr(self._source, "load_state_dict"):
+                self._iterator.load_state_dict(state)
+            for _ in range(self._begin.skip):
+                next(self._iterator, None)
+        return self._iterator
+
+    def _state(self) -> bytes | None:
+        holder = next((h for h in (self._source, self._iterator) if hasattr(h, "state_dict")), None)
+        return None if holder is None else pickle.dumps(holder.state_dict())

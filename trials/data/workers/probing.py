@@ -1,0 +1,90 @@
+"""A look at a few samples in a worker, where they can do no harm, before the loader decides how to work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trials.data.workers.encoding import encode
+from trials.data.workers.layout import Layout
+from trials.data.workers.work import Probe, Probed
+
+if TYPE_CHECKING:
+    from trials.data.workers.worker import Recipe, SampleMaker
+
+LONG_SAMPLE_S = 0.05  # one sample this slow tells enough
+WORTH_THREADS_S = 0.001  # quicker samples are not worth a comparison
+_EACH = 2  # samples of a thread in the comparison
+
+
+def probe(asked: Probe, maker: SampleMaker, recipe: Recipe) -> Probed:
+    """Samples that raise are left out: the trial gets their errors when it is their turn."""
+    keys = maker.keys(asked.epoch)
+    first: Any = None
+    times: list[float] = []
+    for item in asked.items:
+        begun = time.perf_counter()
+        try:
+            sample = maker.exactly(partial(maker.make, keys, item, _number(item)))
+        except Exception:  # noqa: BLE001, S112  # a dataset may raise anything; the trial hears of it in its turn
+            continue
+        times.append(time.perf_counter() - begun)
+        first = sample if first is None else first
+        if times[-1] > LONG_SAMPLE_S:
+            break
+    if not times:
+        return Probed(layout=None, sample_size=0, sample_s=0.0, threads_gain=0.0)
+    gain = 0.0
+    if asked.compare_threads and min(times) >= WORTH_THREADS_S and not maker.drawn:
+        gain = _gain_of_threads(asked.items, recipe)
+    return Probed(
+        layout=Layout.of(first) if recipe.rows else None,
+        sample_size=_size(first),
+        sample_s=min(times),
+        threads_gain=gain,
+    )
+
+
+def _number(item: Any) -> int:
+    from trials.data.workers.worker import number_of
+
+    return number_of(item)
+
+
+def _size(sample: Any) -> int:
+    try:
+        return encode(sample).size
+    except Exception:  # noqa: BLE001  # what cannot be pickled is an error when the sample's turn comes
+        return 0
+
+
+def _gain_of_threads(items: Sequence[Any], recipe: Recipe) -> float:
+    """Samples a second of two threads with a copy of the dataset each, against one thread; 0 where it cannot be so."""
+    from trials.data.workers.crew import copied_recipe
+
+    try:
+        copies = [copied_recipe(recipe), copied_recipe(recipe)]
+        wanted = (list(items) * _EACH)[:_EACH]
+        alone = _timed([copies[0]], wanted)
+        together = _timed(copies, wanted)
+    except Exception:  # noqa: BLE001  # a dataset that cannot be copied or read this way stays with processes
+        return 0.0
+    return 2 * alone / together
+
+
+def _timed(recipes: Sequence[Recipe], items: Sequence[Any]) -> float:
+    def work(recipe: Recipe) -> None:
+        assert recipe.load is not None
+        for item in items:
+            recipe.load(item)
+
+    threads = [threading.Thread(target=work, args=(recipe,)) for recipe in recipes]
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - begun

@@ -1,0 +1,361 @@
+"""What a worker does, process or thread: takes chunks, loads their samples, and writes them where they belong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trials.data.core.keys import derive
+from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.workers.board import Board
+from trials.data.workers.channel import Channel, Received, close_all
+from trials.data.workers.encoding import encode
+from trials.data.workers.iterables import IterableReader
+from trials.data.workers.layout import Array, Layout
+from trials.data.workers.memory import SharedMemory
+from trials.data.workers.probing import probe
+from trials.data.workers.work import Call, Done, Failure, IterableBegin, Part, Piece, Probe, Ring, Setup, Task, failure
+
+SMALL_SAMPLE = 4096  # bytes
+POPULATED_SLOT = 1 << 20  # bytes
+Transform = Callable[[Any, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How samples and batches are made; the same for every worker, and for the calling process without workers."""
+
+    load: Callable[[Any], Any] | None  # item -> sample; None for an iterable
+    iterable: Any = None
+    transform: Transform | None = None
+    collate: Callable[[list[Any]], Any]
+    rows: bool = False  # it is torch's default_collate, so samples may be written where they belong in the batch
+    seed: int = 0
+    skip_errors: bool = False
+    drop_last: bool = False
+    dataset: Any = None  # for worker_init_fn and torch's get_worker_info
+    worker_init: Callable[[int], None] | None = None
+
+
+def number_of(item: Any) -> int:
+    """What names the randomness of a sample, and the sample in errors: its index, or a number made of its key."""
+    if type(item) is int:
+        return item
+    if isinstance(item, Call):
+        return item.number
+    return int(item) if isinstance(item, np.integer) else derive("item", repr(item)) & ((1 << 63) - 1)
+
+
+class Closing(BaseException):
+    """The loader is being closed while a chunk is in work."""
+
+
+class SampleMaker:
+    """Samples of a recipe, each with randomness of its own.
+
+    The global generators are reseeded only for code that draws from them: who draws is noticed chunk by
+    chunk, and a chunk that drew before it was noticed is made again.
+    """
+
+    def __init__(self, recipe: Recipe, *, globals_too: bool) -> None:
+        self._recipe = recipe
+        self._keys: dict[int, SampleKeys] = {}
+        self._own = SampleGenerator()
+        self._generators = GlobalGenerators() if globals_too else None
+        self.drawn: frozenset[str] = frozenset()  # generators that samples were seen to draw from
+
+    def keys(self, epoch: int) -> SampleKeys:
+        keys = self._keys.get(epoch)
+        if keys is None:
+            keys = SampleKeys(seed=self._recipe.seed, epoch=epoch)
+            self._keys = {epoch: keys}
+        return keys
+
+    def make(self, keys: SampleKeys, item: Any, number: int) -> Any:
+        """The sample of ``item``; ``number`` names its randomness: the index, where the item is one."""
+        load, transform = self._recipe.load, self._recipe.transform
+        assert load is not None
+        if not self.drawn and transform is None:
+            return load(item)
+        key = keys.of(number)
+        if self.drawn and self._generators is not None:
+            self._generators.seed(key, self.drawn)
+        sample = load(item)
+        return sample if transform is None else transform(sample, self._own.at(key))
+
+    def finish(self, keys: SampleKeys, sample: Any, number: int) -> Any:
+        """What ``make`` does after loading, for samples that came from elsewhere."""
+        key = keys.of(number)
+        if self.drawn and self._generators is not None:
+            self._generators.seed(key, self.drawn)
+        transform = self._recipe.transform
+        return sample if transform is None else transform(sample, self._own.at(key))
+
+    def exactly(self, work: Callable[[], Any]) -> Any:
+        """``work()``, done again whenever it turns out to draw from a generator that was not reseeded for it."""
+        generators = self._generators
+        if generators is None or len(self.drawn) == len(GlobalGenerators.NAMES):
+            return work()
+        while True:
+            mark = generators.mark()
+            result = work()
+            new = generators.moved(mark) - self.drawn
+            if not new:
+                return result
+            self.drawn |= new
+
+    def start(self) -> None:
+        """Nothing that was drawn before (a number kept for the next normal draw) reaches a sample."""
+        if self._generators is not None:
+            self._generators.seed(self.keys(0).of(0))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Place:
+    """Where batches are written."""
+
+    layout: Layout | None = None
+    slot_size: int = 0
+    memory: SharedMemory | None = None
+    columns: dict[tuple[int, int], list[Array]] = field(default_factory=dict)
+
+    @classmethod
+    def attached(cls, layout: Layout | None, slot_size: int, ring: int) -> _Place:
+        return cls(layout=layout, slot_size=slot_size, memory=SharedMemory.attach(ring))
+
+    def of(self, part: Part) -> list[Array]:
+        key = (part.slot, part.rows)
+        found = self.columns.get(key)
+        if found is None:
+            assert self.layout is not None
+            assert self.memory is not None
+            if self.slot_size >= POPULATED_SLOT:
+                self.memory.populate(part.slot * self.slot_size, self.slot_size)
+            found = self.layout.columns(self.memory.bytes(part.slot * self.slot_size, self.slot_size), part.rows)
+            self.columns[key] = found
+        return found
+
+
+class Worker:
+    def __init__(self, channel: Channel, recipe: Recipe, *, globals_too: bool) -> None:
+        self._channel = channel
+        self._recipe = recipe
+        self._maker = SampleMaker(recipe, globals_too=globals_too)
+        self._place = _Place()
+        self._board = Board.nowhere()
+        self._iterable: IterableReader | None = None
+        self._copy_s = 0.0
+
+    def run(self) -> None:
+        """Until the other end hangs up."""
+        while True:
+            received = self._channel.receive()
+            if received is None:
+                return
+            try:
+                self._handle(received)
+            except Closing:
+                return
+
+    def close(self) -> None:
+        self._board.close()
+        if self._place.memory is not None:
+            self._place.memory.close()
+        self._channel.close()
+
+    # ── records ─────────────────────────────────────────────────────────────────────────────────
+    def _handle(self, received: Received) -> None:
+        match received.value:
+            case Task() as task:
+                self._work(task)
+            case Setup() as setup:
+                self._set_up(setup, received.descriptors)
+            case Ring(layout=layout, slot_size=slot_size):
+                self._place = _Place.attached(layout, slot_size, received.descriptors[0])
+            case IterableBegin() as begin:
+                self._iterable = IterableReader(self._recipe.iterable, begin)
+            case Probe() as asked:
+                self._channel.send(probe(asked, self._maker, self._recipe))
+            case other:
+                close_all(received.descriptors)
+                raise TypeError(f"a worker was sent {type(other).__name__}, which it does not know")
+
+    def _set_up(self, setup: Setup, descriptors: tuple[int, ...]) -> None:
+        self._board = Board.attach(descriptors[0], setup.worker)
+        if len(descriptors) > 1:
+            self._place = _Place.attached(setup.layout, setup.slot_size, descriptors[1])
+        self._maker.start()
+
+    def _work(self, task: Task) -> None:
+        begun = time.perf_counter()
+        self._copy_s = 0.0
+        if self._recipe.load is None:
+            pieces, outside = self._from_iterable(task)
+        else:
+            pieces, outside = self._maker.exactly(lambda: self._chunk(task))
+        self._board.idle()
+        copied = self._copy_s
+        taken = time.perf_counter() - begun
+        done = Done(task.number, tuple(pieces), taken - copied, copied)
+        descriptors = () if outside is None else (outside.descriptor,)
+        self._channel.send(done, descriptors)
+        if outside is not None:
+            outside.close()
+
+    # ── samples ─────────────────────────────────────────────────────────────────────────────────
+    def _chunk(self, task: Task) -> tuple[list[Piece], SharedMemory | None]:
+        pieces, late = [], _Outside()
+        keys = self._maker.keys(task.epoch)
+        for part in task.parts:
+            if self._place.layout is None or self._place.memory is None:
+                pieces.append(self._whole(part, keys, late))
+            else:
+                pieces.append(self._rows(part, keys, late))
+        return pieces, late.memory()
+
+    def _rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        """Each sample goes to its row of the slot; all are encoded instead when one does not fit."""
+        layout = self._place.layout
+        assert layout is not None
+        columns = self._place.of(part)
+        if layout.sample_size <= SMALL_SAMPLE:
+            return self._small_rows(part, keys, late)
+        failures: list[Failure] = []
+        row = part.row
+        for item in part.items:
+            try:
+                values = layout.values(self._sample(item, keys))
+                if values is None:
+                    return self._odd(part, keys, late)
+                begun = time.perf_counter()
+                for column, value in zip(columns, values, strict=True):
+                    column[row] = value
+                self._copy_s += time.perf_counter() - begun
+            except Exception as error:  # noqa: BLE001  # a dataset may raise anything; the trial gets it, in order
+                failures.append(failure(row, item, error))
+                if not self._recipe.skip_errors:
+                    break
+            row += 1
+        return Piece(part.sequence, part.row, "rows", len(part.items), failures=tuple(failures))
+
+    def _small_rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        """All at once: for small samples the calls cost more than the bytes."""
+        layout = self._place.layout
+        assert layout is not None
+        samples, failures = self._samples(part, keys)
+        if failures:
+            if self._recipe.skip_errors:
+                return self._encoded(part, "samples", samples, late)._replace(failures=failures)
+            return Piece(part.sequence, part.row, "rows", len(part.items), failures=failures)
+        begun = time.perf_counter()
+        fits = layout.write_rows(samples, self._place.of(part), part.row)
+        self._copy_s += time.perf_counter() - begun
+        if not fits:
+            return self._encoded(part, "samples", samples, late)
+        return Piece(part.sequence, part.row, "rows", len(part.items))
+
+    def _odd(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        samples, failures = self._samples(part, keys)
+        return self._encoded(part, "samples", samples, late)._replace(failures=failures)
+
+    def _whole(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        samples, failures = self._samples(part, keys)
+        if failures and not self._recipe.skip_errors:
+            return Piece(part.sequence, part.row, "batch", len(part.items), failures=failures)
+        piece = self._collated(part, samples, late)
+        return piece._replace(failures=failures + piece.failures)
+
+    def _collated(self, part: Part, samples: list[Any], late: _Outside) -> Piece:
+        if not samples:
+            return Piece(part.sequence, part.row, "batch", len(part.items))
+        try:
+            return self._encoded(part, "batch", self._recipe.collate(samples), late)
+        except Exception as error:  # noqa: BLE001  # collate_fn and pickling raise what they like, likewise
+            what = f"{part.items[0]} to {part.items[-1]} (collating them)"
+            failed = failure(part.row, what, error)
+            return Piece(part.sequence, part.row, "collate", len(part.items), failures=(failed,))
+
+    def _samples(self, part: Part, keys: SampleKeys) -> tuple[list[Any], tuple[Failure, ...]]:
+        samples: list[Any] = []
+        failures: list[Failure] = []
+        load = self._recipe.load
+        quick = not self._maker.drawn and self._recipe.transform is None and type(part.items[0]) is int
+        items = part.items
+        if quick and load is not None:
+            try:
+                for item in items:
+                    if self._board.begin(item):
+                        raise Closing
+                    samples.append(load(item))
+            except Exception as error:  # noqa: BLE001  # a dataset may raise anything; the trial gets it, in order
+                failures.append(failure(part.row + len(samples), items[len(samples)], error))
+                if not self._recipe.skip_errors:
+                    return samples, tuple(failures)
+            else:
+                return samples, ()
+        done = len(samples) + len(failures)
+        for row, item in enumerate(items[done:], start=part.row + done):
+            try:
+                samples.append(self._sample(item, keys))
+            except Exception as error:  # noqa: BLE001  # likewise
+                failures.append(failure(row, item, error))
+                if not self._recipe.skip_errors:
+                    break
+        return samples, tuple(failures)
+
+    def _sample(self, item: Any, keys: SampleKeys) -> Any:
+        number = number_of(item)
+        if self._board.begin(number):
+            raise Closing
+        return self._maker.make(keys, item, number)
+
+    def _encoded(self, part: Part, kind: str, value: Any, late: _Outside) -> Piece:
+        begun = time.perf_counter()
+        encoded = encode(value)
+        memory = self._place.memory
+        if kind == "batch" and memory is not None and encoded.size <= self._place.slot_size:
+            spans = encoded.place(memory.bytes(part.slot * self._place.slot_size, self._place.slot_size))
+            piece = Piece(part.sequence, part.row, kind, len(part.items), spans)
+        else:
+            piece = Piece(part.sequence, part.row, kind, len(part.items), late.add(encoded), outside=True)
+        self._copy_s += time.perf_counter() - begun
+        return piece
+
+    # ── iterables ───────────────────────────────────────────────────────────────────────────────
+    def _from_iterable(self, task: Task) -> tuple[list[Piece], SharedMemory | None]:
+        assert self._iterable is not None
+        late = _Outside()
+        part = task.parts[0]
+        read = self._iterable.batch(part, self._maker, drop_last=self._recipe.drop_last)
+        if read.failure is not None:
+            piece = Piece(part.sequence, part.row, "batch", len(part.items), failures=(read.failure,))
+        else:
+            piece = self._collated(part, read.samples, late)
+        piece = piece._replace(ended=read.ended, source_state=read.state)
+        return [piece], late.memory()
+
+
+class _Outside:
+    """What has no room in a slot, together in one memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Any]] = []
+        self._end = 0
+
+    def add(self, encoded: Any) -> tuple[tuple[int, int], ...]:
+        begin = self._end
+        self._parts.append((begin, encoded))
+        self._end = begin + -(-encoded.size // 64) * 64
+        return tuple((begin + offset, length) for offset, length in encoded.spans)
+
+    def memory(self) -> SharedMemory | None:
+        if not self._parts:
+            return None
+        memory = SharedMemory.create(self._end, name="trials-data-odd")
+        for begin, encoded in self._parts:
+            encoded.place(memory.bytes(begin, encoded.size))
+        return memory

@@ -1,0 +1,259 @@
+"""Running a command that nothing outlives: neither itself nor whatever it starts, however that tries to get away.
+
+For code of users that is no trial. A control group holds it where the kernel grants one; besides, this process is the
+subreaper of everything below it, and all of that is marked. A keeper that is killed leaves a record with the mark, by
+which the next keeper of the same folder ends what is left.
+Imported by the keeper, so it stays as small as its start is quick.
+"""
+# Without pathlib, which would add a third to the start of a keeper.
+# ruff: noqa: PTH103, PTH108, PTH208
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import time
+from typing import NoReturn
+
+from trials.files import create_once, read_json, to_json
+from trials.processes.control_groups import ENV_CGROUPS, ControlGroup, group_at, make_group, own_group
+from trials.processes.family import Family
+from trials.processes.identity import (
+    KILL_TREE_TIMEOUT_S,
+    become_subreaper,
+    identity,
+    is_alive,
+    kill_tree,
+    send,
+    set_death_signal,
+)
+from trials.processes.marks import NONCE_VARIABLE, limit_of, put_limit
+from trials.processes.usage import memory_of
+
+PROCESSES_LIMIT = 512  # of the command and whatever it started; with more it is killed
+LEAVE_S = 2.0  # for a command whose streams' other side is gone: it ends by itself as a rule
+SAMPLE_S = 1.0  # memory and processes are looked at this often,
+BUSY_SAMPLE_S = 0.1  # and this often with half of the memory or an eighth of the processes in use
+SAYS = "the algorithm worker was ended: "  # begins what a keeper writes to the standard error, for the service
+PREFIX = "kept-"
+EXIT_NOT_STARTED = 127
+
+
+def keep(command: list[str], *, records: str, memory_bytes: int) -> NoReturn:
+    """Run ``command`` to its end, and end as it did: with its exit code, or by the same signal."""
+    end_leftovers(records)
+    nonce = f"{PREFIX}{os.urandom(8).hex()}"
+    keeper = _Keeper(command, nonce=nonce, memory_bytes=memory_bytes)
+    record = _write_record(records, nonce, keeper.group)
+    status = keeper.run()
+    if record:
+        os.unlink(record)
+    _end_as(status)
+
+
+def end_leftovers(records: str) -> None:
+    """End what commands left behind whose keepers were killed; returns when nothing of it lives."""
+    try:
+        names = [name for name in os.listdir(records) if name.startswith(PREFIX) and not name.endswith(".tmp")]
+    except OSError:
+        return  # nothing was ever kept here
+    for name in names:
+        path = f"{records}/{name}"
+        found = read_json(path) or {}
+        pid, start_time, boot = found.get("pid"), found.get("start_time"), found.get("boot_id")
+        if isinstance(pid, int) and isinstance(start_time, int) and isinstance(boot, str):
+            if is_alive(pid=pid, start_time=start_time, boot=boot):
+                continue
+            group = group_at(str(found.get("group", "")))
+            kill_tree(None, name, group=group)
+            if group is not None:
+                group.remove()
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # another keeper was quicker
+
+
+def _write_record(records: str, nonce: str, group: ControlGroup | None) -> str:
+    """The path of it; empty where there is no room: then only the kernel's means are left."""
+    path = f"{records}/{nonce}"
+    try:
+        os.makedirs(records, mode=0o700, exist_ok=True)
+        create_once(path, to_json({**identity(os.getpid()), "group": "" if group is None else group.path}))
+    except OSError:
+        return ""
+    return path
+
+
+class _Keeper:
+    """One command, from its start to the end of everything it started."""
+
+    def __init__(self, command: list[str], *, nonce: str, memory_bytes: int) -> None:
+        self._command, self._nonce, self._memory_bytes = command, nonce, memory_bytes
+        makes_groups = os.environ.get(ENV_CGROUPS) != "off"
+        self.group = make_group(nonce, parent=own_group()) if makes_groups else None
+        self._kernel_keeps_limit = bool(
+            memory_bytes and self.group is not None and self.group.limit_memory(memory_bytes)
+        )
+        self._family = Family()
+        self._pid = 0
+        self._told_to_end = False
+        self._left_at: float | None = None  # when the streams' other side was found gone
+        self._sampled_at = time.monotonic()
+        self._sample_every = SAMPLE_S
+
+    def run(self) -> int:
+        """The status of the command as ``waitpid`` gives it; nothing that it started lives when this returns."""
+        become_subreaper()
+        waker = self._catch_signals()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become_command()
+        self._family.add(self._nonce, self._pid)
+        leash = self._let_go_of_streams()
+        while not self._has_ended():
+            self._wait(waker, leash)
+            if self._told_to_end or (self._left_at is not None and time.monotonic() - self._left_at > LEAVE_S):
+                self._kill_all()
+            else:
+                self._keep_limits()
+        self._kill_all()
+        _, status = os.waitpid(self._pid, 0)
+        if self._kernel_keeps_limit and self.group is not None and self.group.memory_kills():
+            self._say(f"it and what it started used more than {_gib(self._memory_bytes)} of memory")
+        if self.group is not None:
+            self.group.remove()
+        return status
+
+    # ── starting ──────────────────────────────────────────────────────────────────────────────
+    def _catch_signals(self) -> int:
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._tell_to_end)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (
+            signal.SIGINT,
+            signal.SIGHUP,
+            signal.SIGQUIT,
+        ):  # they reach a whole terminal; the service decides
+            signal.signal(number, signal.SIG_IGN)
+        return reading
+
+    def _tell_to_end(self, *_: object) -> None:
+        self._told_to_end = True
+
+    def _become_command(self) -> NoReturn:
+        keeper = os.getppid()
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+            os.setsid()
+            set_death_signal(signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(EXIT_NOT_STARTED)  # the keeper ended before its death could be noticed
+            if self.group is not None:
+                self.group.enter()
+            put_limit(limit_of(self._nonce))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if self._memory_bytes:
+                # Of each process: so the one that asks for too much is refused, and can say where it did.
+                _lower(resource.RLIMIT_DATA, self._memory_bytes)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.execvpe(self._command[0], self._command, {**os.environ, NONCE_VARIABLE: self._nonce})  # noqa: S606  a shell is never wanted
+        except OSError as error:
+            os.write(2, f"{SAYS}cannot start {self._command[0]!r}: {error.strerror}\n".encode(errors="replace"))
+        finally:
+            os._exit(EXIT_NOT_STARTED)
+
+    def _let_go_of_streams(self) -> int:
+        """Keep of the streams only what tells that their other side is gone; a descriptor to be looked at."""
+        leash = os.dup(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+        return leash
+
+    # ── following ─────────────────────────────────────────────────────────────────────────────
+    def _wait(self, waker: int, leash: int) -> None:
+        poller = select.poll()
+        poller.register(waker, select.POLLIN)
+        if self._left_at is None:
+            poller.register(leash, 0)  # what comes is not for this process; only that nothing can come any more
+        for descriptor, _ in poller.poll(self._sample_every * 1000):
+            if descriptor == leash:
+                self._left_at = time.monotonic()
+        try:
+            while os.read(waker, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _has_ended(self) -> bool:
+        # WNOWAIT: while it is a zombie its pid cannot become another process's.
+        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _keep_limits(self) -> None:
+        now = time.monotonic()
+        if now - self._sampled_at < self._sample_every:
+            return
+        self._sampled_at = now
+        everyone = set(self._everyone())
+        used = sum(map(memory_of, everyone)) if self._memory_bytes and not self._kernel_keeps_limit else 0
+        if len(everyone) > PROCESSES_LIMIT:
+            self._say(f"it had started {len(everyone)} processes, and may have {PROCESSES_LIMIT} at a time")
+            self._kill_all()
+        elif self._memory_bytes and used > self._memory_bytes:
+            limit = f"more than {_gib(self._memory_bytes)} (setting worker_memory)"
+            self._say(f"it and what it started used {_gib(used)} of memory, {limit}")
+            self._kill_all()
+        near = len(everyone) > PROCESSES_LIMIT / 8 or (self._memory_bytes and used > self._memory_bytes / 2)
+        self._sample_every = BUSY_SAMPLE_S if near else SAMPLE_S
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────
+    def _everyone(self) -> list[int]:
+        return [*self._family.everyone(self._nonce), *(() if self.group is None else self.group.pids())]
+
+    def _kill_all(self) -> None:
+        """Until nothing is left but the command itself, which is not reaped: it may fork while it is being killed."""
+        deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
+        while time.monotonic() < deadline:
+            ended = self._has_ended()
+            left = {pid for pid in self._everyone() if not (ended and pid == self._pid)} - {os.getpid()}
+            if not left:
+                return
+            if self.group is not None:
+                self.group.kill()
+            for pid in left:
+                send(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
+    def _say(self, what: str) -> None:
+        try:
+            os.write(2, f"{SAYS}{what}\n".encode())
+        except OSError:
+            return  # nobody listens any more
+
+
+def _lower(which: int, limit: int) -> None:
+    _, hard = resource.getrlimit(which)
+    if hard == resource.RLIM_INFINITY or hard >= limit:
+        resource.setrlimit(which, (limit, limit))
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.3g} GiB"
+
+
+def _end_as(status: int) -> NoReturn:
+    """Whoever waits for this process learns how the command ended."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)

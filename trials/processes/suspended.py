@@ -1,0 +1,40 @@
+"""Parents of trials that somebody has stopped (SIGSTOP): found, and continued.
+
+While one is stopped its trials run on, and nobody keeps their limits, reads their output or sees their ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+
+from trials.processes.identity import read_stat, send_verified
+from trials.wire.records import ProcessRecord
+
+STOPPED_S = 3.0  # so long it may be, as under a debugger that looks at it
+logger = logging.getLogger(__name__)
+
+
+def is_stopped(process: ProcessRecord) -> bool:
+    stat = read_stat(process.pid)
+    return stat is not None and stat.start_time == process.start_time and stat.state == "T"
+
+
+class StoppedParents:
+    """Those of one agent, looked at now and then."""
+
+    def __init__(self) -> None:
+        self._since: dict[ProcessRecord, float] = {}
+
+    def look(self, parents: Iterable[ProcessRecord], *, now: float) -> set[ProcessRecord]:
+        """Continue what has been stopped for STOPPED_S, each time again, and say so in the log. Those it was."""
+        continued = set()
+        stopped = {parent for parent in set(parents) if is_stopped(parent)}
+        self._since = {parent: self._since.get(parent, now) for parent in stopped}
+        for parent, since in self._since.items():
+            if now - since >= STOPPED_S:
+                logger.warning("event=parent_stopped pid=%d for_s=%.0f; it is continued", parent.pid, now - since)
+                send_verified(signal.SIGCONT, pid=parent.pid, start_time=parent.start_time)
+                continued.add(parent)
+        return continued

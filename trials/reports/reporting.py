@@ -1,0 +1,253 @@
+"""Where reports go: into the spool of an attempt, or, for a script that runs alone, to the terminal."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from trials.reports.spool_writer import METRIC_NAME_LIMIT, METRICS_LIMIT, SpoolWriter, TooManyMetricsError, metric_line
+from trials.wire.encoding import encode_record
+from trials.wire.files import FILE_ACKNOWLEDGED, FILE_COOPERATES, FILE_SPOOL, FILE_STOP
+from trials.wire.records import (
+    CheckpointDamagedRecord,
+    CheckpointRecord,
+    CooperationRecord,
+    ParametersWantedRecord,
+    StopToldRecord,
+)
+
+FULL_SPOOL_POLL_S = 0.05
+WAKE_BYTES = 64  # of a datagram; of one with more the agent looks at all attempts
+WAKE_RETRY_S = 0.5  # after the agent's socket was gone
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics as floats. TypeError names the one that is no real number, ValueError what the service refuses."""
+    if not metrics:
+        raise TypeError("a report needs at least one metric, as in report(step=3, loss=0.2)")
+    if len(metrics) > METRICS_LIMIT:
+        raise TooManyMetricsError(len(metrics))
+    found = {name: _number(name, value) for name, value in metrics.items()}
+    if len(longest := max(found, key=len)) > METRIC_NAME_LIMIT:
+        raise ValueError(
+            f"the name of a metric has {METRIC_NAME_LIMIT} characters at most, and {longest[:50]!r}… has {len(longest)}"
+        )
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(name) is not str:
+        raise TypeError(f"the name of a metric is text, not {name!r}")
+    try:
+        if not isinstance(value, int | float):
+            value = _scalar(value)
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"metric {name!r} must be a real number, not {type(value).__name__} {_shortly(value)}; "
+            "a tensor or array must hold exactly one value"
+        ) from error
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, str | bytes | complex):
+        raise TypeError("not a real number")
+    # Arrays and tensors: item() insists on exactly one value, also where float() would warn.
+    found = value.item() if hasattr(value, "item") else value
+    if isinstance(found, str | bytes | complex):
+        raise TypeError("not a real number")
+    return found
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Sink(Protocol):
+    """What takes the records of a trial, in order."""
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None: ...
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """Called by the thread that wrote it."""
+
+    def damaged(self, *, step: int, digest: str) -> None: ...
+
+    def cooperates(self) -> None: ...
+
+    def stop_told(self) -> None:
+        """Before the script knows: whatever it writes because of it stands after this."""
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SpoolSink:
+    """Records of an attempt: appended to its spool, then the agent is woken."""
+
+    def __init__(self, folder: Path, wake: str | None) -> None:
+        self._folder = folder
+        self._wake = wake
+        self._writer = SpoolWriter(str(folder / FILE_SPOOL), acknowledged=str(folder / FILE_ACKNOWLEDGED))
+        self._name = folder.name.partition("-")[2].encode()[:WAKE_BYTES] or b"r"
+        self._waker = Waker(wake, self._name)
+        self._stop_file = str(folder / FILE_STOP)
+        self._warned = False
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        if self._writer.is_full():
+            self._wait_for_room()
+        self._writer.append(metric_line(step=step, values=values, at=time.time(), final=final))
+        self._waker.wake()
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        # A writer of its own: the script may be in the middle of a report, in another thread.
+        writer = SpoolWriter(str(self._folder / FILE_SPOOL))
+        waker = Waker(self._wake, self._name)
+        try:
+            writer.append(encode_record(record).encode())
+            waker.wake()
+        finally:
+            writer.close()
+            waker.close()
+
+    def damaged(self, *, step: int, digest: str) -> None:
+        record = CheckpointDamagedRecord(step=step, digest=digest, at=time.time())
+        self._writer.append(encode_record(record).encode())
+        self._waker.wake()
+
+    def cooperates(self) -> None:
+        (self._folder / FILE_COOPERATES).touch()
+        self._writer.append(encode_record(CooperationRecord(at=time.time())).encode())
+        self._waker.wake()
+
+    def stop_told(self) -> None:
+        self._writer.append(encode_record(StopToldRecord(at=time.time())).encode())
+        self._waker.wake()
+
+    def wants_parameters(self, index: int) -> None:
+        self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())).encode())
+        self._waker.wake()
+
+    def wake(self) -> None:
+        """Let the agent look at the attempt's files."""
+        self._waker.wake()
+
+    def sync(self) -> None:
+        self._writer.sync()
+
+    def close(self) -> None:
+        """ReportsLostError where what was reported is not in the file any more."""
+        try:
+            self._writer.check()
+        finally:
+            self._writer.close()
+            self._waker.close()
+
+    def _wait_for_room(self) -> None:
+        """Until the service has acknowledged enough, or the trial is asked to stop."""
+        if not self._warned:
+            sys.stderr.write("report() waits: the service has not taken the earlier reports yet\n")
+            self._warned = True
+        while self._writer.is_full() and not os.access(self._stop_file, os.F_OK):
+            self._waker.wake()
+            time.sleep(FULL_SPOOL_POLL_S)
+
+
+class Waker:
+    """Tells the agent by a datagram that there is something to read. Never waits and never fails.
+
+    ``name``: the attempt's nonce, so that the agent of many that report often need not look at all of them each time.
+    """
+
+    def __init__(self, path: str | None, name: bytes = b"r") -> None:
+        self._path = path
+        self._name = name
+        self._socket: socket.socket | None = None
+        self._retry_at = 0.0
+
+    def wake(self) -> None:
+        if self._socket is None and not self._connect():
+            return
+        assert self._socket is not None
+        try:
+            self._socket.send(self._name)
+        except BlockingIOError:
+            return  # its queue is full of such datagrams: it will look
+        except OSError:
+            self.close()  # the agent is gone; the next one reads the spool by itself and listens again
+            self._connect()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self) -> bool:
+        if self._path is None or time.monotonic() < self._retry_at:
+            return False
+        self._retry_at = time.monotonic() + WAKE_RETRY_S
+        candidate = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        candidate.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
+        try:
+            candidate.connect(self._path)
+        except OSError:
+            candidate.close()
+            return False
+        self._socket = candidate
+        return True
+
+
+class TerminalSink:
+    """Reports of a script that runs alone.
+
+    A checkpoint is written by a thread, whose line would stand in the middle of one that the script prints: it comes
+    with the trial's next line, or at the end.
+    """
+
+    def __init__(self) -> None:
+        self._checkpoints: queue.SimpleQueue[str] = queue.SimpleQueue()
+        atexit.register(self.close)  # of a script that does not close its trial
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        self._say_checkpoints()
+        head = "final" if final else f"step {step}"
+        sys.stdout.write(f"{head}: {'  '.join(f'{name}={value:.6g}' for name, value in values.items())}\n")
+        sys.stdout.flush()
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        self._checkpoints.put(f"checkpoint of step {record.step}: {record.name}\n")
+
+    def damaged(self, *, step: int, digest: str) -> None:
+        """It was said on standard error."""
+
+    def cooperates(self) -> None:
+        """Nobody needs to know."""
+
+    def stop_told(self) -> None:
+        """It runs alone, so what it reports is its own."""
+
+    def sync(self) -> None:
+        """The terminal keeps nothing."""
+
+    def close(self) -> None:
+        """The terminal stays open."""
+        atexit.unregister(self.close)
+        if not self._checkpoints.empty():
+            self._say_checkpoints()
+            sys.stdout.flush()
+
+    def _say_checkpoints(self) -> None:
+        while not self._checkpoints.empty():
+            sys.stdout.write(self._checkpoints.get())

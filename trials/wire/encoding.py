@@ -1,0 +1,95 @@
+"""Messages and spool records as text, and back again: ``encode`` and ``decode`` are exact inverses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from trials.wire.limits import FRAME_MESSAGES_LIMIT
+from trials.wire.messages import FRAMES_OF_SEVERAL_SINCE, PROTOCOL_VERSION, FromAgent, Message, ToAgent
+from trials.wire.plain import ProtocolError, from_plain, to_plain
+from trials.wire.records import SpoolRecord
+from trials.wire.texts import valid_json
+from trials.wire.versions import plain_in, require_kind
+
+_SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}
+_MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}
+
+
+class UnknownKindError(ProtocolError):
+    """No message has this kind; the text names the known ones."""
+
+
+_to_text = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
+    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``).
+
+    Without what is newer than ``version``; NotInVersionError where that version cannot say it at all.
+    """
+    if version == PROTOCOL_VERSION:
+        plain = to_plain(message)
+    else:
+        require_kind(type(message), version)
+        plain = plain_in(message, version, where=message.kind)
+    return _to_text({"kind": message.kind, **plain})
+
+
+def frames(messages: Sequence[str], *, version: int) -> list[str]:
+    """Encoded messages in as few frames as ``version`` can: several in one are a list, from version 2 on."""
+    if version < FRAMES_OF_SEVERAL_SINCE or len(messages) == 1:
+        return list(messages)
+    parts = [messages[start : start + FRAME_MESSAGES_LIMIT] for start in range(0, len(messages), FRAME_MESSAGES_LIMIT)]
+    return [f"[{','.join(part)}]" for part in parts]
+
+
+def decode(text: str) -> Message:
+    """The message ``text`` holds; ProtocolError names the kind or field that is wrong."""
+    return decode_plain(_read(text))
+
+
+def messages_in(text: str) -> list[Any]:
+    """The messages of one frame, each for ``decode_plain``; ProtocolError where it holds none."""
+    found = _read(text)
+    if not isinstance(found, list):
+        return [found]
+    if not 0 < len(found) <= FRAME_MESSAGES_LIMIT:
+        raise ProtocolError(f"a frame of {len(found)} messages; it may have 1 to {FRAME_MESSAGES_LIMIT}")
+    return found
+
+
+def decode_plain(value: Any) -> Message:
+    """The message that a plain JSON value stands for; ProtocolError names the kind or field that is wrong."""
+    return _decode(value, _MESSAGE_KINDS)  # type: ignore[no-any-return]  # the table's values are Message
+
+
+def kind_of(value: Any) -> str:
+    """What a message that could not be decoded says its kind is; "" where it says nothing of the sort."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def encode_record(record: SpoolRecord) -> str:
+    """One spool line, without its newline."""
+    return _to_text({"kind": record.kind, **to_plain(record)})
+
+
+def decode_record(line: str) -> SpoolRecord:
+    return _decode(_read(line), _SPOOL_KINDS)  # type: ignore[no-any-return]  # the table's values are SpoolRecord
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(valid_json(text))
+    except (ValueError, RecursionError) as exc:
+        raise ProtocolError(f"not JSON: {exc}") from exc
+
+
+def _decode(data: Any, kinds: Mapping[str, type[Any]]) -> Any:
+    if not isinstance(data, dict):
+        raise ProtocolError(f"a message is an object, not {type(data).__name__}")
+    if not isinstance(kind := data.get("kind"), str) or kind not in kinds:
+        raise UnknownKindError(f"unknown kind {kind!r}; known: {', '.join(sorted(kinds))}")
+    return from_plain(kinds[kind], data, where=kind)

@@ -1,0 +1,19 @@
+"""The limits that both sides keep to. Each names what happens at it."""
+
+from __future__ import annotations
+
+REPORT_BATCH_LINES = 2_000  # a longer spool is sent in several messages
+REPORT_BATCH_BYTES = 1 << 20  # likewise; a single longer line is refused by report() itself
+REPORT_LINE_BYTES = 64 << 10  # report() raises ReportTooLargeError beyond
+METRICS_LIMIT = 1_000  # of one report; report() raises ReportTooLargeError beyond
+METRIC_NAME_LIMIT = 200  # characters; report() raises ValueError beyond
+SPOOL_LIMIT_BYTES = 256 << 20  # report() blocks until the service has acknowledged some of it
+CHECKPOINT_INLINE_BYTES = 16 << 20  # larger checkpoints stay in the checkpoint folder; the row holds the path
+BLOB_CHUNK_BYTES = 1 << 20
+LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside it
+OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
+LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
+MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
+DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
+FRAME_MESSAGES_LIMIT = 64  # in one frame at most; more go into further frames
+NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged

@@ -1,0 +1,305 @@
+"""What agent and service say to each other.
+
+Three parties meet in ``trials.wire``:
+
+* a **trial** appends records to its spool file, one JSON object a line; the number of a line,
+  counted from 1, is the record's *sequence*;
+* the **agent** sends spool lines to the service in order and deletes nothing the service has not acknowledged;
+* the **service** launches, stops, acknowledges, and forgets.
+
+Every message is a frozen dataclass with a ``kind``. Standard library only, as all of ``trials.wire``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from trials.wire.attempt import AttemptKey
+from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
+from trials.wire.devices import DevicesChanged, NodeDevice
+from trials.wire.launch import LaunchSpec
+from trials.wire.records import ExitRecord, ProcessRecord
+from trials.wire.versions import since
+
+PROTOCOL_VERSION = 2
+FRAMES_OF_SEVERAL_SINCE = 2
+SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
+
+
+# ── agent → service ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResources:
+    cpus: int
+    memory_bytes: int
+    devices: tuple[NodeDevice, ...] = since(2, (), needed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedAttempt:
+    """One attempt the agent holds. ``exit`` is None while it lives."""
+
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    process: ProcessRecord | None
+    exit: ExitRecord | None
+    spooled: int  # sequence of the last complete line in the spool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First message on a channel: what the node has and what it observes.
+
+    ``version`` is the oldest one the agent speaks, so that an older service takes it; ``supported`` are all of them.
+    """
+
+    kind: ClassVar[str] = "hello"
+    version: int
+    agent_id: str
+    boot_id: str
+    host: str
+    pid: int
+    resources: NodeResources
+    attempts: tuple[ObservedAttempt, ...] = ()
+    supported: tuple[int, ...] = since(2, (), needed=False)  # empty: only ``version``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    kind: ClassVar[str] = "started"
+    key: AttemptKey
+    nonce: str
+    process: ProcessRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """Spool lines ``first_sequence`` and on, untouched. At most one of an attempt is unanswered.
+
+    ``locations``: of checkpoints that the lines name, by digest, where the agent has put their bytes; a path or a URL.
+    """
+
+    kind: ClassVar[str] = "reports"
+    key: AttemptKey
+    nonce: str
+    first_sequence: int
+    lines: tuple[str, ...]
+    locations: dict[str, str] = since(2, factory=dict, needed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """Sent after every report up to ``last_sequence``; believed once the service has all of these."""
+
+    kind: ClassVar[str] = "exited"
+    key: AttemptKey
+    nonce: str
+    exit: ExitRecord
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobOffered:
+    """The bytes of ``digest`` follow as binary frames of BLOB_CHUNK_BYTES at most, ``size`` in all.
+
+    Sent before the report line that names the digest, so the row never knows a checkpoint the store has not.
+    """
+
+    kind: ClassVar[str] = "blob"
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobWanted:
+    """The agent needs the bytes of ``digest`` (code, or a checkpoint to restore)."""
+
+    kind: ClassVar[str] = "blob_wanted"
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Answer to ReadLog. ``data`` is UTF-8 with replacement; ``end`` is the offset after it; ``size`` the file's."""
+
+    kind: ClassVar[str] = "log_chunk"
+    request_id: str
+    data: str
+    end: int
+    size: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    kind: ClassVar[str] = "pong"
+
+
+# ── both ways ───────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotUnderstood:
+    """A message was passed over: its kind is unknown or not for the receiver, or a field is wrong. Never answered."""
+
+    kind: ClassVar[str] = "not_understood"
+    since: ClassVar[int] = 2
+    about: str  # the kind of that message; "" where it had none
+    reason: str  # what is wrong, with the known kinds or the field; for people
+
+
+# ── service → agent ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk.
+
+    ``version`` is the newest one both speak: the conversation is held in it. ``checkpoint_store`` is a folder or a URL
+    for checkpoints over the inline limit; empty: the agent's own folder.
+    """
+
+    kind: ClassVar[str] = "welcome"
+    version: int
+    lineage: str
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    checkpoint_store: str = since(2, "", needed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The service will not talk; ``reason`` is for people. The channel closes after it."""
+
+    kind: ClassVar[str] = "refused"
+    reason: str
+    supported: tuple[int, ...] = since(2, (), needed=False)  # the versions the service speaks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Start this attempt unless its nonce is spent already. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "launch"
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    spec: LaunchSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop the whole tree of this attempt: told, SIGTERM, SIGKILL within ``grace_s``. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "stop"
+    key: AttemptKey
+    nonce: str
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherParameters:
+    """What the script asked for; ``parameters`` None: there are none. Repeating it is harmless."""
+
+    kind: ClassVar[str] = "further_parameters"
+    key: AttemptKey
+    nonce: str
+    index: int
+    parameters: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """Every line of the attempt up to ``sequence`` is on the service's disk."""
+
+    kind: ClassVar[str] = "acknowledge"
+    nonce: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """The last Reports were not taken: send them again after ``retry_after_s``."""
+
+    kind: ClassVar[str] = "busy"
+    nonce: str
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The exit is on the service's disk, and every report before it: drop the spool, keep the logs."""
+
+    kind: ClassVar[str] = "forget"
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveExperiment:
+    """The experiment was deleted: remove all its folders."""
+
+    kind: ClassVar[str] = "remove_experiment"
+    experiment_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCheckpoint:
+    """Retention decided that this checkpoint file is no longer wanted, nor what was put at ``location``."""
+
+    kind: ClassVar[str] = "delete_checkpoint"
+    nonce: str
+    name: str
+    location: str | None = since(2, None, needed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobSent:
+    """The bytes asked for follow as binary frames, ``size`` in all; ``size`` -1: the service has no such blob."""
+
+    kind: ClassVar[str] = "blob_sent"
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobStored:
+    """The bytes of ``digest`` are on the service's disk."""
+
+    kind: ClassVar[str] = "blob_stored"
+    digest: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLog:
+    """Read ``stream`` ("stdout" or "stderr") from ``offset``; a negative offset counts from the end."""
+
+    kind: ClassVar[str] = "read_log"
+    request_id: str
+    key: AttemptKey
+    nonce: str
+    stream: str
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    kind: ClassVar[str] = "ping"
+
+
+FromAgent = (
+    Hello
+    | DevicesChanged
+    | Started
+    | Reports
+    | Exited
+    | BlobOffered
+    | BlobWanted
+    | LogChunk
+    | Pong
+    | NotUnderstood
+    | CheckpointsWanted
+)
+ToAgent = (
+    Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
+    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
+)  # fmt: skip
+Message = FromAgent | ToAgent

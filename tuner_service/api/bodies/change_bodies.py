@@ -1,0 +1,105 @@
+"""The bodies of live changes, added trials, imports and clones."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from tuner_service.api.bodies.schemas import MAX_NAME, MAX_SEED, Body, BudgetRaiseBody, checked_name, until_faulty
+
+MAX_NOTE = 10_000
+MAX_TAGS = 50
+MAX_TAG = 100
+MAX_PRIORITY = 1_000
+MAX_NUMBER = 2**31 - 1
+MAX_RETRIED = 1_000
+MAX_RESULTS = 10_000  # of one import
+MAX_STEP = 2**53
+SPECIAL_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _tags(tags: list[str] | None) -> list[str] | None:
+    for tag in tags or ():
+        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_TAG:
+            raise ValueError(f"{tag!r:.40} should be printable text of at most {MAX_TAG} characters")
+    if tags is not None and len(set(tags)) != len(tags):
+        raise ValueError("names a tag twice")
+    return tags
+
+
+def _number(value: Any) -> Any:
+    return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+# Text wherever it is given: no experiment is without a name.
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(checked_name)]
+
+
+def _left_out() -> Any:
+    return None
+
+
+class ChangeBody(Body):
+    """A field left out stays as it is; ``tags`` replaces all of them."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: Name = Field(default_factory=_left_out)
+    note: str | None = Field(default=None, max_length=MAX_NOTE)
+    tags: Annotated[list[str] | None, AfterValidator(_tags)] = Field(default=None, max_length=MAX_TAGS)
+    priority: int | None = Field(default=None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
+
+
+class SearchSpaceBody(Body):
+    """``search_space`` as in the experiment file."""
+
+    search_space: dict[str, Any] = Field(json_schema_extra={"minProperties": 1})
+
+
+class AddTrialBody(Body):
+    parameters: dict[str, Any]
+    outside_space: bool = False
+
+
+class RetryBody(Body):
+    """Every failed trial that was not tried again yet, unless ``numbers`` names some."""
+
+    numbers: list[Annotated[int, Field(ge=1, le=MAX_NUMBER)]] | None = Field(
+        default=None, min_length=1, max_length=MAX_RETRIED
+    )
+
+
+class ResultBody(Body):
+    """``value`` is of the objective; null for a failed one."""
+
+    most_unknown = 1
+
+    parameters: dict[str, Any]
+    value: Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, BeforeValidator(_number)] = None
+    status: Literal["succeeded", "early_stopped", "failed"] | None = None
+    step: int | None = Field(default=None, ge=-MAX_STEP, le=MAX_STEP)
+
+
+def _result_bodies(value: Any) -> Any:
+    return until_faulty(ResultBody, value, most=MAX_RESULTS)
+
+
+class ImportBody(Body):
+    """Either ``results``, or the id of an earlier ``experiment``."""
+
+    results: Annotated[list[ResultBody] | None, BeforeValidator(_result_bodies)] = Field(
+        default=None, min_length=1, max_length=MAX_RESULTS
+    )
+    experiment: str | None = Field(default=None, min_length=1, max_length=64)
+    outside_space: bool = False
+
+
+class CloneBody(Body):
+    """The seed is drawn anew unless it is given; a budget left out stays as it is."""
+
+    name: Name = Field(default_factory=_left_out)
+    seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
+    budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)

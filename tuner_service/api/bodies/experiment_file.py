@@ -1,0 +1,397 @@
+"""The experiment file: checked as a whole, every mistake told at once, and resolved to a spec with every default."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tuner_service.advisors.registry import check_advisor_args
+from tuner_service.api.bodies.reading import pointer_of, validate
+from tuner_service.api.bodies.schemas import (
+    ONE,
+    SEVERAL,
+    AlgorithmBody,
+    BudgetRaiseBody,
+    CodeBody,
+    ExperimentBody,
+    ObjectiveBody,
+    ResumeBody,
+    SecretBody,
+)
+from tuner_service.api.bodies.strict_json import characters_of, shown
+from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
+from tuner_service.assessors.registry import check_assessor_args
+from tuner_service.dispatcher.commands import BudgetRaise
+from tuner_service.domain.errors import Fault, InputError, LimitExceededError
+from tuner_service.domain.experiment import (
+    AlgorithmSpec,
+    Budget,
+    ExperimentSpec,
+    FinalFrom,
+    Goal,
+    Objective,
+    TrialTemplate,
+)
+from tuner_service.domain.resources import GpuRequest
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.values import value_faults
+from tuner_service.service.code import CodeArchive, CodeFile, pack_code
+from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
+from tuner_service.tuners.registry import TUNERS, check_tuner_args
+
+AUTO = "auto"
+DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
+MAX_FILE_CHARACTERS = 4 << 20  # of a file without its code; beyond: 413. Every view of the experiment repeats it
+SAMPLES = 3  # suggestions of a dry run
+T = TypeVar("T")
+CheckArgs = Callable[[str, Any], Sequence[Fault]]
+
+# What belongs to later versions: the values that ask for nothing, by path.
+NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
+    ("trial", "datasets"): (None, {}),
+    ("trial", "models"): (None, {}),
+    ("trial", "pretrained_from"): (None,),
+    ("trial", "output"): (None,),
+    ("trial", "nodes"): (None, 1),
+    ("executor",): (None, "local", {"name": "local"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedExperiment:
+    """``code`` is the archive of files sent along, None when a digest or nothing was named."""
+
+    spec: ExperimentSpec
+    space: SearchSpace
+    code: CodeArchive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedResume:
+    budget: BudgetRaise
+    code: CodeArchive | None = None
+    code_digest: str | None = None
+    skip_line: int | None = None
+
+
+def resolve_experiment(raw: Any) -> ResolvedExperiment:
+    """InputError with every fault of the whole file; LimitExceededError for one that is too long."""
+    if characters_of(_without_code(raw)) > MAX_FILE_CHARACTERS:
+        most = f"{MAX_FILE_CHARACTERS} characters"
+        raise LimitExceededError(
+            f"the experiment file is longer than {most}, its code left out, the most that is taken"
+        )
+    body, faults = validate(ExperimentBody, raw)
+    space: SearchSpace | None = None
+    code: CodeArchive | None = None
+    if isinstance(raw, dict):
+        space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space")))
+        faults += _algorithm_faults(raw, "tuner", check_tuner_args)
+        faults += _algorithm_faults(raw, "assessor", check_assessor_args)
+        faults += _algorithm_faults(raw, "advisor", check_advisor_args)
+        faults += _later_faults(raw) + _rule_faults(raw)
+    if body is not None and body.trial.code is not None:
+        archive = body.trial.code
+        code = _collect(faults, "/trial/code", lambda: _archive(archive))
+    faults = _distinct([_without_tag(fault) for fault in faults])
+    if faults or body is None or space is None:
+        raise InputError(faults)
+    return ResolvedExperiment(spec=_spec(body, code), space=space, code=code)
+
+
+def resolve_resume(raw: Any) -> ResolvedResume:
+    body, faults = validate(ResumeBody, raw)
+    code: CodeArchive | None = None
+    if body is not None and body.code is not None:
+        archive = body.code
+        code = _collect(faults, "/code", lambda: _archive(archive))
+    if faults or body is None:
+        raise InputError(faults)
+    return ResolvedResume(
+        budget=budget_raise(body.budget),
+        code=code,
+        code_digest=_digest(body.code, code),
+        skip_line=body.skip_line,
+    )
+
+
+def dry_run_view(resolved: ResolvedExperiment) -> View:
+    """The resolved file, the size of the space, and what random draws of it look like."""
+    samples = [resolved.space.sample(suggestion_generator(resolved.spec.seed, n)) for n in range(1, SAMPLES + 1)]
+    return {
+        "experiment": spec_view(resolved.spec),
+        "space_size": plain(resolved.space.size),
+        "samples": plain(samples),
+    }
+
+
+# ── checks over several fields ──────────────────────────────────────────────────────────────────
+def _collect(faults: list[Fault], pointer: str, make: Callable[[], T]) -> T | None:
+    try:
+        return make()
+    except InputError as exc:
+        faults += [Fault(pointer=pointer + fault.pointer, message=fault.message) for fault in exc.faults]
+        return None
+
+
+def collect_faults(make: Callable[[], object], pointer: str) -> list[Fault]:
+    """The faults of the input that ``make`` refuses, with pointers below ``pointer``."""
+    faults: list[Fault] = []
+    _collect(faults, pointer, make)
+    return faults
+
+
+def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[Fault]:
+    given = raw.get(kind)
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, dict):
+        return []
+    name, args = given.get("name"), given.get("args", {})
+    if (name is None) == (given.get("class") is None):
+        return [Fault(pointer=f"/{kind}", message='needs either a name or a class ("package.module:Class")')]
+    if not isinstance(name, str):
+        return [Fault(pointer=f"/{kind}/args{place}", message=message) for place, message in value_faults(args)]
+    if kind == "assessor" and name == AUTO:
+        return [Fault(pointer="/assessor/args", message="auto takes no arguments")] if args not in ({}, None) else []
+    found = check(name, args)
+    return [Fault(pointer=f"/{kind}{fault.pointer}", message=fault.message) for fault in found]
+
+
+def _later_faults(raw: dict[str, Any]) -> list[Fault]:
+    faults = []
+    for path, neutral in NEUTRAL_VALUES.items():
+        value = _at(raw, *path)
+        # True is not 1 here, although Python says they are equal.
+        if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in neutral):
+            message = f"{shown(value)} is not supported in this version; leave it out, or use {shown(neutral[-1])}"
+            faults.append(Fault(pointer=pointer_of(path), message=message))
+    return faults
+
+
+def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
+    faults = []
+    trial, budget = _at(raw, "trial"), _at(raw, "budget")
+    if isinstance(trial, dict) and (trial.get("command") is None) == (trial.get("entry_point") is None):
+        faults.append(Fault(pointer="/trial", message="needs either a command or an entry_point"))
+    if isinstance(trial, dict) and trial.get("entry_point") is not None and trial.get("code") is None:
+        faults.append(Fault(pointer="/trial/entry_point", message="needs trial.code, where its module is found"))
+    resources = _at(raw, "trial", "resources")
+    if isinstance(resources, dict) and resources.get("gpu_memory") is not None and not resources.get("gpus"):
+        faults.append(Fault(pointer="/trial/resources/gpu_memory", message="needs gpus, on each of which it is free"))
+    if isinstance(budget, dict) and budget.get("trials") is None and budget.get("duration") is None:
+        name = raw["tuner"] if isinstance(raw.get("tuner"), str) else _at(raw, "tuner", "name")
+        if name != "grid":
+            faults.append(Fault(pointer="/budget", message="needs trials, or a duration, or both"))
+    if isinstance(raw.get("objective"), list) and len(raw["objective"]) > 1:
+        faults += _objectives_faults(raw)
+    if raw.get("advisor") is not None:
+        faults += _advisor_faults(raw)
+    if raw.get("deterministic") is True:
+        faults += _deterministic_faults(raw)
+    return faults
+
+
+def _advisor_faults(raw: dict[str, Any]) -> list[Fault]:
+    """An advisor is tuner and assessor in one."""
+    faults = [
+        Fault(pointer=f"/{kind}", message="an advisor takes the place of the tuner and of the assessor: leave it out")
+        for kind in ("tuner", "assessor")
+        if raw.get(kind) is not None
+    ]
+    if raw.get("workers", 1) != 1:
+        faults.append(Fault(pointer="/workers", message="an advisor is asked for one trial at a time; leave it out"))
+    if isinstance(raw.get("objective"), list) and len(raw["objective"]) > 1:
+        message = "an advisor compares trials by one objective; with several use a tuner"
+        faults.append(Fault(pointer="/advisor", message=message))
+    return faults
+
+
+def _objectives_faults(raw: dict[str, Any]) -> list[Fault]:
+    """What cannot go with several objectives. The assessor judges by the first."""
+    faults = []
+    given = raw.get("tuner")
+    name = given if isinstance(given, str) else _at(given, "name")
+    if isinstance(name, str) and name in TUNERS and not TUNERS[name].several_objectives:
+        able = ", ".join(tuner.name for tuner in TUNERS.values() if tuner.several_objectives)
+        message = f"{name} searches for one objective only; with several use one of {able}, or a class of yours"
+        faults.append(Fault(pointer="/tuner/name" if isinstance(given, dict) else "/tuner", message=message))
+    if _at(raw, "trial", "final") == FinalFrom.BEST:
+        message = "best is not one report with several objectives; use reported, or last"
+        faults.append(Fault(pointer="/trial/final", message=message))
+    return faults
+
+
+def _deterministic_faults(raw: dict[str, Any]) -> list[Fault]:
+    """What depends on how fast things happen cannot be part of a search that repeats exactly."""
+    message = "cannot be used with deterministic: true, as it depends on time"
+    faults = [
+        Fault(pointer=pointer_of(path), message=message)
+        for path in (("budget", "duration"), ("trial", "heartbeat"), ("trial", "max_duration"))
+        if _at(raw, *path) is not None
+    ]
+    if raw.get("workers", 1) != 1:
+        faults.append(Fault(pointer="/workers", message=message))
+    return faults
+
+
+def _at(raw: Any, *path: str) -> Any:
+    for part in path:
+        raw = raw.get(part) if isinstance(raw, dict) else None
+    return raw
+
+
+def _without_tag(fault: Fault) -> Fault:
+    """The schema of the objective names its two forms; people did not write that."""
+    for tag in (ONE, SEVERAL):
+        if fault.pointer.startswith(f"/objective/{tag}"):
+            return replace(fault, pointer=fault.pointer.replace(f"/{tag}", "", 1))
+    return fault
+
+
+def _distinct(faults: Sequence[Fault]) -> list[Fault]:
+    """One fault of each pointer: the first says it best."""
+    return list({fault.pointer: fault for fault in reversed(faults)}.values())[::-1]
+
+
+def _without_code(raw: Any) -> Any:
+    trial = _at(raw, "trial")
+    return raw | {"trial": {**trial, "code": None}} if isinstance(trial, dict) else raw
+
+
+# ── code ────────────────────────────────────────────────────────────────────────────────────────
+def _archive(body: CodeBody) -> CodeArchive | None:
+    if (body.files is None) == (body.digest is None):
+        raise InputError([Fault(pointer="", message='should have either "files" or "digest"')])
+    if body.files is None:
+        return None
+    faults: list[Fault] = []
+    files: list[CodeFile] = []
+    for index, file in enumerate(body.files):
+        try:
+            files.append(CodeFile(path=file.path, content=file.data(), executable=file.mode == "755"))
+        except ValueError as exc:
+            faults.append(Fault(pointer=f"/files/{index}", message=str(exc)))
+    if faults:
+        raise InputError(faults)
+    return pack_code(files)
+
+
+def _digest(body: CodeBody | None, archive: CodeArchive | None) -> str | None:
+    if archive is not None:
+        return archive.digest
+    return body.digest.removeprefix(DIGEST_PREFIX) if body is not None and body.digest else None
+
+
+# ── the spec ────────────────────────────────────────────────────────────────────────────────────
+def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
+    advisor = _advisor(body)
+    return ExperimentSpec(
+        name=body.name,
+        seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
+        objective=_objective(body.objective),
+        search_space=body.search_space,
+        tuner=_tuner(body) if advisor is None else AlgorithmSpec(),
+        assessor=_assessor(body),
+        advisor=advisor,
+        budget=Budget(
+            trials=body.budget.trials,
+            parallel=body.budget.parallel,
+            duration_s=body.budget.duration,
+            failures=body.budget.failures,
+        ),
+        trial=_template(body, code),
+        deterministic=body.deterministic,
+        algorithm_timeout_s=body.algorithm_timeout or 60.0,
+        workers=body.workers,
+        warm_start=tuple(body.warm_start),
+        quota_group=body.quota_group,
+        on_end=tuple(body.on_end),
+        on_pause=tuple(body.on_pause),
+        on_failures=tuple(body.on_failures),
+    )
+
+
+def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
+    bodies = given if isinstance(given, list) else [given]
+    first, *further = [Objective(metric=body.metric, goal=Goal(body.goal)) for body in bodies]
+    return replace(first, further=tuple(further))
+
+
+def _assessor(body: ExperimentBody) -> AlgorithmSpec | None:
+    """``auto`` becomes what it chooses, so that the file keeps what it meant."""
+    if body.assessor is None or body.assessor.name != AUTO:
+        return _algorithm(body.assessor) if body.assessor is not None else None
+    chosen = choose_assessor(trials=body.budget.trials)
+    return None if chosen.name is None else AlgorithmSpec(name=chosen.name, args=chosen.args, reason=chosen.reason)
+
+
+def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
+    return AlgorithmSpec(name=body.name, class_name=body.class_name, args=body.args)
+
+
+def _tuner(body: ExperimentBody) -> AlgorithmSpec:
+    spec = _algorithm(body.tuner)
+    if spec.name != AUTO:
+        return spec
+    rule = "a Gaussian process, and tpe where that predicts results badly or has too many of them"
+    how = "was named" if "tuner" in body.model_fields_set else "is what is taken where none is named"
+    return replace(spec, reason=f"auto {how}: {rule}")
+
+
+def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
+    """The one named; ``auto`` where the file leaves everything to us, so that hopeless trials are stopped early too."""
+    if body.advisor is not None:
+        return _algorithm(body.advisor)
+    is_left_to_us = not {"tuner", "assessor"} & body.model_fields_set  # a tuner that is named is that tuner
+    # An advisor compares trials by one objective, is asked for one at a time, and gives no further parameters.
+    is_possible = isinstance(body.objective, ObjectiveBody) and body.workers == 1 and body.trial.compat is None
+    if not is_left_to_us or not is_possible or (body.budget.trials or LEAST_TRIALS) < LEAST_TRIALS:
+        return None
+    reason = "no algorithm was named: it proposes parameters and, where trials report steps, stops the hopeless early"
+    return AlgorithmSpec(name=AUTO, reason=reason)
+
+
+def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
+    trial = body.trial
+    return TrialTemplate(
+        command=tuple(trial.command or _entry_command(trial.entry_point or "")),
+        code_digest=_digest(trial.code, code),
+        arguments_prefix=trial.arguments.prefix if trial.arguments else None,
+        arguments_delimiter=trial.arguments.delimiter if trial.arguments else "=",
+        environment={name: value for name, value in trial.environment.items() if isinstance(value, str)},
+        pass_environment=tuple(dict.fromkeys(trial.pass_environment)),
+        secrets={name: value.secret for name, value in trial.environment.items() if isinstance(value, SecretBody)},
+        python=trial.python,
+        metrics_pattern=trial.metrics_pattern,
+        final=FinalFrom(trial.final),
+        keep_last=trial.keep.last,
+        keep_best=trial.keep.best,
+        heartbeat_s=trial.heartbeat,
+        max_duration_s=trial.max_duration,
+        memory_bytes=trial.resources.memory,
+        max_attempts=trial.max_attempts,
+        stop_grace_s=30.0 if trial.stop_grace is None else trial.stop_grace,
+        preload=tuple(trial.preload),
+        isolation=trial.isolation,
+        compat=trial.compat,
+        cpus=trial.resources.cpus,
+        processes_per_node=trial.processes_per_node,
+        gpus=trial.resources.gpus if isinstance(trial.resources.gpus, float) else 0.0,
+        gpu_request=GpuRequest(trial.resources.gpus) if isinstance(trial.resources.gpus, str) else GpuRequest.COUNT,
+        gpu_memory_bytes=trial.resources.gpu_memory or 0,
+        data=None if trial.data is None else trial.data.model_dump(),
+    )
+
+
+def _entry_command(entry_point: str) -> list[str]:
+    """Schemas let through only names, dots and one colon, so nothing else can stand in this line."""
+    module, _, function = entry_point.partition(":")
+    return ["python", "-c", f"import {module} as entry; entry.{function}()"]
+
+
+def budget_raise(body: BudgetRaiseBody) -> BudgetRaise:
+    return BudgetRaise(trials=body.trials, duration_s=body.duration, parallel=body.parallel, failures=body.failures)

@@ -1,0 +1,83 @@
+"""Devices and quota groups over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.bodies.reading import read_as
+from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS, MAX_GPUS, Body
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
+from tuner_service.domain.errors import Fault, InputError, NotFoundError
+from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
+from tuner_service.service.devices import device_views, group_views
+from tuner_service.service.experiments import Services
+from tuner_service.service.views import View
+
+MAX_GROUP_GPUS = 100 * MAX_GPUS
+router = APIRouter(prefix="/api/v1", tags=["devices"])
+GroupName = Annotated[str, Path(min_length=1, max_length=64)]
+NewGroupName = Annotated[str, Path(pattern=f"^{GROUP_NAME.pattern}$")]
+
+
+class QuotaGroupBody(Body):
+    """``gpus`` null: as many as there are. ``borrows``: it may use what other groups leave idle."""
+
+    gpus: float | None = Field(default=None, ge=0, le=MAX_GROUP_GPUS)
+    borrows: bool = True
+
+
+@router.get("/devices")
+def list_devices(services: CurrentServices) -> Response:
+    """Of the agents connected now, with the trials that hold them."""
+    return json_response({"items": device_views(services.queries, services.hub.devices()), "next": None})
+
+
+@router.get("/quota-groups")
+def list_quota_groups(services: CurrentServices) -> Response:
+    """By name, with what their trials hold now."""
+    return json_response({"items": group_views(services.queries), "next": None})
+
+
+@router.get("/quota-groups/{name}")
+def read_quota_group(request: Request, name: GroupName, services: CurrentServices) -> Response:
+    return tagged_response(request, _found(services, name))
+
+
+@router.put("/quota-groups/{name}", responses={201: {"description": "it is new", "content": {"application/json": {}}}})
+async def set_quota_group(
+    request: Request, name: NewGroupName, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
+    """Make the group, or change it. What its trials hold beyond a lower quota is given back as they end."""
+    body = await read_as(request, QuotaGroupBody)
+    if GROUP_NAME.fullmatch(name) is None:
+        raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
+    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
+    is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
+    group = QuotaGroup(name=name, gpus=body.gpus, borrows=body.borrows)
+    experiments = services.experiments
+    await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group))
+    status = 201 if is_new and name != DEFAULT_GROUP else 200
+    return json_response(await asyncio.to_thread(_found, services, name), status=status)
+
+
+@router.delete("/quota-groups/{name}", status_code=204)
+async def delete_quota_group(name: GroupName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
+    """409 while experiments that have not ended draw from it. Of the default group only its quota is removed."""
+    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
+    experiments = services.experiments
+    await experiments.submit(QuotaGroupDeleted(at=experiments.clock.now(), name=name))
+    return Response(status_code=204)
+
+
+def _found(services: Services, name: str) -> View:
+    for view in group_views(services.queries):
+        if view["name"] == name:
+            return view
+    raise NotFoundError("quota group", name)

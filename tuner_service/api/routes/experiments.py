@@ -1,0 +1,222 @@
+"""Experiments over HTTP: create, list, read, pause, resume, stop, delete; their trials and their journal."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from starlette.responses import Response
+
+from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.auth import role_of
+from tuner_service.api.bodies.experiment_file import dry_run_view, resolve_experiment, resolve_resume
+from tuner_service.api.bodies.reading import read_as, read_body
+from tuner_service.api.bodies.schemas import NothingBody
+from tuner_service.api.bodies.strict_json import canonical_digest
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.guard import MAX_BODY_BYTES
+from tuner_service.api.paging import (
+    CURSOR_PATTERN,
+    DEFAULT_PAGE,
+    PAGE_LIMIT,
+    cursor_fault,
+    make_cursor,
+    read_cursor,
+    read_number_cursor,
+)
+from tuner_service.dispatcher.commands import IdempotencyKey
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.access import Role
+from tuner_service.service.experiments import Creation, Services
+from tuner_service.service.views import View, journal_view, metric_view
+
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+
+MAX_WAIT_S = 60.0
+DEFAULT_WAIT_S = 30.0
+METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial's own metrics have all
+
+ExperimentIdPath = Annotated[str, Path(min_length=1, max_length=64)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT)]
+Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before")]
+WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once it has ended, or after `timeout`")]
+Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
+
+
+@router.post("", status_code=201)
+async def create_experiment(
+    request: Request,
+    services: CurrentServices,
+    *,
+    dry_run: bool = False,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> Response:
+    """Create an experiment and start it. With `dry_run` nothing is stored: the answer is the resolved file."""
+
+    def asked(raw: Any) -> Creation | Response:
+        resolved = resolve_experiment(raw)
+        if dry_run:
+            return json_response(dry_run_view(resolved))
+        digest = None if idempotency_key is None else canonical_digest(raw)
+        key = None if digest is None else IdempotencyKey(key=idempotency_key or "", body_digest=digest)
+        return Creation(spec=resolved.spec, code=resolved.code, idempotency=key)
+
+    creation = await read_body(request, asked, most=MAX_BODY_BYTES, is_slow=True)
+    if isinstance(creation, Response):
+        return creation
+    experiments = services.experiments
+    experiment_id, _ = await experiments.create(creation)
+    headers = {"Location": f"{router.prefix}/{experiment_id}"}
+    return await asyncio.to_thread(
+        lambda: json_response(experiments.detail_view(experiment_id), status=201, headers=headers)
+    )
+
+
+@router.get("")
+def list_experiments(
+    services: CurrentServices,
+    *,
+    status: Annotated[list[ExperimentStatus] | None, Query()] = None,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first."""
+    experiments = list(services.queries.experiments())
+    after = _moment_and_id(cursor)
+    if after is not None:
+        # By its place and not by its name: the one that ended the page before may have been deleted since.
+        experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
+    if status:
+        experiments = [experiment for experiment in experiments if experiment.status in status]
+    page = experiments[:limit]
+    following = make_cursor(f"{page[-1].created_at!r} {page[-1].id}") if len(experiments) > limit else None
+    return json_response({"items": services.experiments.list_views(page), "next": following})
+
+
+@router.get("/{experiment_id}")
+async def read_experiment(
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    wait_for: WaitFor = None,
+    timeout: Timeout = DEFAULT_WAIT_S,
+) -> Response:
+    """One experiment, with what was asked for and what runs now."""
+    if wait_for is not None:
+        await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout, is_gone=request.is_disconnected)
+    view, sees_values = services.experiments.detail_view, role_of(request) is not Role.READ_ONLY
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, sees_values=sees_values)))
+
+
+@router.post("/{experiment_id}/pause")
+async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """No new trials; those running go on."""
+    await read_as(request, NothingBody, optional=True)
+    await services.experiments.pause(experiment_id)
+    return await _shown(services, experiment_id)
+
+
+@router.post("/{experiment_id}/resume")
+async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
+
+    `skip_line` leaves out the line at which the tuner or the assessor raised.
+    """
+    resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
+    await services.experiments.resume(
+        experiment_id,
+        resolved.budget,
+        code=resolved.code,
+        code_digest=resolved.code_digest,
+        skip_line=resolved.skip_line,
+    )
+    return await _shown(services, experiment_id)
+
+
+@router.post("/{experiment_id}/stop")
+async def stop_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
+    await read_as(request, NothingBody, optional=True)
+    await services.experiments.stop(experiment_id)
+    return await _shown(services, experiment_id)
+
+
+@router.delete("/{experiment_id}", status_code=204)
+async def delete_experiment(
+    experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
+    """Remove an ended experiment and everything of it."""
+    view = services.experiments.detail_view
+    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
+    await services.experiments.delete(experiment_id)
+    return Response(status_code=204)
+
+
+@router.get("/{experiment_id}/trials")
+def list_trials(  # noqa: PLR0913  # one argument for each query parameter
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    status: Annotated[list[TrialStatus] | None, Query()] = None,
+    metrics: Annotated[bool, Query(description="with every report")] = False,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """By number."""
+    statuses = [wanted.value for wanted in status or ()]
+    after = read_number_cursor(cursor)
+    with services.queries.snapshot():
+        services.experiments.find(experiment_id)
+        trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
+        views = services.experiments.trial_views(trials[:limit])
+        if metrics:
+            for view in views:
+                view["metrics"] = _metrics(services, experiment_id, view["number"])
+    following = make_cursor(str(trials[limit - 1].number)) if len(trials) > limit else None
+    return json_response({"items": views, "next": following})
+
+
+@router.get("/{experiment_id}/journal")
+def read_journal(
+    experiment_id: ExperimentIdPath,
+    services: CurrentServices,
+    *,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """What happened, in order: why each trial was started, stopped, tried again."""
+    after = read_number_cursor(cursor)
+    with services.queries.snapshot():
+        services.experiments.find(experiment_id)
+        lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
+    following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
+    return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
+
+
+def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
+    text = read_cursor(cursor)
+    if text is None:
+        return None
+    moment, _, experiment_id = text.partition(" ")
+    try:
+        if not experiment_id or not math.isfinite(float(moment)):
+            raise cursor_fault()
+        return float(moment), experiment_id
+    except ValueError as exc:
+        raise cursor_fault() from exc
+
+
+async def _shown(services: Services, experiment_id: str) -> Response:
+    return await asyncio.to_thread(lambda: json_response(services.experiments.detail_view(experiment_id)))
+
+
+def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:
+    rows = services.queries.metrics(experiment_id, number, limit=METRICS_OF_TRIAL)
+    return [
+        {name: value for name, value in metric_view(row).items() if name in {"attempt", "step", "values"}}
+        for row in rows
+    ]

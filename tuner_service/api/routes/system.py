@@ -1,0 +1,87 @@
+"""The service about itself: health, readiness, version, algorithms, agents, and the page of its API."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from trials.wire.messages import SUPPORTED_VERSIONS
+from tuner_service.advisors.registry import ADVISORS
+from tuner_service.api.answers import json_response
+from tuner_service.api.auth import role_of
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.assessors.registry import ASSESSORS
+from tuner_service.domain.algorithm_options import RegisteredAlgorithm
+from tuner_service.domain.errors import NotFoundError
+from tuner_service.service.views import agent_view
+from tuner_service.tuners.registry import TUNERS
+
+router = APIRouter(tags=["service"])
+PAGE_FILES = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+
+
+# Those three answer on the loop itself: however many long reads hold the threads, they do not wait for one.
+@router.get("/healthz")
+async def read_health(services: CurrentServices) -> Response:
+    """The process answers; `pid` tells it from another that took its port."""
+    return json_response({"status": "ok", "pid": services.pid})
+
+
+@router.get("/readyz")
+async def read_readiness(request: Request, services: CurrentServices) -> Response:
+    """503 while a part is in trouble; what the trouble is stands there for those with a token."""
+    parts = services.runner.readiness()
+    is_ready = all(state == "ok" for state in parts.values())
+    if role_of(request) is None:
+        parts = {name: "ok" if state == "ok" else "in trouble" for name, state in parts.items()}
+    return json_response({"ready": is_ready, "parts": parts}, status=200 if is_ready else 503)
+
+
+@router.get("/version")
+async def read_version(services: CurrentServices) -> Response:
+    return json_response({"version": services.version, "api": "v1", "agent_protocols": list(SUPPORTED_VERSIONS)})
+
+
+@router.get("/api/v1/agents")
+def list_agents(services: CurrentServices) -> Response:
+    """Those connected now."""
+    return json_response({"items": [agent_view(hello) for hello in services.hub.agents()], "next": None})
+
+
+@router.get("/api/v1/algorithms")
+def list_algorithms() -> Response:
+    """The tuners, assessors and advisors that have a name, with their options."""
+    return json_response(
+        {
+            "tuners": [_algorithm_view(algorithm) for algorithm in TUNERS.values()],
+            "assessors": [_algorithm_view(algorithm) for algorithm in ASSESSORS.values()],
+            "advisors": [_algorithm_view(algorithm) for algorithm in ADVISORS.values()],
+        }
+    )
+
+
+def _algorithm_view(algorithm: RegisteredAlgorithm) -> dict[str, Any]:
+    options = [
+        {"name": option.name, "default": option.default, "meaning": option.meaning} for option in algorithm.options
+    ]
+    return {"name": algorithm.name, "meaning": algorithm.meaning, "options": options}
+
+
+@router.get("/docs", include_in_schema=False)
+def read_page() -> Response:
+    return _page_file("index.html")
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+def read_page_file(name: str) -> Response:
+    return _page_file(name)
+
+
+def _page_file(name: str) -> Response:
+    if name not in PAGE_FILES:
+        raise NotFoundError("file of this page", name)
+    data = resources.files("tuner_service.api").joinpath("page", name).read_bytes()
+    return Response(data, media_type=PAGE_FILES[name])

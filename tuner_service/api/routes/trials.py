@@ -1,0 +1,142 @@
+"""Trials over HTTP: read, stop; their metrics, checkpoints and logs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from trials.wire.limits import LOG_CHUNK_BYTES
+from tuner_service.api.answers import json_response, tagged_response
+from tuner_service.api.bodies.reading import read_as
+from tuner_service.api.bodies.schemas import NothingBody
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.paging import cursor_fault, make_cursor, read_cursor
+from tuner_service.api.routes.experiments import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Timeout, WaitFor
+from tuner_service.service.views import DIGEST_PREFIX, checkpoint_view, metric_view
+
+router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
+
+METRICS_PAGE = 10_000
+MAX_NUMBER = 2**31 - 1
+MAX_OFFSET = 2**53
+
+Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
+
+
+@router.get("")
+async def read_trial(  # noqa: PLR0913  # one argument for each part of the request
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    wait_for: WaitFor = None,
+    timeout: Timeout = DEFAULT_WAIT_S,
+) -> Response:
+    """One trial and each of its attempts."""
+    experiments = services.experiments
+    if wait_for is not None:
+        await experiments.wait_until_trial_ended(
+            experiment_id, number, timeout_s=timeout, is_gone=request.is_disconnected
+        )
+    view = experiments.trial_detail_view
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, number)))
+
+
+@router.post("/stop")
+async def stop_trial(
+    request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
+) -> Response:
+    """Give one trial up. The answer does not wait for it to end."""
+    await read_as(request, NothingBody, optional=True)
+    await services.experiments.stop_trial(experiment_id, number)
+    view = services.experiments.trial_detail_view
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id, number)))
+
+
+@router.get("/metrics")
+def read_metrics(
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    limit: Annotated[int, Query(ge=1, le=METRICS_PAGE)] = METRICS_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Every report, by attempt and in the order in which they were made."""
+    after = _pair(cursor)
+    with services.queries.snapshot():
+        services.experiments.find_trial(experiment_id, number)
+        rows = services.queries.metrics(experiment_id, number, after=after, limit=limit + 1)
+    last = rows[limit - 1] if len(rows) > limit else None
+    following = make_cursor(f"{last.attempt}.{last.sequence}") if last else None
+    return json_response({"items": [metric_view(row) for row in rows[:limit]], "next": following})
+
+
+@router.get("/checkpoints")
+def list_checkpoints(experiment_id: ExperimentIdPath, number: Number, services: CurrentServices) -> Response:
+    """Those kept, newest first."""
+    with services.queries.snapshot():
+        services.experiments.find_trial(experiment_id, number)
+        found = services.queries.checkpoints(experiment_id, number)
+    return json_response({"items": [checkpoint_view(checkpoint) for checkpoint in found], "next": None})
+
+
+@router.get(
+    "/checkpoints/{digest}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}}
+)
+def read_checkpoint(
+    experiment_id: ExperimentIdPath, number: Number, digest: str, services: CurrentServices
+) -> Response:
+    """The bytes of a checkpoint that the database holds."""
+    digest = digest.removeprefix(DIGEST_PREFIX)
+    checkpoint, data = services.experiments.find_checkpoint(experiment_id, number, digest)
+    name = f"{experiment_id}-{number}-step-{checkpoint.step}.checkpoint"
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f'attachment; filename="{name}"', "ETag": f'"{digest}"'},
+    )
+
+
+@router.get("/logs", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def read_log(  # noqa: PLR0913  # one argument for each query parameter
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    stream: Literal["stdout", "stderr"] = "stdout",
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the newest when left out")] = None,
+    offset: Annotated[int, Query(ge=-MAX_OFFSET, le=MAX_OFFSET, description="negative: from the end")] = 0,
+    limit: Annotated[int, Query(ge=1, le=LOG_CHUNK_BYTES, description="bytes")] = LOG_CHUNK_BYTES,
+) -> Response:
+    """One range of a log, while the trial runs and after. Headers say where it begins, ends, and what there is."""
+    experiments = services.experiments
+    found = await asyncio.to_thread(experiments.find_attempt, experiment_id, number, attempt)
+    part = await experiments.read_log(found, stream=stream, offset=offset, limit=limit)
+    name = f"{experiment_id}-{number}-{part.attempt}-{stream}.log"
+    return Response(
+        part.data.encode(),
+        media_type="text/plain; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Log-Offset": str(part.offset),
+            "Log-End": str(part.end),
+            "Log-Size": str(part.size),
+            "Log-Attempt": str(part.attempt),
+            "Log-Ended": "true" if part.ended else "false",
+        },
+    )
+
+
+def _pair(cursor: str | None) -> tuple[int, int]:
+    text = read_cursor(cursor)
+    if text is None:
+        return (0, 0)
+    attempt, _, sequence = text.partition(".")
+    if not attempt.isdecimal() or not sequence.isdecimal() or len(text) > 30:
+        raise cursor_fault()
+    return int(attempt), int(sequence)

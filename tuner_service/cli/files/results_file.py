@@ -1,0 +1,108 @@
+"""Results in a file: what `tuner export` wrote, or a table or list of parameters and values from anywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tuner_service.cli.files.experiment_file import read_text
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
+from tuner_service.cli.output.tables import Row
+from tuner_service.cli.verbs.change import value_of
+
+PARAMETERS = "parameters."  # begins the columns of parameters in an exported table
+RESULTS = ("succeeded", "early_stopped", "failed")
+SPECIAL_NUMBERS = ("NaN", "Infinity", "-Infinity")
+
+
+def read_results(file: str) -> tuple[list[Row], int]:
+    """The results as the API takes them, and how many rows hold none because their trial has not ended so."""
+    text = sys.stdin.read() if file == "-" else read_text(Path(file))
+    if file.endswith(".csv") or (file == "-" and text[:1] not in {"[", "{"}):
+        rows = _table(file, text)
+    else:
+        rows = _objects(file, text)
+    results = [_result(file, place, row) for place, row in enumerate(rows, start=1)]
+    kept = [result for result in results if result is not None]
+    return kept, len(results) - len(kept)
+
+
+def _result(file: str, place: int, row: Row) -> Row | None:
+    """None for a trial without an end that teaches anything."""
+    status = row.get("status")
+    if status and status not in RESULTS:
+        return None
+    value = row.get("value")
+    if isinstance(value, str) and value not in SPECIAL_NUMBERS:
+        raise CommandError(f"{file}, result {place}: the value {value!r} is no number", ExitCode.USAGE)
+    if value is None and status != "failed":
+        raise CommandError(f"{file}, result {place}: it has no value", ExitCode.USAGE)
+    result: Row = {"parameters": row["parameters"], "value": value}
+    if status:
+        result["status"] = status
+    step = row.get("step", (row.get("last") or {}).get("step"))
+    if status == "early_stopped" and isinstance(step, int):
+        result["step"] = step
+    return result
+
+
+# ── objects ─────────────────────────────────────────────────────────────────────────────────────
+def _objects(file: str, text: str) -> list[Row]:
+    try:
+        if text.lstrip().startswith("["):
+            found = json.loads(text, parse_constant=str)
+        else:
+            found = [json.loads(line, parse_constant=str) for line in text.splitlines() if line.strip()]
+    except ValueError as exc:
+        raise CommandError(f"{file} is neither csv nor json nor jsonl: {exc}", ExitCode.USAGE) from exc
+    for place, row in enumerate(found, start=1):
+        if not isinstance(row, dict) or not isinstance(row.get("parameters"), dict):
+            message = f'{file}, result {place}: it should be an object like {{"parameters": {{…}}, "value": 0.5}}'
+            raise CommandError(message, ExitCode.USAGE)
+    return list(found)
+
+
+# ── tables ──────────────────────────────────────────────────────────────────────────────────────
+def _table(file: str, text: str) -> list[Row]:
+    reader = csv.DictReader(io.StringIO(text))
+    columns = list(reader.fieldnames or ())
+    if "value" not in columns:
+        raise CommandError(f"{file} has no column value; it has {', '.join(columns) or 'none'}", ExitCode.USAGE)
+    is_exported = any(name.startswith(PARAMETERS) for name in columns)
+    return [_table_row(row, is_exported=is_exported) for row in reader]
+
+
+def _table_row(row: dict[str, Any], *, is_exported: bool) -> Row:
+    """In a table that was not exported here, every column but the value is a parameter."""
+    cells = {name: text for name, text in row.items() if name is not None and text}
+    if is_exported:
+        named = {name.removeprefix(PARAMETERS): cells[name] for name in cells if name.startswith(PARAMETERS)}
+        rest: Row = {"status": cells.get("status"), "step": value_of(cells.get("last.step", "null"))}
+    else:
+        named = {name: text for name, text in cells.items() if name != "value"}
+        rest = {}
+    parameters = nested({name: value_of(text) for name, text in named.items()})
+    return {"parameters": parameters, "value": value_of(cells["value"]) if "value" in cells else None, **rest}
+
+
+def nested(flat: Row) -> Row:
+    """``layer._name`` and ``layer.kernel`` as one parameter; any other name with a dot stays as it is."""
+    built: Row = {}
+    for name, value in flat.items():
+        branch = next((head for head in _heads(name) if f"{head}._name" in flat), None)
+        if branch is None:
+            built[name] = value
+        elif branch not in built:
+            inside = {other.removeprefix(f"{branch}."): flat[other] for other in flat if other.startswith(f"{branch}.")}
+            built[branch] = nested(inside)
+    return built
+
+
+def _heads(name: str) -> Iterable[str]:
+    """Everything before a dot, the shortest first."""
+    return (name[:place] for place, character in enumerate(name) if character == ".")

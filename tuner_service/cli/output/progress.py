@@ -1,0 +1,189 @@
+"""Following an experiment to its end: one live line on a terminal, one line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.cli.output.tables import (
+    clip,
+    duration_text,
+    first_objective,
+    number_text,
+    parameters_text,
+    sparkline,
+)
+from tuner_service.client import Client
+
+TERMINAL_INTERVAL_S = 0.5
+LINE_INTERVAL_S = 3.0
+SPARKLINE_POINTS = 1_000  # of the best value so far that are kept
+ENDED = frozenset({"completed", "stopped", "failed"})
+LEAST_ENDED = 5  # trials, and two for each that runs at a time: before, nothing is said of the time that is left
+ERROR_LINES = 8  # of the end of what the first failed trial said
+USED_STATUSES = ("succeeded", "early_stopped")  # what a budget of trials counts, once they have ended
+RESULT_CODES = {"completed": ExitCode.OK, "stopped": ExitCode.FAILURE, "failed": ExitCode.EXPERIMENT_FAILED}
+
+
+def _is_on_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+@dataclass
+class Progress:
+    """Writes on standard error, so that standard output stays free for data."""
+
+    is_terminal: bool = field(default_factory=_is_on_terminal)
+    best_values: list[float] = field(default_factory=list)
+    _shown: str = ""
+    _shown_at: float = 0.0
+
+    @property
+    def interval_s(self) -> float:
+        return TERMINAL_INTERVAL_S if self.is_terminal else LINE_INTERVAL_S
+
+    def show(self, view: dict[str, Any]) -> None:
+        best = (view.get("best") or {}).get("value")
+        if isinstance(best, int | float) and best not in self.best_values[-1:]:
+            self.best_values = [*self.best_values, float(best)][-SPARKLINE_POINTS:]
+        line = progress_line(view, self.best_values)
+        if self.is_terminal:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            sys.stderr.write("\r\x1b[K" + line[: width - 1])
+            sys.stderr.flush()
+        elif line != self._shown and time.monotonic() - self._shown_at >= self.interval_s:
+            say(line)
+            self._shown, self._shown_at = line, time.monotonic()
+
+    def finish(self) -> None:
+        """Leave the live line behind."""
+        if self.is_terminal:
+            sys.stderr.write("\n")
+
+
+def progress_line(view: dict[str, Any], best_values: list[float]) -> str:
+    counts: dict[str, int] = view["counts"]
+    used = sum(counts.get(status, 0) for status in USED_STATUSES)
+    total = view["budget"]["trials"]
+    parts = [f"{view['name']} {view['status']}", f"{used}/{total} trials" if total else f"{used} trials"]
+    parts += [f"{counts[status]} {status}" for status in ("running", "failed") if counts.get(status)]
+    best = view.get("best")
+    if best is not None:
+        curve = sparkline(best_values)
+        parts.append(
+            f"best {first_objective(view)['metric']} {number_text(best['value'])} (trial {best['number']}) {curve}"
+        )
+    parts.append(duration_text(view["running_s"]))
+    eta = _eta_s(view, used)
+    if eta is not None:
+        parts.append(f"about {duration_text(eta)} left")
+    return " · ".join(parts)
+
+
+def _eta_s(view: dict[str, Any], used: int) -> float | None:
+    """None before enough trials have ended to know how long they take.
+
+    Those that run are taken to be half-way. Trials that failed took their time and none of the budget, so as many will.
+    """
+    estimates = []
+    budget = view["budget"]
+    if budget["trials"] and view["status"] == "running" and used >= max(LEAST_ENDED, 2 * budget["parallel"]):
+        half_done = view["counts"].get("running", 0) / 2
+        left = max(0.0, budget["trials"] - used - half_done)
+        estimates.append(left * view["running_s"] / (used + half_done))
+    if view["budget"]["duration"] and view["status"] == "running":
+        estimates.append(max(0.0, view["budget"]["duration"] - view["running_s"]))
+    return min(estimates) if estimates else None
+
+
+def detached(experiment_id: str) -> ExitCode:
+    say(f"detached; the experiment goes on: tuner watch {experiment_id}, tuner stop {experiment_id}")
+    return ExitCode.INTERRUPTED
+
+
+def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None) -> ExitCode:
+    """Waits until the experiment has ended, or waits for a person: an algorithm that raised pauses it.
+
+    Ctrl-C detaches: the experiment goes on.
+    """
+    progress = Progress()
+    first_failure = FirstFailure(client, experiment_id)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        view = client.experiment(experiment_id)
+        while not has_come_to_rest(view):
+            progress.show(view)
+            first_failure.look(view)
+            wait_s = progress.interval_s
+            if deadline is not None:
+                wait_s = min(wait_s, deadline - time.monotonic())
+            if wait_s <= 0:
+                progress.finish()
+                say(f"gave up waiting after {timeout_s:g} s; the experiment goes on: tuner watch {experiment_id}")
+                return ExitCode.TIMEOUT
+            view = client.experiment(experiment_id, wait_s=wait_s)
+    except KeyboardInterrupt:
+        progress.finish()
+        return detached(experiment_id)
+    progress.show(view)
+    progress.finish()
+    first_failure.look(view)
+    say(result_text(view))
+    return RESULT_CODES.get(view["status"], ExitCode.EXPERIMENT_FAILED)
+
+
+@dataclass
+class FirstFailure:
+    """Says once what went wrong with a trial: whoever waits for an experiment sees its error without asking."""
+
+    client: Client
+    experiment_id: str
+    _said: bool = False
+
+    def look(self, view: dict[str, Any]) -> None:
+        if self._said or not view["counts"].get("failed"):
+            return
+        found = self.client.first_trial(self.experiment_id, {"status": ["failed"]})
+        if found is not None:
+            self._said = True
+            say(failure_text(self.client.trial(self.experiment_id, found["number"])))
+
+
+def failure_text(trial: dict[str, Any]) -> str:
+    lines = [f"trial {trial['id']} failed ({trial['reason']}): {clip(trial['message'], 1_000)}"]
+    attempts = trial["attempt_details"]
+    ended = attempts[-1]["exit"] if attempts else None
+    if ended is not None:
+        lines += [f"  | {clip(line, 200)}" for line in ended["tail"].splitlines()[-ERROR_LINES:]]
+        lines.append(f"all that it printed: tuner logs {trial['id']} --stderr, tuner logs {trial['id']}")
+    return "\n".join(lines)
+
+
+AT_A_LINE = ("algorithm_failed", "algorithm_hangs", "worker_dies")  # why an experiment is paused at a journal line
+
+
+def has_come_to_rest(view: dict[str, Any]) -> bool:
+    """Ended, or paused by trouble that only a person can mend."""
+    return view["status"] in ENDED or (view["status"] == "paused" and view["reason"] != "requested")
+
+
+def result_text(view: dict[str, Any]) -> str:
+    lines = [f"experiment {view['id']} is {view['status']} ({view['reason']})"]
+    if view["message"]:
+        lines.append(clip(view["message"], 1_000))
+    if view.get("detail") and view["status"] in {"paused", "failed"}:
+        lines.append(view["detail"].rstrip())
+    best = view["best"]
+    if best is not None:
+        metric = first_objective(view)["metric"]
+        found = f"best {metric} {number_text(best['value'])} by trial {best['number']}"
+        lines.append(f"{found}: {parameters_text(best['parameters'])}")
+    if view["status"] == "paused":
+        lines.append(f"continue it with: tuner resume {view['id']}")
+        if view["reason"] in AT_A_LINE:
+            lines.append(f"if line N itself is the cause, leave it out: tuner resume {view['id']} --skip-line N")
+    return "\n".join(lines)

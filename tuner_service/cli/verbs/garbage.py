@@ -1,0 +1,97 @@
+"""gc: what nothing needs any more, listed with its size and removed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuner_service.cli.context import settings_of
+from tuner_service.cli.files.garbage_files import Garbage, Needed, find_files
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
+from tuner_service.cli.output.tables import Column, print_rows
+from tuner_service.clock import SystemClock
+from tuner_service.domain.errors import StorageError
+from tuner_service.storage.engine import open_store, sqlite_path
+from tuner_service.storage.lock import FileLock
+from tuner_service.storage.sql_store import SqlStore
+
+KIB = 1 << 10
+COLUMNS = (
+    Column(title="WHAT", text=lambda g: g["what"]),
+    Column(title="SIZE", text=lambda g: size_text(g["size"]), right=True),
+    Column(title="WHERE", text=lambda g: g["id"], width=1_000),
+    Column(title="WHY", text=lambda g: g["why"], width=1_000),
+)
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    """Holds the database's lock all the while, so that no service starts and needs what is being removed."""
+    settings = settings_of(arguments)
+    file = settings.database_file
+    if settings.url or file is None:
+        raise CommandError("gc works on the home folder of this machine, with a database file", ExitCode.USAGE)
+    if not file.exists():
+        raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
+    _require_rest(file)
+    store = open_store(file, SystemClock())
+    try:
+        found = [*_blobs(store), *find_files(settings.home, _needed(store))]
+        rows = [{"id": g.where, "what": g.what, "size": g.size, "why": g.why} for g in found]
+        print_rows(rows, output=arguments.output, columns=COLUMNS)
+        if not arguments.dry_run:
+            store.delete_unnamed_blobs([g.digest for g in found if g.digest])
+            for garbage in found:
+                garbage.remove()
+    finally:
+        store.close()
+    verb = "would be" if arguments.dry_run else "were"
+    say(f"{size_text(sum(g.size for g in found))} in {len(found)} places {verb} removed")
+    return ExitCode.OK
+
+
+def _require_rest(file: Path) -> None:
+    """A service that works decides at any moment what is needed next."""
+    try:
+        FileLock.acquire(sqlite_path(file)).release()
+    except StorageError as exc:
+        raise CommandError(
+            f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT
+        ) from exc
+
+
+def _blobs(store: SqlStore) -> list[Garbage]:
+    why = "no experiment, code revision or checkpoint names it"
+    return [
+        Garbage(what="blob", where=f"sha256:{digest}", size=size, why=why, digest=digest)
+        for digest, size in sorted(store.unnamed_blobs().items())
+    ]
+
+
+def _needed(store: SqlStore) -> Needed:
+    queries = store.queries
+    experiments = queries.experiments()
+    ended = {
+        attempt.nonce
+        for experiment in experiments
+        for attempt in queries.attempts(experiment.id)
+        if attempt.status.is_final
+    }
+    return Needed(
+        lineage=store.lineage,
+        experiments=frozenset(experiment.id for experiment in experiments),
+        ended_nonces=frozenset(ended),
+        checkpoints=queries.checkpoint_digests(),
+        code=frozenset(
+            experiment.spec.trial.code_digest
+            for experiment in experiments
+            if experiment.spec.trial.code_digest is not None and not experiment.status.has_ended
+        ),
+    )
+
+
+def size_text(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < KIB:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= KIB
+    return f"{size:.1f} TiB"

@@ -1,0 +1,44 @@
+"""serve: the service in this terminal. The one command that imports the server."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+
+from tuner_service.cli.context import settings_of
+from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.config import Settings
+from tuner_service.local_service import stop_service
+
+GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    if arguments.stop:
+        if stop_service(settings):
+            say("the service has ended")
+        else:
+            say(f"no service runs on {settings.home}")
+        _say_what_runs_on(settings)
+        return ExitCode.OK
+    # Imports make many objects that live as long as the process; looking for garbage among them delays the start.
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
+    from tuner_service.wiring import serve as serve_until_told
+
+    try:
+        code: int = serve_until_told(settings)
+    except SystemExit as exc:  # a signal ended it, in order
+        code = int(exc.code or 0)
+    _say_what_runs_on(settings)
+    return code
+
+
+def _say_what_runs_on(settings: Settings) -> None:
+    from trials.agent.local import list_local
+
+    count = sum(attempt.alive for attempt in list_local(settings.home))
+    if count:
+        trials = "1 trial runs" if count == 1 else f"{count} trials run"
+        say(f"{trials} on without the service: `tuner ps --local` shows them, `tuner stop --local` stops them,")
+        say("and the next `tuner serve` takes them over")

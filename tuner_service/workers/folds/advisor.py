@@ -1,0 +1,265 @@
+"""How an advisor's one queue becomes its memory and its answers: a fold, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner_service.advisors.base import Advisor, Choice, Fork, Pause, Promote, Start
+from tuner_service.assessors.base import Keep, Stop
+from tuner_service.dispatcher.items import (
+    AdvisorItem,
+    Answer,
+    CustomTrialAdded,
+    Decided,
+    MetricsReported,
+    NoMoreSuggestions,
+    NoSuggestionYet,
+    PauseAdvised,
+    ResultsImported,
+    SearchSpaceUpdated,
+    StopAdvised,
+    SuggestionRequested,
+    Taken,
+    TrialEnded,
+    TrialRested,
+)
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
+from tuner_service.domain.trial import Decision, DecisionKind, Report
+from tuner_service.tuners.base import Exhausted, NotYet, snapshot_of
+from tuner_service.workers.faults import MESSAGE_LIMIT
+from tuner_service.workers.folds.folding import (
+    REPORTS_LIMIT,
+    ReportHistory,
+    State,
+    load_snapshot,
+    plain_copy,
+    plain_parameters,
+)
+from tuner_service.workers.inside import require_inside
+
+DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's fault
+
+
+@dataclass(slots=True, kw_only=True)
+class _Live:
+    """A trial that has not ended. ``known``: how many of its reports the advisor was told, where it judges by forks."""
+
+    reports: list[Report] = field(default_factory=list)
+    stopped: bool = False  # or told to rest: what it reports until it was decided anew is not judged
+    rests: bool = False
+    has_rested: bool = False
+    known: int = 0
+    view: Advisor | None = None
+
+
+class AdvisorFold:
+    """The advisor's queue.
+
+    Normally the advisor is told everything in journal order. In a deterministic experiment its decisions must not
+    depend on how the reports of different trials fell between one another: it is told of a trial's reports when the
+    trial rests or ends, and judges them, if it judges at all, by a fork made when the trial was decided.
+    """
+
+    def __init__(
+        self, advisor: Advisor, *, seed: int, deterministic: bool = False, space: SearchSpace | None = None
+    ) -> None:
+        """``space``: where parameters have to lie, unless the advisor may leave it; None: anywhere."""
+        self._advisor = advisor
+        self._space = None if advisor.may_leave_space else space
+        self._seed = seed
+        self._deterministic = deterministic
+        self._live: dict[int, _Live] = {}
+        self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
+
+    @property
+    def suggests_in_parallel(self) -> bool:
+        return False
+
+    def take(self, item: AdvisorItem) -> Answer:
+        """Fold one line. A request whose ``decision`` is recorded is not asked again: it stands."""
+        match item:
+            case SuggestionRequested():
+                return self._request(item)
+            case MetricsReported():
+                return self._judge(item)
+            case CustomTrialAdded():
+                self._advisor.added(item.number, plain_copy(item.parameters))
+                self._decide_anew(item.number)
+            case TrialRested():
+                self._rest(item)
+            case TrialEnded():
+                self._end(item)
+            case ResultsImported():
+                self._advisor.import_results(item.outcomes)
+            case SearchSpaceUpdated():
+                self._change_space(item.search_space)
+        return Taken(line=item.line)
+
+    # ── decisions ───────────────────────────────────────────────────────────────────────────────
+    def _request(self, item: SuggestionRequested) -> Answer:
+        if item.decision is not None:
+            self._accept(item.decision)
+            return Taken(line=item.line)
+        choice = self._advisor.suggest(item.number, suggestion_generator(self._seed, item.number))
+        if isinstance(choice, NotYet):
+            return NoSuggestionYet(line=item.line)
+        if isinstance(choice, Exhausted):
+            return NoMoreSuggestions(line=item.line)
+        decision = self._checked(item.number, choice)
+        self._accept(decision)
+        return Decided(line=item.line, decision=decision)
+
+    def _checked(self, number: int, choice: Choice) -> Decision:
+        """The decision in plain values. ValueError or TypeError for one that cannot be carried out."""
+        match choice:
+            case Promote():
+                self._require(choice.trial, "promoted", rests=True)
+                kind, number, parameters, source = DecisionKind.PROMOTE, choice.trial, None, None
+            case Fork():
+                self._require(choice.trial, "forked", rests=False)
+                kind, parameters, source = DecisionKind.FORK, plain_parameters(choice.parameters), choice.trial
+            case Start():
+                kind, parameters, source = DecisionKind.START, plain_parameters(choice.parameters), None
+            case _:
+                return self._checked(number, Start(parameters=choice))  # type: ignore[arg-type]  # parameters alone
+        if parameters is not None and self._space is not None:
+            require_inside(self._space, parameters, by="the advisor")
+        if not number:
+            raise ValueError("the budget has room for no new trial: only one that rests can be promoted now")
+        until = choice.until_step
+        if until is not None and (isinstance(until, bool) or not isinstance(until, int)):
+            raise TypeError(f"until_step must be a whole number or None, not {until!r}")
+        dropped = tuple(choice.dropped)
+        if len(dropped) > DROPPED_LIMIT:
+            raise ValueError(f"{len(dropped)} trials are dropped at once; at most {DROPPED_LIMIT} can be")
+        for one in dropped:
+            self._require(one, "dropped", rests=True)
+        return Decision(
+            kind=kind, number=number, parameters=parameters, until_step=until, forked_from=source, dropped=dropped
+        )
+
+    def _require(self, number: int, verb: str, *, rests: bool) -> None:
+        trial = self._live.get(number)
+        if trial is None or not (trial.rests if rests else trial.has_rested):
+            what = "rests" if rests else "has rested and not ended"
+            raise ValueError(f"trial {number} cannot be {verb}: it is none that {what}")
+
+    def _accept(self, decision: Decision) -> None:
+        self._decide_anew(decision.number)
+        for number in decision.dropped:
+            self._live[number].rests = False  # until its end is told
+        self._advisor.decided(decision)
+        if self._deterministic and self._advisor.judges:
+            self._live[decision.number].view = self._advisor.fork()
+
+    def _decide_anew(self, number: int) -> None:
+        trial = self._live.setdefault(number, _Live())
+        trial.rests = trial.stopped = False
+        if self._deterministic and self._advisor.judges:
+            trial.view = self._advisor.fork()
+
+    # ── reports ─────────────────────────────────────────────────────────────────────────────────
+    def _judge(self, item: MetricsReported) -> Answer:
+        trial = self._live.setdefault(item.number, _Live())
+        for report, sequence in zip(item.reports, item.sequences, strict=True):
+            if trial.stopped and self._deterministic:
+                break  # what came after is no part of the trial
+            if len(trial.reports) >= REPORTS_LIMIT:
+                raise OverflowError(f"trial {item.number} has more than {REPORTS_LIMIT} reports; report less often")
+            trial.reports.append(report)
+            if trial.stopped or not self._advisor.judges:
+                continue
+            judge = trial.view or self._advisor
+            verdict = judge.assess(item.number, ReportHistory(trial.reports, len(trial.reports)))
+            match verdict:
+                case Keep():
+                    continue
+                case Stop():
+                    trial.stopped = True
+                    message = str(verdict.message)[:MESSAGE_LIMIT]
+                    return StopAdvised(line=item.line, sequence=sequence, message=message)
+                case Pause():
+                    trial.stopped = True
+                    message = str(verdict.message)[:MESSAGE_LIMIT]
+                    return PauseAdvised(line=item.line, sequence=sequence, message=message)
+                case _:
+                    raise TypeError(f"assess() must return Keep(), Stop(message) or Pause(message), not {verdict!r}")
+        return Taken(line=item.line)
+
+    def _rest(self, item: TrialRested) -> None:
+        trial = self._live.setdefault(item.number, _Live())
+        trial.rests = trial.has_rested = True
+        self._tell_reports(item.number, trial)
+        # Of an experiment that is not deterministic it may have reported more before it left.
+        length = len(trial.reports)
+        while length and trial.reports[length - 1].step > item.step:
+            length -= 1
+        self._advisor.rested(item.number, ReportHistory(trial.reports, length))
+
+    def _end(self, item: TrialEnded) -> None:
+        trial = self._live.pop(item.outcome.number, None) or _Live()
+        self._tell_reports(item.outcome.number, trial)
+        self._advisor.ended(item.outcome, ReportHistory(trial.reports, len(trial.reports)))
+
+    def _tell_reports(self, number: int, trial: _Live) -> None:
+        """What a fork has judged: the advisor itself learns it now."""
+        if trial.view is None:
+            return
+        if self._advisor.learns_while_assessing:
+            for length in range(trial.known + 1, len(trial.reports) + 1):
+                self._advisor.assess(number, ReportHistory(trial.reports, length))
+        trial.known = len(trial.reports)
+        trial.view = None
+
+    # ── snapshots ───────────────────────────────────────────────────────────────────────────────
+    def state_dict(self) -> State | None:
+        """JSON values for ``load_state_dict``; None where the advisor keeps no snapshots."""
+        state = snapshot_of(self._advisor)
+        if state is None:
+            return None
+        live = [
+            {
+                "number": number,
+                "steps": [report.step for report in trial.reports],
+                "values": [report.value for report in trial.reports],
+                "flags": [trial.stopped, trial.rests, trial.has_rested],
+                "known": trial.known,
+                "view": None if trial.view is None else snapshot_of(trial.view),
+            }
+            for number, trial in self._live.items()
+        ]
+        return {"search_space": self._search_space, "advisor": state, "live": live}
+
+    def load_state_dict(self, state: State) -> None:
+        """Into a fold that has taken nothing, whose advisor was built as the first one was."""
+        if state["search_space"] is not None:
+            self._change_space(state["search_space"])
+        load_snapshot(self._advisor, state["advisor"])
+        for told in state["live"]:
+            stopped, rests, has_rested = told["flags"]
+            self._live[told["number"]] = _Live(
+                reports=_reports(told["steps"], told["values"]),
+                stopped=stopped,
+                rests=rests,
+                has_rested=has_rested,
+                known=told["known"],
+                view=None if told["view"] is None else self._forked(told["view"]),
+            )
+
+    def _change_space(self, raw: dict[str, Any]) -> None:
+        space = parse_search_space(raw)
+        self._advisor.update_search_space(space)
+        self._search_space = raw
+        self._space = None if self._space is None else space
+
+    def _forked(self, state: State) -> Advisor:
+        view = self._advisor.fork()
+        load_snapshot(view, state)
+        return view
+
+
+def _reports(steps: Sequence[int], values: Sequence[float]) -> list[Report]:
+    return [Report(step=step, value=value) for step, value in zip(steps, values, strict=True)]
