@@ -15,7 +15,7 @@ import uvicorn
 from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
 from tests.waiting import wait_until
 from tuner_service.api.app import create_app
-from tuner_service.api.connections import BoundedHttpProtocol
+from tuner_service.api.connection_limits import BoundedHttpProtocol
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     import uvicorn
 
     from tuner_service.api.app import create_app
-    from tuner_service.api.connections import IDLE_TIMEOUT_S, BoundedHttpProtocol
+    from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
     from tuner_service.api.server import Server
     from tuner_service.service.experiments import Experiments, Services
 

@@ -19,7 +19,7 @@ from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, ApiService, a_body
 from tests.hostile_requests import probing
 from tests.waiting import wait_until
 from tuner_service.api import agents, connections
-from tuner_service.api.connections import MAX_HEAD_BYTES, MAX_HEADERS
+from tuner_service.api.connection_limits import MAX_HEAD_BYTES, MAX_HEADERS
 
 PATIENCE_S = 30.0
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -19,7 +20,35 @@ SMALL_BODY_BYTES = 16 << 10  # looked at at once; a larger one by a thread, so t
 LARGE_BODIES = 2  # or slow ones, looked at at a time; the other threads go on reading
 
 Model = TypeVar("Model", bound=BaseModel)
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 T = TypeVar("T")
+_MARK = "declared_body"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredBody:
+    """What the OpenAPI schema says of a route's body. ``optional``: an empty one is taken as {}."""
+
+    model: type[BaseModel]
+    optional: bool
+
+
+def takes_body(model: type[BaseModel], *, optional: bool = False) -> Callable[[Handler], Handler]:
+    """Declares, between a route and its handler, the body that the handler reads.
+
+    Handlers read their bodies themselves and not by FastAPI, so that every mistake is told at once.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        setattr(handler, _MARK, DeclaredBody(model=model, optional=optional))
+        return handler
+
+    return declare
+
+
+def body_of(handler: Callable[..., Any]) -> DeclaredBody | None:
+    declared: DeclaredBody | None = getattr(handler, _MARK, None)
+    return declared
 
 
 class LargeBodies:

@@ -11,9 +11,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tuner_service.api.bodies.schemas import MAX_NAME
+from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.routes.experiments import ExperimentIdPath
-from tuner_service.api.shared_work import SharedWork
+from tuner_service.api.routes.parameters import ExperimentIdPath
+from tuner_service.api.single_flight import SingleFlight
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.service.analyses import CURVE_POINTS, CURVES_LIMIT, Analyses
 from tuner_service.service.experiments import Services
@@ -27,18 +28,21 @@ Metric = Annotated[
 
 
 @router.get("/best")
+@cached_read()
 async def read_best(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The best trial, the best so far after each, and what more trials may bring. Several objectives: the front too."""
     return await _answer(request, await _analyses(services, experiment_id), "best", Analyses.best)
 
 
 @router.get("/pareto")
+@cached_read()
 async def read_pareto(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The trials that no other beats in every objective, and the hypervolume they dominate."""
     return await _answer(request, await _analyses(services, experiment_id), "pareto", Analyses.pareto)
 
 
 @router.get("/slices")
+@cached_read()
 async def read_slices(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The objectives against each parameter, as columns."""
     return await _answer(request, await _analyses(services, experiment_id), "slices", Analyses.slices)
@@ -57,6 +61,7 @@ async def read_failures(request: Request, experiment_id: ExperimentIdPath, servi
 
 
 @router.get("/curves")
+@cached_read()
 async def read_curves(
     request: Request,
     experiment_id: ExperimentIdPath,
@@ -96,9 +101,9 @@ async def _answer(request: Request, found: Analyses, name: str, look: Callable[[
     )
 
 
-def _shared(request: Request) -> SharedWork:
-    shared = request.app.state.shared_work
-    assert isinstance(shared, SharedWork)  # noqa: S101  # set by create_app before any request
+def _shared(request: Request) -> SingleFlight:
+    shared = request.app.state.single_flight
+    assert isinstance(shared, SingleFlight)  # noqa: S101  # set by create_app before any request
     return shared
 
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from pydantic import Field
 from starlette.responses import Response
 
-from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
-from tuner_service.api.bodies.reading import read_as
-from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS, MAX_GPUS, Body
+from tuner_service.api.bodies.quota_groups import QuotaGroupBody
+from tuner_service.api.bodies.reading import read_as, takes_body
+from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS
 from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
 from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
 from tuner_service.domain.errors import Fault, InputError, NotFoundError
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
@@ -20,17 +20,9 @@ from tuner_service.service.devices import device_views, group_views
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
 
-MAX_GROUP_GPUS = 100 * MAX_GPUS
 router = APIRouter(prefix="/api/v1", tags=["devices"])
 GroupName = Annotated[str, Path(min_length=1, max_length=64)]
 NewGroupName = Annotated[str, Path(pattern=f"^{GROUP_NAME.pattern}$")]
-
-
-class QuotaGroupBody(Body):
-    """``gpus`` null: as many as there are. ``borrows``: it may use what other groups leave idle."""
-
-    gpus: float | None = Field(default=None, ge=0, le=MAX_GROUP_GPUS)
-    borrows: bool = True
 
 
 @router.get("/devices")
@@ -51,6 +43,7 @@ def read_quota_group(request: Request, name: GroupName, services: CurrentService
 
 
 @router.put("/quota-groups/{name}", responses={201: {"description": "it is new", "content": {"application/json": {}}}})
+@takes_body(QuotaGroupBody)
 async def set_quota_group(
     request: Request, name: NewGroupName, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from tuner_service.api.answers import IfMatch, json_response, require_match, tagged_response
 from tuner_service.api.auth import role_of
 from tuner_service.api.bodies.experiment_file import dry_run_view, resolve_experiment, resolve_resume
-from tuner_service.api.bodies.reading import read_as, read_body
-from tuner_service.api.bodies.schemas import NothingBody
+from tuner_service.api.bodies.reading import read_as, read_body, takes_body
+from tuner_service.api.bodies.schemas import ExperimentBody, NothingBody, ResumeBody
 from tuner_service.api.bodies.strict_json import canonical_digest
+from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
-from tuner_service.api.paging import (
-    CURSOR_PATTERN,
+from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.routes.paging import (
     DEFAULT_PAGE,
-    PAGE_LIMIT,
     cursor_fault,
     make_cursor,
     read_cursor,
     read_number_cursor,
 )
+from tuner_service.api.routes.parameters import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Limit, Timeout, WaitFor
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
@@ -35,18 +35,11 @@ from tuner_service.service.views import View, journal_view, metric_view
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 
-MAX_WAIT_S = 60.0
-DEFAULT_WAIT_S = 30.0
 METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial's own metrics have all
-
-ExperimentIdPath = Annotated[str, Path(min_length=1, max_length=64)]
-Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT)]
-Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before")]
-WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once it has ended, or after `timeout`")]
-Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
 
 
 @router.post("", status_code=201)
+@takes_body(ExperimentBody)
 async def create_experiment(
     request: Request,
     services: CurrentServices,
@@ -76,6 +69,7 @@ async def create_experiment(
 
 
 @router.get("")
+@cached_read()
 def list_experiments(
     services: CurrentServices,
     *,
@@ -97,6 +91,7 @@ def list_experiments(
 
 
 @router.get("/{experiment_id}")
+@cached_read(by_role=True)  # the values of variables are for some roles only
 async def read_experiment(
     request: Request,
     experiment_id: ExperimentIdPath,
@@ -121,6 +116,7 @@ async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, se
 
 
 @router.post("/{experiment_id}/resume")
+@takes_body(ResumeBody, optional=True)
 async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
 
@@ -157,6 +153,7 @@ async def delete_experiment(
 
 
 @router.get("/{experiment_id}/trials")
+@cached_read()
 def list_trials(  # noqa: PLR0913  # one argument for each query parameter
     experiment_id: ExperimentIdPath,
     services: CurrentServices,
@@ -181,6 +178,7 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
 
 
 @router.get("/{experiment_id}/journal")
+@cached_read()
 def read_journal(
     experiment_id: ExperimentIdPath,
     services: CurrentServices,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.routes.experiments import ExperimentIdPath
+from tuner_service.api.routes.parameters import ExperimentIdPath
 from tuner_service.service.export import METRIC_FIELDS, Export, csv_text, flat_trial, json_array, json_lines
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/export", tags=["experiments"])

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from tuner_service.api.answers import IfMatch, entity_tag, json_response, require_match, tagged_response
 from tuner_service.api.bodies.change_bodies import (
     AddTrialBody,
     ChangeBody,
@@ -21,13 +20,13 @@ from tuner_service.api.bodies.change_bodies import (
     SearchSpaceBody,
 )
 from tuner_service.api.bodies.experiment_file import DRAWN_SEED_BITS, MAX_FILE_CHARACTERS, budget_raise, collect_faults
-from tuner_service.api.bodies.reading import parse, read_as, read_body, validate
+from tuner_service.api.bodies.reading import parse, read_as, read_body, takes_body, validate
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
-from tuner_service.api.routes.experiments import Cursor, ExperimentIdPath, Limit
-from tuner_service.api.routes.trials import Number
+from tuner_service.api.responses import IfMatch, entity_tag, json_response, require_match, tagged_response
+from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
+from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.search_space import parse_search_space
@@ -43,6 +42,7 @@ FAILED = TrialStatus.FAILED.value
 
 
 @router.patch("")
+@takes_body(ChangeBody)
 async def change_experiment(
     request: Request,
     experiment_id: ExperimentIdPath,
@@ -74,6 +74,7 @@ def read_search_space(request: Request, experiment_id: ExperimentIdPath, service
 
 
 @router.put("/search-space")
+@takes_body(SearchSpaceBody)
 async def change_search_space(
     request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
@@ -114,6 +115,7 @@ def list_search_spaces(
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
 @router.post("/trials", status_code=201)
+@takes_body(AddTrialBody)
 async def add_trial(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
     body = await read_as(request, AddTrialBody)
@@ -122,6 +124,7 @@ async def add_trial(request: Request, experiment_id: ExperimentIdPath, services:
 
 
 @router.post("/trials/retry", status_code=201)
+@takes_body(RetryBody, optional=True)
 async def retry_trials(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Try failed trials again, each as a new trial with `retry_of`."""
     body = await read_as(request, RetryBody, optional=True)
@@ -151,6 +154,7 @@ async def _added(services: Services, experiment_id: str, number: int) -> Respons
 
 # ── results from elsewhere ──────────────────────────────────────────────────────────────────────
 @router.post("/import")
+@takes_body(ImportBody)
 async def import_results(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Tell the tuner results from elsewhere, or everything an earlier experiment found that fits the space."""
     body = await read_as(request, ImportBody)
@@ -185,6 +189,7 @@ def _results(bodies: list[ResultBody]) -> list[Result]:
 
 # ── clones ──────────────────────────────────────────────────────────────────────────────────────
 @router.post("/clone", status_code=201)
+@takes_body(CloneBody, optional=True)
 async def clone_experiment(
     request: Request,
     experiment_id: ExperimentIdPath,

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from trials.wire.messages import SUPPORTED_VERSIONS
 from tuner_service.advisors.registry import ADVISORS
-from tuner_service.api.answers import json_response
 from tuner_service.api.auth import role_of
 from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.responses import json_response
 from tuner_service.assessors.registry import ASSESSORS
 from tuner_service.domain.algorithm_options import RegisteredAlgorithm
 from tuner_service.domain.errors import NotFoundError

@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from trials.wire.limits import LOG_CHUNK_BYTES
-from tuner_service.api.answers import json_response, tagged_response
 from tuner_service.api.bodies.reading import read_as
 from tuner_service.api.bodies.schemas import NothingBody
+from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.paging import cursor_fault, make_cursor, read_cursor
-from tuner_service.api.routes.experiments import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Timeout, WaitFor
+from tuner_service.api.responses import json_response, tagged_response
+from tuner_service.api.routes.paging import cursor_fault, make_cursor, read_cursor
+from tuner_service.api.routes.parameters import (
+    DEFAULT_WAIT_S,
+    MAX_NUMBER,
+    Cursor,
+    ExperimentIdPath,
+    Number,
+    Timeout,
+    WaitFor,
+)
 from tuner_service.service.views import DIGEST_PREFIX, checkpoint_view, metric_view
 
 router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
 
 METRICS_PAGE = 10_000
-MAX_NUMBER = 2**31 - 1
 MAX_OFFSET = 2**53
-
-Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
 
 
 @router.get("")
+@cached_read()
 async def read_trial(  # noqa: PLR0913  # one argument for each part of the request
     request: Request,
     experiment_id: ExperimentIdPath,
@@ -58,6 +65,7 @@ async def stop_trial(
 
 
 @router.get("/metrics")
+@cached_read()
 def read_metrics(
     experiment_id: ExperimentIdPath,
     number: Number,
@@ -77,6 +85,7 @@ def read_metrics(
 
 
 @router.get("/checkpoints")
+@cached_read()
 def list_checkpoints(experiment_id: ExperimentIdPath, number: Number, services: CurrentServices) -> Response:
     """Those kept, newest first."""
     with services.queries.snapshot():

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.paging import make_cursor, read_number_cursor
-from tuner_service.api.routes.experiments import Cursor, ExperimentIdPath
+from tuner_service.api.routes.paging import make_cursor, read_number_cursor
+from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.table import TABLE_COLUMNS, table_json
@@ -20,6 +21,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["trials"]
 
 
 @router.get("/table")
+@cached_read()
 def read_table(  # noqa: PLR0913  # one argument for each query parameter
     experiment_id: ExperimentIdPath,
     services: CurrentServices,

@@ -1,38 +1,40 @@
-"""Answers kept between two commits: of many equal reads one is built, and the others are given its bytes."""
+"""A cache of answers between two commits: of many equal reads one is built, and the others are given its bytes."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner_service.api.answers import is_known
 from tuner_service.api.auth import role_of
-from tuner_service.api.direct import direct_response
+from tuner_service.api.responses import is_known
 from tuner_service.ports import Queries
 from tuner_service.service.access import Role
 
-KEPT_S = 0.1  # for so long an answer stands: running_s counts by itself, and so do the lengths of the queues
+MAX_AGE_S = 0.1  # for so long an answer stands: running_s counts by itself, and so do the lengths of the queues
 ANSWERS_LIMIT = 1_000  # kept at once, all of one state of the database
 ANSWER_BYTES = 4 << 20  # a longer one is not kept
-KEPT_BYTES = 16 << 20  # of all together; what is found beyond is not kept
+CACHE_BYTES = 16 << 20  # of all together; what is found beyond is not kept
 
-# Reads of rows and of nothing that takes long. Everything else passes as it came.
-PATHS = re.compile(
-    r"/api/v1/(experiments(/[^/]+(/(trials|table|best|pareto|slices|curves|journal))?)?"
-    r"|trials/[^/]+/[0-9]+(/metrics|/checkpoints)?)"
-)
-ONE_EXPERIMENT = re.compile(r"/api/v1/experiments/[^/]+")  # whose values only some may see
-_WAITING = b"wait_for"
+_LONG_POLL = b"wait_for"
 _READERS = frozenset({Role.ADMIN, Role.READ_ONLY})
 _Key = tuple[Role | None, str, bytes]
+
+
+class Read(Protocol):
+    """A read whose answers may be shared; ``CachedReads.find`` gives those that routes declare."""
+
+    @property
+    def by_role(self) -> bool: ...
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +57,13 @@ class _Flight:
     answer: Answer | None = None
 
 
-class KeptAnswers:
+class ResponseCache:
     """Gives a read the bytes of an equal one where nobody could tell them apart.
 
     That is: nothing was committed between the beginning of the building of those bytes and the beginning of this
-    read, so a read sees every commit that came before it. Only what counts by itself is up to KEPT_S old. Tokens are
-    checked here as everywhere; where an answer depends on the reading role, each role has its own.
+    read, so a read sees every commit that came before it. Only what counts by itself is up to MAX_AGE_S old. Equal
+    reads at the same moment wait for one building (request coalescing). Tokens are checked here as everywhere; where
+    an answer depends on the reading role, each role has its own. ``find`` says which paths are reads of this kind.
     """
 
     def __init__(
@@ -68,27 +71,29 @@ class KeptAnswers:
         app: ASGIApp,
         queries: Queries,
         *,
+        find: Callable[[str], Read | None],
         elapsed: Callable[[], float] = time.monotonic,
-        direct: Callable[[Scope], Awaitable[Response | None]] = direct_response,
     ) -> None:
-        self._app, self._queries, self._elapsed, self._direct = app, queries, elapsed, direct
+        self._app, self._queries, self._find_read, self._elapsed = app, queries, find, elapsed
         self._version: int | None = None
         self._answers: dict[_Key, Answer] = {}  # of that version
         self._bytes = 0
         self._flights: dict[_Key, _Flight] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        version = self._queries.version() if _is_kept(scope) else None
+        read = self._find_read(scope["path"]) if _may_share(scope) else None
+        version = None if read is None else self._queries.version()
         role = None if version is None else role_of(HTTPConnection(scope))
-        if version is None or role is None or role not in _READERS:
+        if read is None or version is None or role not in _READERS:
             await self._app(scope, receive, send)
             return
-        key = (role if ONE_EXPERIMENT.fullmatch(scope["path"]) else None, scope["path"], scope["query_string"])
+        key = (role if read.by_role else None, scope["path"], scope["query_string"])
         answer = self._find(key, version)
         if answer is None:
             flight = self._flights.get(key)
-            if flight is None or flight.version != version or self._elapsed() - flight.begun > KEPT_S:
-                await self._build(key, version, scope=scope, receive=receive, send=send)
+            if flight is None or flight.version != version or self._elapsed() - flight.begun > MAX_AGE_S:
+                flight = self._flights[key] = _Flight(version=version, begun=self._elapsed())
+                await self._build(key, flight, read, scope=scope, receive=receive, send=send)
                 return
             await flight.landed.wait()
             answer = flight.answer
@@ -102,24 +107,25 @@ class KeptAnswers:
             self._version, self._bytes = version, 0
             self._answers.clear()
         answer = self._answers.get(key)
-        if answer is None or self._elapsed() - answer.begun <= KEPT_S:
+        if answer is None or self._elapsed() - answer.begun <= MAX_AGE_S:
             return answer
         self._bytes -= len(answer.body)
         del self._answers[key]
         return None
 
-    async def _build(self, key: _Key, version: int, *, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask the application, send what it says, and keep it."""
-        flight = self._flights[key] = _Flight(version=version, begun=self._elapsed())
+    async def _build(  # noqa: PLR0913  # a request has three parts
+        self, key: _Key, flight: _Flight, read: Read, *, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Ask the handler or the application, send what it says, and keep it."""
         taken = _Taken(flight.begun)
         # The application sends the whole answer; whether this client has it already is seen here.
         whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
         try:
-            response = await self._direct(whole)
+            response = await read.answer(whole, receive)
             await (self._app if response is None else response)(whole, receive, taken.collect)
             flight.answer = taken.answer()
             if flight.answer is not None:
-                self._keep(key, version, flight.answer)
+                self._keep(key, flight.version, flight.answer)
         finally:
             if self._flights.get(key) is flight:
                 del self._flights[key]
@@ -131,14 +137,14 @@ class KeptAnswers:
             await send(message)
 
     def _keep(self, key: _Key, version: int, answer: Answer) -> None:
-        fits = self._bytes + len(answer.body) <= KEPT_BYTES and len(self._answers) < ANSWERS_LIMIT
+        fits = self._bytes + len(answer.body) <= CACHE_BYTES and len(self._answers) < ANSWERS_LIMIT
         if version == self._version and fits and len(answer.body) <= ANSWER_BYTES and key not in self._answers:
             self._answers[key] = answer
             self._bytes += len(answer.body)
 
 
 class _Taken:
-    """The messages of one answer, which every kept path sends in two."""
+    """The messages of one answer, which a read of this kind sends in two: its head, and its whole body."""
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
@@ -156,13 +162,9 @@ class _Taken:
         return Answer(headers=headers, body=body, tag=tag, begun=self._begun)
 
 
-def _is_kept(scope: Scope) -> bool:
-    return (
-        scope["type"] == "http"
-        and scope["method"] == "GET"
-        and PATHS.fullmatch(scope["path"]) is not None
-        and _WAITING not in scope["query_string"]
-    )
+def _may_share(scope: Scope) -> bool:
+    """A long poll is to wait for itself."""
+    return scope["type"] == "http" and scope["method"] == "GET" and _LONG_POLL not in scope["query_string"]
 
 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tuner_service.api.answers import json_response, tagged_response
+from tuner_service.api.responses import json_response, tagged_response
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.service.views import View
 
@@ -39,7 +39,7 @@ class _Flight:
 
 
 @dataclass(kw_only=True)
-class SharedWork:
+class SingleFlight:
     """Of one event loop. Work that no client waits for any more is not begun, or ends at its next ``check``."""
 
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from tuner_service.api.shared_work import AT_A_TIME, CLIENT_GONE, KEPT, WAITING_LIMIT, NotWantedError, SharedWork
+from tuner_service.api.single_flight import AT_A_TIME, CLIENT_GONE, KEPT, WAITING_LIMIT, NotWantedError, SingleFlight
 from tuner_service.domain.errors import UnavailableError
 
 
@@ -57,7 +57,7 @@ async def until(predicate: Callable[[], object]) -> None:
 
 def test_of_equal_requests_one_is_computed_and_the_answer_kept_for_its_revision() -> None:
     async def scene() -> None:
-        shared, work = SharedWork(), Work(held=True)
+        shared, work = SingleFlight(), Work(held=True)
         asked = [
             asyncio.create_task(shared.answer(Client().request, ("best",), revision="1", work=work)) for _ in range(9)
         ]
@@ -77,7 +77,7 @@ def test_of_equal_requests_one_is_computed_and_the_answer_kept_for_its_revision(
 
 def test_work_whose_clients_have_all_gone_ends_and_one_that_waits_is_not_begun() -> None:
     async def scene() -> None:
-        shared, running, waiting = SharedWork(), Work(held=True), Work()
+        shared, running, waiting = SingleFlight(), Work(held=True), Work()
         clients = [Client() for _ in range(AT_A_TIME + 1)]
         works = [running] * AT_A_TIME + [waiting]
         asked = [
@@ -97,7 +97,7 @@ def test_work_whose_clients_have_all_gone_ends_and_one_that_waits_is_not_begun()
 
 def test_a_client_that_goes_costs_those_who_wait_with_it_nothing() -> None:
     async def scene() -> None:
-        shared, work, leaving = SharedWork(), Work(held=True), Client()
+        shared, work, leaving = SingleFlight(), Work(held=True), Client()
         first = asyncio.create_task(shared.answer(leaving.request, ("best",), revision="1", work=work))
         second = asyncio.create_task(shared.answer(Client().request, ("best",), revision="1", work=work))
         await until(lambda: work.begun)
@@ -115,7 +115,7 @@ def test_an_error_reaches_everyone_who_waits_and_is_not_kept() -> None:
         raise UnavailableError("not now")
 
     async def scene() -> None:
-        shared = SharedWork()
+        shared = SingleFlight()
         asked = [shared.answer(Client().request, ("best",), revision="1", work=fails) for _ in range(3)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [str(one) for one in found] == ["not now"] * 3
@@ -126,7 +126,7 @@ def test_an_error_reaches_everyone_who_waits_and_is_not_kept() -> None:
 
 def test_without_a_revision_nothing_is_shared_or_kept() -> None:
     async def scene() -> None:
-        shared, work = SharedWork(), Work()
+        shared, work = SingleFlight(), Work()
         for count in (1, 2):
             answer = await shared.answer(Client().request, ("curves",), revision=None, work=work)
             assert answer.body == b'{"answer":%d}' % count
@@ -136,7 +136,7 @@ def test_without_a_revision_nothing_is_shared_or_kept() -> None:
 
 def test_there_are_bounds_on_what_waits_and_on_what_is_kept() -> None:
     async def scene() -> None:
-        shared, work = SharedWork(), Work(held=True)
+        shared, work = SingleFlight(), Work(held=True)
         asked = [
             asyncio.create_task(shared.answer(Client().request, (str(place),), revision="1", work=work))
             for place in range(WAITING_LIMIT)

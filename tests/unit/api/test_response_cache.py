@@ -1,4 +1,4 @@
-"""Answers kept between two commits: equal to those that are built, and never older than the last commit."""
+"""The cache of answers between two commits: equal to those that are built, never older than the last commit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiClient, ApiService, an_api_service
 from tests.builders import START, a_checkpoint, a_metric, a_trial, an_attempt
 from tests.memory_store import MemoryQueries
-from tuner_service.api.app import create_app
-from tuner_service.api.kept import ANSWER_BYTES, ANSWERS_LIMIT, KEPT_BYTES, KEPT_S, KeptAnswers
+from tuner_service.api.app import ROUTERS, create_app
+from tuner_service.api.cached_reads import CachedReads
+from tuner_service.api.response_cache import ANSWER_BYTES, ANSWERS_LIMIT, CACHE_BYTES, MAX_AGE_S, ResponseCache
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import TrialStatus
 
@@ -53,8 +54,22 @@ class Builder:
         await send({"type": "http.response.body", "body": body})
 
 
-async def nothing_direct(scope: Scope) -> None:
-    del scope
+@dataclass(frozen=True)
+class AskedOfTheBuilder:
+    """A read that a route declares, which only the application can answer."""
+
+    by_role: bool
+
+    async def answer(self, scope: Scope, receive: Receive) -> None:
+        del scope, receive
+
+
+DECLARED = CachedReads(ROUTERS)
+
+
+def find(path: str) -> AskedOfTheBuilder | None:
+    found = DECLARED.find(path)
+    return None if found is None else AskedOfTheBuilder(found.by_role)
 
 
 @dataclass
@@ -64,11 +79,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.database)
-        self.kept = KeptAnswers(
+        self.kept = ResponseCache(
             self.builder,
             self.database,  # type: ignore[arg-type]  # it is asked for nothing else
             elapsed=lambda: self.now,
-            direct=nothing_direct,
+            find=find,
         )
         self._known = an_api_service().client.app
 
@@ -143,12 +158,12 @@ def test_reads_at_the_same_moment_share_one_building(world: World) -> None:
 def test_what_counts_by_itself_is_never_older_than_the_bound(world: World) -> None:
     async def play() -> int:
         await world.ask()
-        world.now += 2 * KEPT_S
+        world.now += 2 * MAX_AGE_S
         await world.ask()
         world.builder.held = asyncio.Event()
         slow = asyncio.create_task(world.ask("/api/v1/experiments/e"))
         await begun(slow)
-        world.now += 2 * KEPT_S
+        world.now += 2 * MAX_AGE_S
         late = asyncio.create_task(world.ask("/api/v1/experiments/e"))
         await begun(slow, late)
         world.builder.held.set()
@@ -233,14 +248,14 @@ def test_a_long_answer_is_sent_and_not_kept(world: World) -> None:
 
 def test_the_bytes_of_all_answers_together_are_bounded(world: World) -> None:
     world.builder.length = ANSWER_BYTES
-    fitting = KEPT_BYTES // ANSWER_BYTES
+    fitting = CACHE_BYTES // ANSWER_BYTES
     for number in [*range(fitting + 1), *range(fitting)]:
         run(world.ask(f"{LIST}/{number}"))
     assert world.builder.built == fitting + 1
 
     run(world.ask(f"{LIST}/{fitting}"))
     assert world.builder.built == fitting + 2
-    world.now += 2 * KEPT_S
+    world.now += 2 * MAX_AGE_S
     for _ in range(2):
         run(world.ask(f"{LIST}/1"))
     assert world.builder.built == fitting + 3

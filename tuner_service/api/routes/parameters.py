@@ -1,0 +1,20 @@
+"""Parameters of paths and queries that several routes take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query
+
+from tuner_service.api.routes.paging import CURSOR_PATTERN, PAGE_LIMIT
+
+MAX_WAIT_S = 60.0
+DEFAULT_WAIT_S = 30.0
+MAX_NUMBER = 2**31 - 1
+
+ExperimentIdPath = Annotated[str, Path(min_length=1, max_length=64)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT)]
+Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the page before")]
+WaitFor = Annotated[Literal["ended"] | None, Query(description="answer only once it has ended, or after `timeout`")]
+Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds")]
+Number = Annotated[int, Path(ge=1, le=MAX_NUMBER)]
