@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from trials.data.sharing.batches import Making, SharedBatches
-from trials.data.sharing.link import Link, greeting
+from trials.data.core.sample_layout import Layout
+from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.loader import SharedDataLoader, Sharing
-from trials.data.sharing.samples import GroupSamples
+from trials.data.sharing.producer_client import Link, greeting
+from trials.data.sharing.shared_batches import Making, SharedBatches
 from trials.data.sharing.start import DatasetName, ServerSpec, SharedOrder, order_of
-from trials.data.workers.layout import Layout
 from trials.wire.plain import to_plain
 
 FOLDER = Path(__file__).resolve().parent.parent

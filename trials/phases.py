@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from trials.reports.reporting import SpoolSink
+from trials.reports.sinks import SpoolSink
 from trials.wire.files import FILE_FURTHER_PARAMETERS
 
 ANSWER_POLL_S = 0.05

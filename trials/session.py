@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
 
-from trials.checkpoints.places import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.checkpoints.restoring import (
     CheckpointMissingError,
     NoOtherTrials,
@@ -23,9 +22,10 @@ from trials.checkpoints.restoring import (
     trial_named,
 )
 from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
+from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
-from trials.reports.reporting import Sink, SpoolSink, TerminalSink, numbers
+from trials.reports.sinks import Sink, SpoolSink, TerminalSink, numbers
 from trials.reports.spool_writer import STEP_MAX, ReportsLostError
 from trials.stop_signal import StopSignal
 from trials.wire.files import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trials.checkpoints.files import write_image
-from trials.checkpoints.image import Imaging, read_image
+from trials.checkpoints.file_format import Imaging, read_image
+from trials.checkpoints.verified_files import write_image
 
 pytestmark = pytest.mark.gpu
 

@@ -18,7 +18,7 @@ FORBIDDEN = [
     ("tuner_service/cli/verbs/logs.py", "trials.agent.attempts", "the service imports trials.wire and nothing else"),
     ("tuner_service/domain/trial.py", "tuner_service.storage.tables", "layers"),
     ("trials/wire/records.py", "tuner_service.clock", "trials imports nothing of tuner_service"),
-    ("trials/checkpoints/files.py", "trials.agent.home", "rooms of trials"),
+    ("trials/checkpoints/verified_files.py", "trials.agent.home", "rooms of trials"),
 ]
 
 

@@ -31,14 +31,14 @@ def _mutant(path: str, old: str, new: str, *tests: str) -> Mutant:
 NAMED: tuple[Mutant, ...] = (
     # ── what is on the disk ─────────────────────────────────────────────────────────────────────
     _mutant(
-        "trials/checkpoints/files.py",
+        "trials/checkpoints/verified_files.py",
         "                _write_all(descriptor, block)\n        os.fsync(descriptor)",
         "                _write_all(descriptor, block)",
         POWER,
     ),
-    _mutant("trials/checkpoints/files.py", "    sync_folder(folder)\n", "", POWER),
-    _mutant("trials/checkpoints/files.py", "            os.fsync(file.fileno())\n", "", POWER),
-    _mutant("trials/checkpoints/files.py", "    sync_folder(path.parent)\n", "", POWER),
+    _mutant("trials/checkpoints/verified_files.py", "    sync_folder(folder)\n", "", POWER),
+    _mutant("trials/checkpoints/verified_files.py", "            os.fsync(file.fileno())\n", "", POWER),
+    _mutant("trials/checkpoints/verified_files.py", "    sync_folder(path.parent)\n", "", POWER),
     _mutant("trials/checkpoints/saving.py", "            self._steps.sync_reports()\n", "", POWER),
     _mutant("trials/reports/spool_writer.py", "        os.fsync(self._descriptor)\n", "        pass\n", POWER),
     _mutant(
@@ -148,7 +148,7 @@ NAMED: tuple[Mutant, ...] = (
     ),
     # ── what is believed ────────────────────────────────────────────────────────────────────────
     _mutant(
-        "trials/checkpoints/files.py",
+        "trials/checkpoints/verified_files.py",
         "return None if digest_of(path) == digest else path.name",
         "return None",
         "tests/unit/trials/test_checkpoints.py",
@@ -169,15 +169,15 @@ NAMED: tuple[Mutant, ...] = (
         "tests/integration/trials/test_data_solo_equality.py",
     ),
     _mutant(
-        "trials/data/core/pipeline.py",
+        "trials/data/core/in_order_pipeline.py",
         "        self._next_delivery += 1\n        if batch.death",
         "        self._next_delivery += 2\n        if batch.death",
-        "tests/unit/trials/test_data_pipeline.py",
+        "tests/unit/trials/test_data_in_order_pipeline.py",
     ),
     _mutant(
-        "trials/data/core/pipeline.py",
+        "trials/data/core/in_order_pipeline.py",
         "                entry.abandoned = True\n                    for part",
         "                entry.abandoned = False\n                    for part",
-        "tests/unit/trials/test_data_pipeline.py",
+        "tests/unit/trials/test_data_in_order_pipeline.py",
     ),
 )

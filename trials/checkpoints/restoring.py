@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from trials.checkpoints.files import replace_file
-from trials.checkpoints.image import Restored, read_image
-from trials.checkpoints.places import Entry, listed
+from trials.checkpoints.file_format import Restored, read_image
+from trials.checkpoints.stores import Entry, listed
+from trials.checkpoints.verified_files import replace_file
 from trials.reports.spool_writer import STEP_MAX
 from trials.wire.checkpoints import BEST_TRIAL
 from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED

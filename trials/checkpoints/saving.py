@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trials.checkpoints.image import Image, Imaging
+from trials.checkpoints.file_format import Image, Imaging
 from trials.wire.records import CheckpointRecord
 
 WRITER_NICENESS = 10  # of the thread that writes, so that training keeps its cores

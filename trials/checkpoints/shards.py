@@ -20,9 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trials.checkpoints import generators, torch_states
-from trials.checkpoints.files import MANIFEST, digest_of, file_name, replace_file, sync_folder
+from trials.checkpoints import random_generators, torch_states
 from trials.checkpoints.shard_metadata import read_metadata
+from trials.checkpoints.verified_files import MANIFEST, digest_of, file_name, replace_file, sync_folder
 from trials.wire.records import CheckpointRecord
 
 FORMAT = "trials-shards 1"
@@ -49,7 +49,7 @@ def save_sharded(folder: Path, state: Any, *, step: int, index: int = 0) -> Chec
             checkpoint.save(state, storage_writer=writer, no_dist=not ranks.is_distributed)
     except checkpoint.api.CheckpointException as error:
         raise ShardedCheckpointError(f"the checkpoint of step {step} was not saved: {error}") from error
-    parts = ranks.agree(lambda: (_digests(draft, ranks.rank), generators.capture()))
+    parts = ranks.agree(lambda: (_digests(draft, ranks.rank), random_generators.capture()))
     done = ranks.agree(lambda: _complete(draft, parts, step=step, index=index) if ranks.rank == 0 else None)
     record: CheckpointRecord | None = done[0] if ranks.rank == 0 else None
     return record
@@ -67,7 +67,7 @@ def load_sharded(path: Path, into: Any) -> tuple[int, int]:
     with _alone_is_meant():
         checkpoint.load(into, storage_reader=reader, planner=_planner(), no_dist=not ranks.is_distributed)
     if ranks.rank < len(manifest["generators"]):
-        generators.put_back(manifest["generators"][ranks.rank])
+        random_generators.put_back(manifest["generators"][ranks.rank])
     return manifest["step"], manifest.get("index", 0)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trials.data.loader import AsyncDataLoader
     from trials.data.reference_files import Reference, references
     from trials.data.sharing.loader import SharedDataLoader, Sharing
-    from trials.data.sharing.sdk import shared
+    from trials.data.sharing.producer_lookup import shared
 
 __all__ = [
     "AsyncDataLoader",
@@ -52,7 +52,7 @@ _HOMES = {
     "SharedDataLoader": "sharing.loader",
     "Sharing": "sharing.loader",
     "references": "reference_files",
-    "shared": "sharing.sdk",
+    "shared": "sharing.producer_lookup",
 }
 
 

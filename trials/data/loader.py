@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from trials.data.core.fingerprint import fingerprint
-from trials.data.core.order import SequentialOrder, shuffle_named
-from trials.data.core.pipeline import Plan
+from trials.data.core.in_order_pipeline import Plan
+from trials.data.core.sample_layout import mapped
+from trials.data.core.sample_order import SequentialOrder, shuffle_named
 from trials.data.core.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
+from trials.data.core.stats import Stats
+from trials.data.core.worker_messages import IterableBegin
 from trials.data.errors import LoaderClosed, StateError
 from trials.data.options import LoaderOptions
-from trials.data.sources import AheadPlans, AskedPlans, called
 from trials.data.state import Position
-from trials.data.stats import Stats
-from trials.data.workers.delivery import Assembled
-from trials.data.workers.engine import Engine, EngineOptions
-from trials.data.workers.feed import CudaStream, DeviceFeed, feed_device
+from trials.data.workers.batch_assembly import Assembled
+from trials.data.workers.data_sources import AheadPlans, AskedPlans, called
+from trials.data.workers.device_prefetch import CudaStream, DeviceFeed, feed_device
 from trials.data.workers.inline import InlineEngine
-from trials.data.workers.layout import mapped
-from trials.data.workers.work import IterableBegin
-from trials.data.workers.worker import Recipe
+from trials.data.workers.prefetcher import Engine, EngineOptions
+from trials.data.workers.sample_maker import Recipe
 
 CLOSE_TIMEOUT_S = 5.0
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from trials.data.core.fingerprint import length_of
-from trials.data.core.order import shuffle_named
-from trials.data.sources import is_source
+from trials.data.core.sample_order import shuffle_named
+from trials.data.workers.data_sources import is_source
 from trials.wire.files import ENV_SEED
 
 WORKERS_LIMIT = 1024

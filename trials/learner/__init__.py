@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trials.learner.builtin import (
+from trials.learner.builtin_hooks import (
     LogThroughput,
     Report,
     ReportFinal,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from trials.learner.learner import Learner
+from typing import Any
 
 POSITIONS = ("before_run", "before_iteration", "after_iteration", "after_run")
 DEFAULT_PRIORITY = 50
@@ -46,6 +43,9 @@ class Hook:
     ``when`` holds for ``before_iteration`` and ``after_iteration``; ``before_run`` and ``after_run`` are called once.
     What a hook has to remember over a restart goes through ``state_dict`` and ``load_state_dict``, and is saved with
     every checkpoint. An exception ends the trial, and names the hook.
+
+    The positions are given the ``Learner``. Their parameter is not typed here, so that a hook may annotate it with
+    ``Learner`` or with a part of it: a narrower type than a base class's would be refused.
     """
 
     priority: int = DEFAULT_PRIORITY
@@ -57,16 +57,16 @@ class Hook:
         """One of a learner's hooks; a later one of the same name takes the place of the earlier."""
         return type(self).__name__
 
-    def before_run(self, learner: Learner) -> None:
+    def before_run(self, learner: Any) -> None:
         """Once, before the first iteration."""
 
-    def before_iteration(self, learner: Learner) -> None:
+    def before_iteration(self, learner: Any) -> None:
         """The batch is there (``learner.batch``), ``learner.step`` iterations are done."""
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: Any) -> None:
         """``learner.metrics`` are those of the iteration, which is number ``learner.step``, counted from 1."""
 
-    def after_run(self, learner: Learner) -> None:
+    def after_run(self, learner: Any) -> None:
         """Once, after the last iteration; not where an error ended the loop."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,35 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from trials.learner.batches import BatchStream
-from trials.learner.builtin import default_hooks
+from trials.learner.batch_stream import BatchStream
+from trials.learner.builtin_hooks import default_hooks
 from trials.learner.hooks import POSITIONS, Due, Hook, HookError
 from trials.learner.priorities import report_priorities, sampler_of
+from trials.learner.training_loop import Stateful, Times
 from trials.session import Trial
 
 STATE_KEY = "learner"  # of the loop's own part in a checkpoint
 _END = object()
-
-
-class Stateful(Protocol):
-    """A model, an optimiser, a scheduler, a generator: whatever has to go on where it was."""
-
-    def state_dict(self) -> Any: ...
-
-    def load_state_dict(self, state: Any, /) -> Any: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Times:
-    """Seconds of this run, on the clock of the wall. Where a device works on its own, ``training_s`` is what the
-    process waited for it."""
-
-    waiting_s: float = 0.0  # for batches
-    training_s: float = 0.0  # in the step
-    hooks_s: float = 0.0  # in before_iteration and after_iteration
 
 
 class Learner:
@@ -64,7 +46,7 @@ class Learner:
         self.metrics: dict[str, Any] = {}
         self.times = Times()
         self.stop_reason: str | None = None
-        self.state = dict(state)
+        self.state: dict[str, Stateful] = dict(state)
         self._train = step
         self._batches = batches
         self._stream = BatchStream(batches)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trials.learner.builtin import PUBLISH
+from trials.learner.builtin_hooks import PUBLISH
 from trials.learner.hooks import Hook, When
+from trials.learner.training_loop import TrainingLoop
 from trials.learner.weights import KEPT, WeightsReader, publish_weights
-
-if TYPE_CHECKING:
-    from trials.learner.learner import Learner
-
 
 EVERY_STEPS = 100  # iterations from one publication, or look for one, to the next, where nobody says how often
 PUBLISHED = When(every_steps=EVERY_STEPS, on_stop=True)
@@ -45,13 +42,13 @@ class PublishWeights(Hook):
         self._weights = weights
         self._keep = keep
 
-    def before_run(self, learner: Learner) -> None:
+    def before_run(self, learner: TrainingLoop) -> None:
         self._publish(learner)
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         self._publish(learner)
 
-    def _publish(self, learner: Learner) -> None:
+    def _publish(self, learner: TrainingLoop) -> None:
         weights = self._weights
         state = weights() if callable(weights) else learner.state[weights].state_dict()
         publish_weights(state, version=learner.step, to=self._places, keep=self._keep)
@@ -79,14 +76,14 @@ class LoadWeights(Hook):
         self._into = into
         self._first_within_s = first_within_s
 
-    def before_run(self, learner: Learner) -> None:
+    def before_run(self, learner: TrainingLoop) -> None:
         """With ``first_within_s``, TimeoutError when nothing was published by then."""
         found = self._reader.wait(self._first_within_s) if self._first_within_s else self._reader.poll()
         self._load(learner, found)
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         self._load(learner, self._reader.poll())
 
-    def _load(self, learner: Learner, found: Any) -> None:
+    def _load(self, learner: TrainingLoop, found: Any) -> None:
         if found is not None:
             learner.state[self._into].load_state_dict(found)

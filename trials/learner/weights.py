@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trials.checkpoints import torch_states
-from trials.checkpoints.files import replace_file
+from trials.checkpoints.verified_files import replace_file
 
 NEWEST = "newest.json"
 KEPT = 3  # versions a place keeps; one that is being read may be removed, and then a newer one is read

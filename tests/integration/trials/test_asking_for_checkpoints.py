@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from trials.checkpoints.files import write_image
-from trials.checkpoints.image import Imaging
+from trials.checkpoints.file_format import Imaging
 from trials.checkpoints.restoring import CheckpointMissingError
+from trials.checkpoints.verified_files import write_image
 from trials.session import Trial, open_trial
 
 

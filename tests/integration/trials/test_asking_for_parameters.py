@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from trials.phases import AttemptPhases
-from trials.reports.reporting import SpoolSink
+from trials.reports.sinks import SpoolSink
 from trials.wire.encoding import decode_record
 
 

@@ -41,7 +41,7 @@ from trials.data import (
     WorkerDied,
 )
 from trials.data.workers.crew import ProcessCrew
-from trials.data.workers.engine import Engine
+from trials.data.workers.prefetcher import Engine
 
 PATIENCE_S = 60.0  # the cores are shared
 WORKERS = [{"num_workers": 2, "worker_type": "process"}, {"num_workers": 2, "worker_type": "thread"}]

@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trials.checkpoints.files import problem_of
-from trials.checkpoints.places import Entry, first_intact
 from trials.checkpoints.restoring import restored
 from trials.checkpoints.shards import FORMAT, load_sharded
+from trials.checkpoints.stores import Entry, first_intact
+from trials.checkpoints.verified_files import problem_of
 
 # Rank r of n: loads or makes the state, whose weights are split over the ranks, and says what it has.
 SCRIPT = """

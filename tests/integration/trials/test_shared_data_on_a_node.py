@@ -191,7 +191,7 @@ def test_a_dataset_that_cannot_be_made_is_told_to_the_trial(
 ) -> None:
     script = """
 import trials, trials.data
-from trials.data.sharing.sdk import _Asker
+from trials.data.sharing.producer_lookup import _Asker
 from trials.data.sharing.start import DatasetName, SharedOrder
 with trials.init() as trial:
     for factory in ("sets:broken", "sets:nothing", "no_such_module:x"):

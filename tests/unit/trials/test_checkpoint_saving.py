@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints.files import write_image
-from trials.checkpoints.image import Image, read_image
+from trials.checkpoints.file_format import Image, read_image
 from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
+from trials.checkpoints.verified_files import write_image
 from trials.session import Trial, open_trial
 from trials.wire.encoding import decode_record
 from trials.wire.records import CheckpointRecord

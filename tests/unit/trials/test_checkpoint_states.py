@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from trials.checkpoints.image import MAGIC_PIECES, Image, Imaging, read_image
-from trials.checkpoints.tree import Restoring
+from trials.checkpoints.file_format import MAGIC_PIECES, Image, Imaging, read_image
+from trials.checkpoints.state_tree import Restoring
 
 
 def image_of(state: Any, imaging: Imaging | None = None) -> Image:

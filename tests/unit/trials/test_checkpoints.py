@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints.files import digest_of, write_image
-from trials.checkpoints.image import Imaging, read_image
-from trials.checkpoints.places import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.checkpoints.file_format import Imaging, read_image
 from trials.checkpoints.restoring import restored
+from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
+from trials.checkpoints.verified_files import digest_of, write_image
 from trials.wire.records import CheckpointRecord
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from trials.agent.spool import SpoolReader
-from trials.checkpoints.files import when_there_is_room
-from trials.checkpoints.image import Image
-from trials.checkpoints.places import Entry
+from trials.checkpoints.file_format import Image
 from trials.checkpoints.restoring import NoOtherTrials
+from trials.checkpoints.stores import Entry
+from trials.checkpoints.verified_files import when_there_is_room
 from trials.files import is_full_disk
 from trials.phases import AlonePhases
 from trials.session import Trial, TrialParts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trials.checkpoints import generators
+from trials.checkpoints import random_generators
 from trials.learner import (
     Hook,
     HookError,
@@ -42,13 +42,13 @@ class RecordingTrial:
         self.finals.append(dict(values))
 
     def save_checkpoint(self, state: Any, *, step: int) -> None:
-        self.saved.append((step, json.dumps({"state": state, "generators": generators.capture()})))
+        self.saved.append((step, json.dumps({"state": state, "generators": random_generators.capture()})))
 
     def restore(self) -> Any:
         if not self.saved:
             return None
         found = json.loads(self.saved[-1][1])
-        generators.put_back(found["generators"])
+        random_generators.put_back(found["generators"])
         return found["state"]
 
     def should_stop(self) -> bool:

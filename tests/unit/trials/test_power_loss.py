@@ -12,8 +12,8 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from trials.agent.moving.checkpoint_store import place
 from trials.agent.supervision.exits import exit_record, write_durably
-from trials.checkpoints.files import replace_file
-from trials.checkpoints.image import read_image
+from trials.checkpoints.file_format import read_image
+from trials.checkpoints.verified_files import replace_file
 from trials.files import create_once, sync_file, write_atomically
 from trials.learner.weights import WeightsReader, publish_weights
 from trials.reports.spool_writer import SpoolWriter

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.waiting import wait_until
-from trials.reports.reporting import SpoolSink, TerminalSink, Waker, numbers
+from trials.reports.sinks import SpoolSink, TerminalSink, Waker, numbers
 from trials.reports.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter, metric_line
 from trials.reports.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
 from trials.reports.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES

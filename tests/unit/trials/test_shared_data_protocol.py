@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trials.data.core.sample_layout import Layout
 from trials.data.errors import SharingError
-from trials.data.sharing.protocol import (
+from trials.data.sharing.group_order import GroupOrder
+from trials.data.sharing.producer_protocol import (
     Answered,
     Ask,
     Geometry,
@@ -28,9 +30,7 @@ from trials.data.sharing.protocol import (
     require_private,
 )
 from trials.data.sharing.ring import Ring, make_ring, page_slots, require_possible, require_sealed, seal_ring
-from trials.data.sharing.samples import GroupOrder
 from trials.data.sharing.server import plan
-from trials.data.workers.layout import Layout
 from trials.wire.plain import ProtocolError
 
 SAMPLE = (np.arange(12, dtype=np.float32).reshape(3, 4), 5, {"flag": True, "half": np.float16(0.5)})

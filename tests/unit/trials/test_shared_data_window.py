@@ -1,4 +1,4 @@
-"""The rules of shared_window.py: which samples are decoded next, and who may go on."""
+"""The rules of window.py: which samples are decoded next, and who may go on."""
 
 from __future__ import annotations
 

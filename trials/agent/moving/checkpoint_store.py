@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trials.checkpoints.files import MANIFEST, opened_file
+from trials.checkpoints.verified_files import MANIFEST, opened_file
 from trials.files import sync_folder, write_all
 
 COPY_BYTES = 8 << 20  # at once

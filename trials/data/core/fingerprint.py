@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trials.data.workers.layout import tensor_array
+from trials.data.core.sample_layout import tensor_array
 
 SAMPLED = 64  # items of a list, or bytes of an array, that are looked at
 DEPTH = 3  # datasets inside datasets

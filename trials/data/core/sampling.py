@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.keys import derive
-from trials.data.core.order import Order
-from trials.data.core.pipeline import Plan
 from trials.data.core.randomness import GlobalGenerators, SampleKey
+from trials.data.core.sample_order import Order
 
 WINDOW = 4096  # positions that are permuted at once
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trials.data.errors import SampleError
 from trials.data.loader import AsyncDataLoader
-from trials.data.sharing.samples import GroupOrder, GroupSamples
+from trials.data.sharing.group_order import GroupOrder, GroupSamples
 
 Items = Callable[[int, int, int], list[int]]  # the indices of the trial's positions begin to end of an epoch
 

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from trials.data.core.fingerprint import fingerprint
+from trials.data.core.sample_layout import Layout
 from trials.data.errors import LoaderClosed, StateError
-from trials.data.sharing.batches import Making, SharedBatches
-from trials.data.sharing.link import Link, greeting
-from trials.data.sharing.samples import GroupSamples
+from trials.data.sharing.group_order import GroupSamples
+from trials.data.sharing.producer_client import Link, greeting
+from trials.data.sharing.shared_batches import Making, SharedBatches
 from trials.data.sharing.start import SharedOrder, order_of
 from trials.data.state import Position
-from trials.data.workers.layout import Layout
 from trials.wire.files import ENV_SEED
 
 REPORT_S = 10.0  # between two reports of where the time went

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trials.data.core.sample_layout import ALIGNMENT, Array, Bytes, Layout, Leaf, rounded_up
 from trials.data.errors import SharingError
-from trials.data.sharing.protocol import Geometry
-from trials.data.workers.layout import ALIGNMENT, Array, Layout, Leaf
-from trials.data.workers.memory import PAGE, Bytes, rounded_up
+from trials.data.sharing.producer_protocol import Geometry
+from trials.data.workers.shared_memory import PAGE
 
 EMPTY = 0  # key of a slot that holds nothing
 WINDOWS_MAX = 16

@@ -1,6 +1,6 @@
 """The producer of a node: one process that has each sample decoded once for all trials that need it.
 
-One thread, one loop over sockets. What is decoded next, and who may go on, ``shared_window`` decides.
+One thread, one loop over sockets. What is decoded next, and who may go on, ``window.py`` decides.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trials.data.core.sample_layout import Layout
 from trials.data.errors import SharingError
-from trials.data.sharing.protocol import (
+from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.sharing.producer_protocol import (
     MESSAGE_BYTES,
     VERSION,
     Answered,
@@ -35,10 +37,8 @@ from trials.data.sharing.protocol import (
     send_with_descriptor,
 )
 from trials.data.sharing.ring import EMPTY, Ring, cache_key, fence, make_ring, page_slots, seal_ring, slot_bytes
-from trials.data.sharing.samples import GroupOrder, GroupSamples
 from trials.data.sharing.window import Answer, Fill, SharedWindows
 from trials.data.sharing.worker import CHUNK_MAX, COLUMNS, TIMES_BYTES, Process, Tools, read_answer, start
-from trials.data.workers.layout import Layout
 from trials.wire.plain import ProtocolError
 
 MEMBERS_MAX = 64  # a further trial is refused and decodes for itself

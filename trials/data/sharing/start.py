@@ -19,8 +19,8 @@ from typing import Any
 
 from trials.data.core.fingerprint import fingerprint
 from trials.data.errors import SharingError
-from trials.data.sharing.protocol import listen, require_private
-from trials.data.sharing.samples import GroupOrder, GroupSamples
+from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.sharing.producer_protocol import listen, require_private
 from trials.data.sharing.server import ServerOptions, SharedDataServer
 from trials.wire.plain import ProtocolError, from_plain
 

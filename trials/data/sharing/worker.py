@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from trials.data.core.sample_layout import Layout
+from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.ring import EMPTY, Ring, cache_key, fence, window_key
-from trials.data.sharing.samples import GroupSamples
-from trials.data.workers.layout import Layout
-from trials.data.workers.memory import keep_freed_memory
+from trials.data.workers.shared_memory import keep_freed_memory
 from trials.processes.identity import set_death_signal
 
 # Of each sample: stream position, slot, epoch, index, slot of the cache to copy from or -1, whether to write that one.

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from trials.data.workers.channel import Channel
-from trials.data.workers.encoding import encode
 from trials.data.workers.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
-from trials.data.workers.memory import SharedMemory, keep_freed_memory
-from trials.data.workers.worker import Recipe, Worker
+from trials.data.workers.pickling import encode
+from trials.data.workers.record_channel import Channel
+from trials.data.workers.sample_maker import Recipe, copied_recipe
+from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
+from trials.data.workers.worker import Worker
 from trials.processes.forking import fork_if_safe, unsafe_to_fork
 
 STACK_WAIT_S = 0.5
@@ -29,7 +30,6 @@ STACK_SETTLED_S = 0.1
 STACK_LIMIT = 1 << 16  # bytes
 TERM_WAIT_S = 0.15  # for SIGTERM, before SIGKILL
 KILL_WAIT_S = 0.15  # for the kernel to end what was killed
-COPY_LIMIT = 256 << 20  # bytes of a dataset that each thread is given its own copy of
 
 
 class Crew(Protocol):
@@ -219,21 +219,6 @@ def _work(channel: Channel, recipe: Recipe, number: int) -> None:
         worker.run()
     finally:
         worker.close()
-
-
-def copied_recipe(recipe: Recipe) -> Recipe:
-    """With a dataset of its own. TypeError where the dataset cannot be copied, or is too large to be."""
-    try:
-        data = pickle.dumps(recipe, protocol=5)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise TypeError(f"the dataset cannot be copied for a worker thread: {error}") from error
-    if len(data) > COPY_LIMIT:
-        raise TypeError(
-            f"the dataset takes {len(data) >> 20} MiB, and each worker thread would have a copy of it "
-            f"(at most {COPY_LIMIT >> 20} MiB); use worker_type='process'"
-        )
-    copy: Recipe = pickle.loads(data)  # noqa: S301  # we made it a line above
-    return copy
 
 
 # ── the fork server ─────────────────────────────────────────────────────────────────────────────

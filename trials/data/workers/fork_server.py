@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trials.data.workers.channel import Channel
-from trials.data.workers.encoding import decode
-from trials.data.workers.memory import SharedMemory, keep_freed_memory
-from trials.data.workers.worker import Recipe, Worker
+from trials.data.workers.pickling import decode
+from trials.data.workers.record_channel import Channel
+from trials.data.workers.sample_maker import Recipe
+from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
+from trials.data.workers.worker import Worker
 
 STACK_SIGNAL = signal.SIGRTMIN + 3
 _PR_SET_PDEATHSIG = 1

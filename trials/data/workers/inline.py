@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trials.data.core.pipeline import PAUSE, Plan
+from trials.data.core.in_order_pipeline import PAUSE, Plan
 from trials.data.core.randomness import Captured, GlobalGenerators
+from trials.data.core.stats import Stats
+from trials.data.core.worker_messages import Failure, IterableBegin, Part, failure
 from trials.data.errors import LoaderClosed, SampleError
-from trials.data.stats import Stats
-from trials.data.workers.delivery import Assembled, raise_failure
-from trials.data.workers.iterables import IterableReader
-from trials.data.workers.work import Failure, IterableBegin, Part, failure
-from trials.data.workers.worker import Recipe, SampleMaker, number_of
+from trials.data.workers.batch_assembly import Assembled, raise_failure
+from trials.data.workers.iterable_reader import IterableReader
+from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
 
 HERE = "the calling process"
 

@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trials.data.workers.encoding import encode
-from trials.data.workers.layout import Layout
-from trials.data.workers.work import Probe, Probed
-
-if TYPE_CHECKING:
-    from trials.data.workers.worker import Recipe, SampleMaker
+from trials.data.core.sample_layout import Layout
+from trials.data.core.worker_messages import Probe, Probed
+from trials.data.workers.pickling import encode
+from trials.data.workers.sample_maker import Recipe, SampleMaker, copied_recipe, number_of
 
 LONG_SAMPLE_S = 0.05  # one sample this slow tells enough
 WORTH_THREADS_S = 0.001  # quicker samples are not worth a comparison
@@ -28,7 +26,7 @@ def probe(asked: Probe, maker: SampleMaker, recipe: Recipe) -> Probed:
     for item in asked.items:
         begun = time.perf_counter()
         try:
-            sample = maker.exactly(partial(maker.make, keys, item, _number(item)))
+            sample = maker.exactly(partial(maker.make, keys, item, number_of(item)))
         except Exception:  # noqa: BLE001, S112  # a dataset may raise anything; the trial hears of it in its turn
             continue
         times.append(time.perf_counter() - begun)
@@ -48,12 +46,6 @@ def probe(asked: Probe, maker: SampleMaker, recipe: Recipe) -> Probed:
     )
 
 
-def _number(item: Any) -> int:
-    from trials.data.workers.worker import number_of
-
-    return number_of(item)
-
-
 def _size(sample: Any) -> int:
     try:
         return encode(sample).size
@@ -63,8 +55,6 @@ def _size(sample: Any) -> int:
 
 def _gain_of_threads(items: Sequence[Any], recipe: Recipe) -> float:
     """Samples a second of two threads with a copy of the dataset each, against one thread; 0 where it cannot be so."""
-    from trials.data.workers.crew import copied_recipe
-
     try:
         copies = [copied_recipe(recipe), copied_recipe(recipe)]
         wanted = (list(items) * _EACH)[:_EACH]

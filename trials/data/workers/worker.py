@@ -3,115 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from trials.data.core.keys import derive
-from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
-from trials.data.workers.board import Board
-from trials.data.workers.channel import Channel, Received, close_all
-from trials.data.workers.encoding import encode
-from trials.data.workers.iterables import IterableReader
-from trials.data.workers.layout import Array, Layout
-from trials.data.workers.memory import SharedMemory
+from trials.data.core.randomness import SampleKeys
+from trials.data.core.sample_layout import Array, Layout
+from trials.data.core.worker_messages import (
+    Done,
+    Failure,
+    IterableBegin,
+    Part,
+    Piece,
+    Probe,
+    Ring,
+    Setup,
+    Task,
+    failure,
+)
+from trials.data.workers.iterable_reader import IterableReader
+from trials.data.workers.pickling import encode
 from trials.data.workers.probing import probe
-from trials.data.workers.work import Call, Done, Failure, IterableBegin, Part, Piece, Probe, Ring, Setup, Task, failure
+from trials.data.workers.progress_board import Board
+from trials.data.workers.record_channel import Channel, Received, close_all
+from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
+from trials.data.workers.shared_memory import SharedMemory
 
 SMALL_SAMPLE = 4096  # bytes
 POPULATED_SLOT = 1 << 20  # bytes
-Transform = Callable[[Any, np.random.Generator], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How samples and batches are made; the same for every worker, and for the calling process without workers."""
-
-    load: Callable[[Any], Any] | None  # item -> sample; None for an iterable
-    iterable: Any = None
-    transform: Transform | None = None
-    collate: Callable[[list[Any]], Any]
-    rows: bool = False  # it is torch's default_collate, so samples may be written where they belong in the batch
-    seed: int = 0
-    skip_errors: bool = False
-    drop_last: bool = False
-    dataset: Any = None  # for worker_init_fn and torch's get_worker_info
-    worker_init: Callable[[int], None] | None = None
-
-
-def number_of(item: Any) -> int:
-    """What names the randomness of a sample, and the sample in errors: its index, or a number made of its key."""
-    if type(item) is int:
-        return item
-    if isinstance(item, Call):
-        return item.number
-    return int(item) if isinstance(item, np.integer) else derive("item", repr(item)) & ((1 << 63) - 1)
 
 
 class Closing(BaseException):
     """The loader is being closed while a chunk is in work."""
-
-
-class SampleMaker:
-    """Samples of a recipe, each with randomness of its own.
-
-    The global generators are reseeded only for code that draws from them: who draws is noticed chunk by
-    chunk, and a chunk that drew before it was noticed is made again.
-    """
-
-    def __init__(self, recipe: Recipe, *, globals_too: bool) -> None:
-        self._recipe = recipe
-        self._keys: dict[int, SampleKeys] = {}
-        self._own = SampleGenerator()
-        self._generators = GlobalGenerators() if globals_too else None
-        self.drawn: frozenset[str] = frozenset()  # generators that samples were seen to draw from
-
-    def keys(self, epoch: int) -> SampleKeys:
-        keys = self._keys.get(epoch)
-        if keys is None:
-            keys = SampleKeys(seed=self._recipe.seed, epoch=epoch)
-            self._keys = {epoch: keys}
-        return keys
-
-    def make(self, keys: SampleKeys, item: Any, number: int) -> Any:
-        """The sample of ``item``; ``number`` names its randomness: the index, where the item is one."""
-        load, transform = self._recipe.load, self._recipe.transform
-        assert load is not None
-        if not self.drawn and transform is None:
-            return load(item)
-        key = keys.of(number)
-        if self.drawn and self._generators is not None:
-            self._generators.seed(key, self.drawn)
-        sample = load(item)
-        return sample if transform is None else transform(sample, self._own.at(key))
-
-    def finish(self, keys: SampleKeys, sample: Any, number: int) -> Any:
-        """What ``make`` does after loading, for samples that came from elsewhere."""
-        key = keys.of(number)
-        if self.drawn and self._generators is not None:
-            self._generators.seed(key, self.drawn)
-        transform = self._recipe.transform
-        return sample if transform is None else transform(sample, self._own.at(key))
-
-    def exactly(self, work: Callable[[], Any]) -> Any:
-        """``work()``, done again whenever it turns out to draw from a generator that was not reseeded for it."""
-        generators = self._generators
-        if generators is None or len(self.drawn) == len(GlobalGenerators.NAMES):
-            return work()
-        while True:
-            mark = generators.mark()
-            result = work()
-            new = generators.moved(mark) - self.drawn
-            if not new:
-                return result
-            self.drawn |= new
-
-    def start(self) -> None:
-        """Nothing that was drawn before (a number kept for the next normal draw) reaches a sample."""
-        if self._generators is not None:
-            self._generators.seed(self.keys(0).of(0))
 
 
 @dataclass(slots=True, kw_only=True)

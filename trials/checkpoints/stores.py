@@ -1,7 +1,7 @@
 """Where a trial's checkpoints are kept, and which of them it goes on from.
 
-Their bytes: ``checkpoint_image.py``. Writing and verifying files: ``checkpoint_files.py``. Those of several processes
-together: ``checkpoint_shards.py``.
+Their bytes: ``file_format.py``. Writing and verifying files: ``verified_files.py``. Those of several processes
+together: ``shards.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from trials.checkpoints.files import (
+from trials.checkpoints.file_format import Image
+from trials.checkpoints.verified_files import (
     Problem,
     problem_of,
     remove_checkpoint,
@@ -20,7 +21,6 @@ from trials.checkpoints.files import (
     when_there_is_room,
     write_image,
 )
-from trials.checkpoints.image import Image
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS, FOLDER_RESTORE
 from trials.wire.records import CheckpointRecord
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trials.data.workers.work import Failure, IterableBegin, Part, failure
-
-if TYPE_CHECKING:
-    from trials.data.workers.worker import SampleMaker
+from trials.data.core.worker_messages import Failure, IterableBegin, Part, failure
+from trials.data.workers.sample_maker import SampleMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import default_collate
 
 from tests.data_samples import same
-from trials.data.workers.encoding import decode, encode
-from trials.data.workers.layout import Layout, as_value, copied
-from trials.data.workers.memory import SharedMemory
+from trials.data.core.sample_layout import Layout, as_value, copied
+from trials.data.workers.pickling import decode, encode
+from trials.data.workers.shared_memory import SharedMemory
 
 Pair = namedtuple("Pair", "left right")
 

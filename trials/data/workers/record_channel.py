@@ -7,7 +7,7 @@ import pickle
 import socket
 from typing import Any, NamedTuple
 
-from trials.data.workers.memory import SharedMemory
+from trials.data.workers.shared_memory import SharedMemory
 
 RECORD_LIMIT = 60_000  # bytes; larger ones travel as memory of their own
 DESCRIPTORS_LIMIT = 4  # with one record

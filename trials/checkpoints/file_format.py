@@ -6,7 +6,7 @@ Two forms, told apart by their first line:
   torch writes it;
 * ``trials-checkpoint 2``: a block of 4096 bytes that begins with that line and a line of JSON saying where the index
   is; then the memory of tensors and arrays, each at a multiple of 64, large ones at a multiple of 4096 bytes; then the
-  index, which is JSON: the tree of ``checkpoint_tree.py`` and the place of each piece. What did not change lies at
+  index, which is JSON: the tree of ``state_tree.py`` and the place of each piece. What did not change lies at
   the same place in the next checkpoint, so that its bytes can be stored once.
 """
 
@@ -24,8 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trials.checkpoints import generators, torch_states
-from trials.checkpoints.tree import Flattened, Piece, Restoring, UnsupportedStateError, flatten, memory_of
+from trials.checkpoints import random_generators, torch_states
+from trials.checkpoints.state_tree import Flattened, Piece, Restoring, UnsupportedStateError, flatten, memory_of
 
 MAGIC_STREAM = b"trials-checkpoint 1\n"
 MAGIC_PIECES = b"trials-checkpoint 2\n"
@@ -71,7 +71,7 @@ class Imaging:
         Tensors on CUDA devices are copied by their current streams, which the script does not wait for. TypeError
         when ``state`` could not be read back as it is.
         """
-        header = {"step": step, **({"index": index} if index else {}), "generators": generators.capture()}
+        header = {"step": step, **({"index": index} if index else {}), "generators": random_generators.capture()}
         if isinstance(state, bytes):
             return _stream_image(step, {"encoding": "bytes", **header}, state)
         if _is_json(state):
@@ -249,5 +249,5 @@ def _read_pieces(file: BinaryIO) -> Restored:
 
 
 def _restored(header: Mapping[str, Any], state: Any) -> Restored:
-    generators.put_back(header["generators"])
+    random_generators.put_back(header["generators"])
     return Restored(step=header["step"], state=state, index=header.get("index", 0))

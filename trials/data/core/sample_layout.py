@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trials.data.workers.memory import Bytes, rounded_up
-
 ALIGNMENT = 64  # of every leaf, in bytes
 _NUMBER_DTYPES = {bool: "|b1", int: "<i8", float: "<f8"}
 _PLAIN_KINDS = "biufc"
 _BFLOAT16 = "bfloat16"
 Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +120,10 @@ class Layout:
     def batch(self, columns: Sequence[Array]) -> Any:
         """What torch's ``default_collate`` makes of the rows: tensors that are views of ``columns``."""
         return _batched(self.root, iter([as_tensor(c, leaf) for c, leaf in zip(columns, self.leaves, strict=True)]))
+
+
+def rounded_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 def as_tensor(column: Array, leaf: Leaf) -> Any:

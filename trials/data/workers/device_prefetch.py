@@ -13,9 +13,9 @@ from collections import deque
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from trials.data.core.pipeline import Plan
-from trials.data.workers.delivery import Assembled
-from trials.data.workers.layout import mapped
+from trials.data.core.in_order_pipeline import Plan
+from trials.data.core.sample_layout import mapped
+from trials.data.workers.batch_assembly import Assembled
 
 AHEAD = 2  # batches on the device that the trial has not asked for
 COPIES = 2  # whose memory is still held

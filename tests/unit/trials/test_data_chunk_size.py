@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trials.data.core.chunks import HELD, TASK_BATCHES_LIMIT, TASK_BYTES_LIMIT, Asked, pipeline_size
+from trials.data.core.chunk_size import HELD, TASK_BATCHES_LIMIT, TASK_BYTES_LIMIT, Asked, pipeline_size
 
 
 def test_quick_batches_go_together_and_more_of_them_are_fetched_ahead():

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from trials.data.core.pipeline import DEPTH, PAUSE, RETRIES, Batch, Death, Pipeline, PipelineSize, Plan
-from trials.data.workers.work import Done, Piece, Task
+from trials.data.core.in_order_pipeline import DEPTH, PAUSE, RETRIES, Batch, Death, Pipeline, PipelineSize, Plan
+from trials.data.core.worker_messages import Done, Piece, Task
 
 KILLED = Death(9, None)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from trials.data.workers.work import Done, Part, Piece, Task
+from trials.data.core.worker_messages import Done, Part, Piece, Task
 
 DEPTH = 2  # chunks a worker has: one in work and one waiting
 RETRIES = 2

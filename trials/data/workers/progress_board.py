@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trials.data.workers.memory import SharedMemory
+from trials.data.workers.shared_memory import SharedMemory
 
 IDLE = -1
 _UNNAMED = -2  # what it loads has no number

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.waiting import wait_until
-from trials.data.core.pipeline import Plan
+from trials.data.core.in_order_pipeline import Plan
 from trials.data.loader import AsyncDataLoader
-from trials.data.workers.delivery import Assembled
-from trials.data.workers.feed import AHEAD, DeviceFeed, feed_device
+from trials.data.workers.batch_assembly import Assembled
+from trials.data.workers.device_prefetch import AHEAD, DeviceFeed, feed_device
 
 
 @pytest.mark.parametrize("device", [None, "cpu", "cpu:0", torch.device("cpu")], ids=str)

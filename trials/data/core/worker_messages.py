@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from trials.data.workers.layout import Layout
+from trials.data.core.sample_layout import Layout
 
 TRACE_LIMIT = 8192  # characters of a worker's traceback that are told
 Spans = tuple[tuple[int, int], ...]

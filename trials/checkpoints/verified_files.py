@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from trials.checkpoints.image import BLOCK_BYTES, Image
+from trials.checkpoints.file_format import BLOCK_BYTES, Image
 from trials.reports.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 from trials.wire.records import CheckpointRecord
 

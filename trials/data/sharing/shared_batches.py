@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.core.sample_layout import Array, Bytes, Layout, as_value
 from trials.data.errors import SampleError, SharingError
 from trials.data.sharing.alone import AloneBatches
-from trials.data.sharing.link import Link, LinkLostError, Wanted
-from trials.data.sharing.samples import GroupOrder, GroupSamples
-from trials.data.workers.layout import Array, Layout, as_value
-from trials.data.workers.memory import Bytes
+from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.sharing.producer_client import Link, LinkLostError, Wanted
 
 BUFFERS_KEPT = 3  # batches of memory
 RECONNECT_S = 5.0  # between two looks for a server

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trials.data.core.chunks import HELD
-from trials.data.core.pipeline import RETRIES, Batch
+from trials.data.core.chunk_size import HELD
+from trials.data.core.in_order_pipeline import RETRIES, Batch
+from trials.data.core.sample_layout import Bytes, Layout, as_value, copied
+from trials.data.core.worker_messages import Failure, Piece
 from trials.data.errors import SampleError, WorkerDied
-from trials.data.workers.encoding import decode
-from trials.data.workers.layout import Layout, as_value, copied
-from trials.data.workers.memory import Bytes, SharedMemory
-from trials.data.workers.work import Failure, Piece
+from trials.data.workers.pickling import decode
+from trials.data.workers.shared_memory import SharedMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

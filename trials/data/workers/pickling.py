@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trials.data.workers.layout import ALIGNMENT, tensor_array
-from trials.data.workers.memory import Bytes, rounded_up
+from trials.data.core.sample_layout import ALIGNMENT, Bytes, rounded_up, tensor_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trials.data.core.order import BlockOrder, KeyedOrder, SequentialOrder, TorchOrder, shuffle_named
+from trials.data.core.sample_order import BlockOrder, KeyedOrder, SequentialOrder, TorchOrder, shuffle_named
 
 LENGTHS = st.integers(min_value=0, max_value=5000)
 KEPT = [8, 1, 2, 0, 9, 7, 3, 5, 4, 6]

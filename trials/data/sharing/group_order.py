@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trials.data.core.keys import derive
-from trials.data.core.order import BlockOrder
 from trials.data.core.randomness import GlobalGenerators, SampleKeys
+from trials.data.core.sample_order import BlockOrder
 
 EPOCHS_KEPT = 32  # orders and keys of so many epochs are kept, which is cheap
 SEGMENT = 1024  # positions that are permuted at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trials.data.core.pipeline import PipelineSize
+from trials.data.core.in_order_pipeline import PipelineSize
 
 CHUNK_S = 0.01  # of work that several quick batches make up together, where nobody says how large a chunk is
 PART_S = 0.03  # of work that a slow batch is cut into

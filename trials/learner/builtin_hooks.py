@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trials.learner.hooks import Hook, When
-
-if TYPE_CHECKING:
-    from trials.learner.learner import Learner
+from trials.learner.training_loop import TrainingLoop
 
 SAVE_EVERY_S = 60.0
 LOG_EVERY_S = 10.0
@@ -31,7 +29,7 @@ class Restore(Hook):
 
     priority = RESTORE
 
-    def before_run(self, learner: Learner) -> None:
+    def before_run(self, learner: TrainingLoop) -> None:
         if learner.step:
             return
         state = learner.trial.restore()
@@ -56,7 +54,7 @@ class Report(Hook):
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         chosen = {n: v for n, v in learner.metrics.items() if self._names is None or n in self._names}
         if self._average:
             self._add(chosen)
@@ -64,7 +62,7 @@ class Report(Hook):
         if chosen:
             learner.trial.report(chosen, step=learner.step)
 
-    def after_run(self, learner: Learner) -> None:
+    def after_run(self, learner: TrainingLoop) -> None:
         if self._counts and learner.stop_reason is None:  # a trial that goes on later adds to them
             learner.trial.report(self._take_means(), step=learner.step)
 
@@ -97,12 +95,12 @@ class ReportFinal(Hook):
         self._names = names
         self._newest: dict[str, float] = {}
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         for name in self._names:
             if name in learner.metrics:
                 self._newest[name] = learner.metrics[name]
 
-    def after_run(self, learner: Learner) -> None:
+    def after_run(self, learner: TrainingLoop) -> None:
         missing = [name for name in self._names if name not in self._newest]
         if learner.stop_reason is not None:
             return  # the trial goes on later, or was given up
@@ -136,7 +134,7 @@ class SaveCheckpoint(Hook):
             every_steps=every_steps, every_s=every_s, on_improvement=on_improvement, goal=goal, on_stop=on_stop
         )
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         learner.trial.save_checkpoint(learner.state_dict(), step=learner.step)
 
 
@@ -161,20 +159,20 @@ class LogThroughput(Hook):
         self._waited = 0.0
         self._at = 0.0
 
-    def before_run(self, learner: Learner) -> None:
+    def before_run(self, learner: TrainingLoop) -> None:
         self._begin(learner, time.perf_counter())
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         if self._count is not None:
             self._samples += self._count(learner.batch)
         if time.perf_counter() - self._at >= self._every_s:
             self._log(learner)
 
-    def after_run(self, learner: Learner) -> None:
+    def after_run(self, learner: TrainingLoop) -> None:
         if learner.step > self._step:
             self._log(learner)
 
-    def _log(self, learner: Learner) -> None:
+    def _log(self, learner: TrainingLoop) -> None:
         now = time.perf_counter()
         seconds = max(now - self._at, 1e-9)
         found = {
@@ -192,7 +190,7 @@ class LogThroughput(Hook):
             learner.trial.report(found, step=learner.step)
         self._begin(learner, now)
 
-    def _begin(self, learner: Learner, now: float) -> None:
+    def _begin(self, learner: TrainingLoop, now: float) -> None:
         self._at, self._step, self._waited, self._samples = now, learner.step, learner.times.waiting_s, 0
 
 
@@ -204,7 +202,7 @@ class StopWhenAsked(Hook):
     def __init__(self, *, every_steps: int = 1) -> None:
         self.when = When(every_steps=every_steps)
 
-    def after_iteration(self, learner: Learner) -> None:
+    def after_iteration(self, learner: TrainingLoop) -> None:
         if _agreed(asked=learner.trial.should_stop()):
             learner.stop("asked to stop")
 

@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trials.data.core.sample_layout import Array, Bytes, Layout
 from trials.data.errors import SharingError
-from trials.data.sharing.protocol import (
+from trials.data.sharing.producer_protocol import (
     VERSION,
     Ask,
     Hello,
@@ -31,8 +32,6 @@ from trials.data.sharing.protocol import (
     require_private,
 )
 from trials.data.sharing.ring import Ring, cache_key, fence, require_possible, require_sealed
-from trials.data.workers.layout import Array, Layout
-from trials.data.workers.memory import Bytes
 from trials.wire.plain import ProtocolError
 
 GREETING_TIMEOUT_S = 10.0  # the server answers at once; one that does not hangs

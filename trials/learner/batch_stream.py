@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trials.checkpoints import generators
+from trials.checkpoints import random_generators
 
 
 class EmptyEpochError(ValueError):
@@ -69,7 +69,7 @@ class BatchStream:
 
     def _begin(self) -> None:
         if not self._keeps_its_position():
-            self._generators = generators.capture()
+            self._generators = random_generators.capture()
         self._tell_epoch()
         self._iterator = iter(self._batches)
         self._begun = True
@@ -77,8 +77,8 @@ class BatchStream:
     def _pass_over(self) -> None:
         """What shuffles the batches drew from the generators when the epoch began; what came after did so by itself."""
         assert self._generators is not None
-        now = generators.capture()
-        generators.put_back(self._generators)
+        now = random_generators.capture()
+        random_generators.put_back(self._generators)
         self._tell_epoch()
         self._iterator = iter(self._batches)
         for number in range(self.taken):
@@ -87,7 +87,7 @@ class BatchStream:
                     f"epoch {self.epoch} had {self.taken} batches when the checkpoint was saved and has {number} now; "
                     "restore with the data and the batch size it was saved with"
                 )
-        generators.put_back(now)
+        random_generators.put_back(now)
 
     def _tell_epoch(self) -> None:
         told = self._batches if hasattr(self._batches, "set_epoch") else getattr(self._batches, "sampler", None)

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trials.data.core.pipeline import PAUSE, Plan
+from trials.data.core.in_order_pipeline import PAUSE, Plan
+from trials.data.core.worker_messages import Call
 from trials.data.errors import SourceError
-from trials.data.workers.work import Call
 from trials.processes.forking import LoopThread
 
 Source = Callable[[int], Any]

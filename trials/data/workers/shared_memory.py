@@ -8,14 +8,14 @@ import mmap
 import os
 
 import numpy as np
-from numpy.typing import NDArray
+
+from trials.data.core.sample_layout import Bytes, rounded_up
 
 PAGE = mmap.PAGESIZE
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 512 << 20  # of freed memory that a process keeps for its next sample
 _MMAP_BYTES = 32 << 20  # the most that glibc accepts; a larger block is mapped anew each time
-Bytes = NDArray[np.uint8]
 
 
 class SharedMemory:
@@ -65,10 +65,6 @@ class SharedMemory:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def rounded_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
 
 
 def keep_freed_memory() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trials.data.workers.layout import Leaf
+from trials.data.core.sample_layout import Leaf
 from trials.wire.plain import ProtocolError, from_plain, to_plain
 
 VERSION = 1

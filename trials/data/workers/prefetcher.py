@@ -10,19 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trials.data.core.chunks import Asked, pipeline_size
-from trials.data.core.pipeline import Death, Pipeline, Plan
+from trials.data.core.chunk_size import Asked, pipeline_size
+from trials.data.core.in_order_pipeline import Death, Pipeline, Plan
+from trials.data.core.sample_layout import rounded_up
+from trials.data.core.stats import Stats
+from trials.data.core.worker_messages import Done, IterableBegin, Probe, Probed, Ring, Setup
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
-from trials.data.sources import AheadPlans
-from trials.data.stats import Stats
-from trials.data.workers.board import Board
-from trials.data.workers.channel import Channel, close_all
+from trials.data.workers.batch_assembly import Assembled, Delivery
 from trials.data.workers.crew import Crew, ProcessCrew, ThreadCrew
-from trials.data.workers.delivery import Assembled, Delivery
-from trials.data.workers.feed import PinnedRing
-from trials.data.workers.memory import PAGE, SharedMemory, rounded_up
-from trials.data.workers.work import Done, IterableBegin, Probe, Probed, Ring, Setup
-from trials.data.workers.worker import Recipe
+from trials.data.workers.data_sources import AheadPlans
+from trials.data.workers.device_prefetch import PinnedRing
+from trials.data.workers.progress_board import Board
+from trials.data.workers.record_channel import Channel, close_all
+from trials.data.workers.sample_maker import Recipe
+from trials.data.workers.shared_memory import PAGE, SharedMemory
 from trials.processes.forking import LoopThread
 
 PROBE_SAMPLES = 3

@@ -1,0 +1,149 @@
+"""The import graph of both packages, read from their source: no file imports itself through others.
+
+Imports inside functions and under ``TYPE_CHECKING`` count: who reads one file of a circle has to read all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("trials", "tuner_service")
+Graph = dict[str, set[str]]
+
+# Circles that are still there, as the sorted names of their modules. A circle that is gone has to leave this list.
+KNOWN_CIRCLES: list[list[str]] = [
+    ["trials.agent.supervision.parent", "trials.agent.supervision.supervised"],
+    ["tuner_service.cli.files.results_file", "tuner_service.cli.verbs.change"],
+]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(source: str, *, module: str, is_package: bool) -> Iterator[str]:
+    """What the source imports: modules, and names that may be modules."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")[: None if not node.level else -(node.level - is_package) or None]
+            base = ".".join([*above, *([node.module] if node.module else [])]) if node.level else node.module or ""
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def graph_of(sources: dict[str, tuple[str, bool]]) -> Graph:
+    """``sources``: of each module its text, and whether it is a package.
+
+    ``from package import module`` imports the module; the package itself only where a name is taken from its own file.
+    """
+    graph: Graph = {}
+    for module, (source, is_package) in sources.items():
+        names = list(imported_names(source, module=module, is_package=is_package))
+        known = {name for name in names if name in sources and name != module}
+        through = {name.rpartition(".")[0] for name in known if name.rpartition(".")[0] in names}
+        taken = {base for base in known if any(n.rpartition(".")[0] == base and n not in sources for n in names)}
+        graph[module] = {name for name in known if name not in through or name in taken}
+    return graph
+
+
+@cache
+def import_graph() -> Graph:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return graph_of({module_name(path): (path.read_text(), path.name == "__init__.py") for path in paths})
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The strongly connected components of more than one module (Tarjan 1972), each sorted."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in index:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            place = stack.index(module)
+            component = sorted(stack[place:])
+            del stack[place:]
+            if len(component) > 1:
+                found.append(component)
+
+    for module in sorted(graph):
+        if module not in index:
+            visit(module)
+    return sorted(found)
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    graph = import_graph()
+    found = [circle for circle in circles(graph) if circle not in KNOWN_CIRCLES]
+    shown = [f"{module} imports {', '.join(sorted(graph[module] & set(c)))}" for c in found for module in c]
+
+    assert not found, "move what these files share into a file below them:\n" + "\n".join(shown)
+
+
+def test_the_list_of_known_circles_has_only_those_that_are_there() -> None:
+    there = circles(import_graph())
+
+    assert [circle for circle in KNOWN_CIRCLES if circle not in there] == []
+
+
+# Each room of ``trials.data`` imports only those after it, so that its pure rules can be read and tested alone.
+ROOMS_OF_DATA = (
+    "trials.data.sharing",
+    "trials.data.loader",
+    "trials.data.options",
+    "trials.data.workers",
+    "trials.data.core",
+    "trials.data.errors",
+)
+
+
+def room_of(module: str) -> int | None:
+    return next((n for n, room in enumerate(ROOMS_OF_DATA) if f"{module}.".startswith(f"{room}.")), None)
+
+
+def test_rooms_of_data_loading_import_downward_only() -> None:
+    upward = []
+    for module, imported in import_graph().items():
+        room = room_of(module)
+        for other in sorted(imported):
+            its = room_of(other)
+            if room is not None and its is not None and its < room:
+                upward.append(f"{module} imports {other}")
+
+    assert upward == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"p.a": "import p.b", "p.b": "import p.c", "p.c": "from p import a"}, [["p.a", "p.b", "p.c"]]),
+        ({"p.a": "import p.b", "p.b": "if TYPE_CHECKING:\n    from p.a import X"}, [["p.a", "p.b"]]),
+        ({"p.a": "import p.b", "p.b": "def f():\n    from . import a"}, [["p.a", "p.b"]]),
+        ({"p": "from p.a import x", "p.a": "from p import y"}, [["p", "p.a"]]),
+        ({"p": "from p.a import x", "p.a": "from p import b", "p.b": ""}, []),
+        ({"p.a": "import p.b", "p.b": "import os"}, []),
+    ],
+    ids=["three files", "for types", "in a function", "a package's own names", "modules of a package", "none"],
+)
+def test_a_circle_is_seen_however_it_is_closed(sources: dict[str, str], expected: list[list[str]]) -> None:
+    graph = graph_of({name: (text, name == "p") for name, text in sources.items()})
+
+    assert circles(graph) == expected
