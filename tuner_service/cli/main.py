@@ -1,4 +1,4 @@
-"""The ``tuner`` command: what may be typed. Each command lives in a module of its own, imported when it is used."""
+"""The ``tuner`` command: what may be typed. Each verb is a module of ``verbs``, imported when it is used."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreach
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit code."""
     parsed = _parse(arguments)
-    module, _, name = parsed.handler.partition(":")
     try:
-        code: int = getattr(import_module(f"tuner_service.cli.verbs.{module}"), name)(parsed)
+        code: int = import_module(f"tuner_service.cli.verbs.{parsed.module}").run(parsed)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # the one table from errors to exit codes; bugs go on
         return exit_code_of(exc)
@@ -68,13 +67,13 @@ def _command(
     commands: Commands[argparse.ArgumentParser],
     name: str,
     *,
-    handler: str,
+    module: str = "",
     help: str,  # noqa: A002  # argparse's own word
     output: bool = False,
 ) -> argparse.ArgumentParser:
     about = help[0].upper() + help[1:] + "."
     parser = commands.add_parser(name, help=help, description=about, allow_abbrev=False)
-    parser.set_defaults(handler=handler)
+    parser.set_defaults(module=module or name)
     parser.add_argument("--home", metavar="DIR", help="the service's home folder")
     parser.add_argument("--url", help="a service elsewhere")
     parser.add_argument("--profile", metavar="NAME", help="a profile of tuner.toml or of the user's file")
@@ -84,7 +83,7 @@ def _command(
 
 
 def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
-    serve = _command(commands, "serve", handler="serve:serve", help="run the service in this terminal")
+    serve = _command(commands, "serve", help="run the service in this terminal")
     serve.add_argument("--db", metavar="FILE|URL", help="the database")
     serve.add_argument("--host", help="the address to listen on")
     serve.add_argument("--port", help="the port to listen on; 0 picks one")
@@ -100,11 +99,10 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     start = _command(
         commands,
         "start",
-        handler="start:start",
         help="start an experiment; starts the service if none runs",
         output=True,
     )
-    run = _command(commands, "run", handler="start:run", help="start an experiment and wait for its end")
+    run = _command(commands, "run", help="start an experiment and wait for its end")
     for parser in (start, run):
         parser.add_argument("file", metavar="FILE", help="the experiment file (YAML or JSON), or - for standard input")
         parser.add_argument("--name", help="a name, instead of the file's")
@@ -114,7 +112,6 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     resume = _command(
         commands,
         "resume",
-        handler="start:resume",
         help="continue an experiment: stopped, paused, failed, or completed with a raised budget",
         output=True,
     )
@@ -130,47 +127,45 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     resume.add_argument("--db", metavar="FILE|URL", help="a database file copied here; a home is made around it")
     resume.add_argument("--wait", action="store_true", help="wait for its end, as run does")
     _add_timeout(resume)
-    pause = _command(commands, "pause", handler="control:pause", help="start no new trials; those running go on")
+    pause = _command(commands, "pause", help="start no new trials; those running go on")
     _add_experiment(pause)
-    stop = _command(commands, "stop", handler="control:stop", help="stop an experiment, or one trial")
+    stop = _command(commands, "stop", help="stop an experiment, or one trial")
     stop.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", nargs="?", help="what to stop")
     stop.add_argument("--wait", action="store_true", help="return once it has stopped")
     stop.add_argument("--local", action="store_true", help="stop processes of this machine, without any service")
     _add_timeout(stop)
-    remove = _command(commands, "rm", handler="control:remove", help="delete an ended experiment and all of it")
+    remove = _command(commands, "rm", help="delete an ended experiment and all of it")
     _add_experiment(remove)
     remove.add_argument("--yes", action="store_true", help="without asking, which only a terminal is")
 
 
 def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
-    change = _command(commands, "set", handler="change:change", help="change an experiment while it runs", output=True)
+    change = _command(commands, "set", help="change an experiment while it runs", output=True)
     _add_experiment(change)
     _add_budget(change)
     change.add_argument("--priority", type=int, metavar="N", help="the higher goes first where several wait")
     change.add_argument("--name", help="another name")
     change.add_argument("--note", help="a note; an empty text removes it")
     change.add_argument("--tag", action="append", metavar="TAG", help="the new tags, each with its own; '' for none")
-    space = _command(commands, "space", handler="change:space", help="show or change the search space", output=True)
+    space = _command(commands, "space", help="show or change the search space", output=True)
     _add_experiment(space)
     space.add_argument(
         "action", choices=("show", "set", "revisions"), nargs="?", default="show", help="what to do (default: show)"
     )
     space.add_argument("file", metavar="FILE", nargs="?", help="of set: the new space (YAML or JSON)")
-    trial = _command(commands, "trial", handler="change:trial", help="add, retry or stop a trial", output=True)
+    trial = _command(commands, "trial", help="add, retry or stop a trial", output=True)
     trial.add_argument("action", choices=("add", "retry", "stop"), help="what to do")
     trial.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="of retry and stop: with the trial's number")
     trial.add_argument("file", metavar="FILE", nargs="?", help="of add: the parameters (YAML or JSON)")
     trial.add_argument("--set", action="append", metavar="NAME=VALUE", help="of add: one parameter; may be repeated")
     trial.add_argument("--outside-space", action="store_true", help="of add: parameters may lie outside the space")
     trial.add_argument("--failed", action="store_true", help="of retry: all failed trials not tried again yet")
-    found = _command(commands, "import", handler="change:import_results", help="tell the tuner results from elsewhere")
+    found = _command(commands, "import", module="import_results", help="tell the tuner results from elsewhere")
     _add_experiment(found)
     found.add_argument("file", metavar="FILE", nargs="?", help="results (csv, json or jsonl), or - for standard input")
     found.add_argument("--experiment", metavar="OTHER", help="the results of an earlier experiment instead")
     found.add_argument("--outside-space", action="store_true", help="results may lie outside the space")
-    clone = _command(
-        commands, "clone", handler="change:clone", help="start an experiment like another, with a new seed", output=True
-    )
+    clone = _command(commands, "clone", help="start an experiment like another, with a new seed", output=True)
     _add_experiment(clone)
     _add_budget(clone)
     clone.add_argument("--name", help="another name")
@@ -178,9 +173,7 @@ def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_quota(commands: Commands[argparse.ArgumentParser]) -> None:
-    quota = _command(
-        commands, "quota", handler="quota:quota", help="list, set or delete named shares of the devices", output=True
-    )
+    quota = _command(commands, "quota", help="list, set or delete named shares of the devices", output=True)
     quota.add_argument(
         "action", choices=("list", "set", "rm"), nargs="?", default="list", help="what to do (default: list)"
     )
@@ -195,7 +188,6 @@ def _add_secret(commands: Commands[argparse.ArgumentParser]) -> None:
     secret = _command(
         commands,
         "secret",
-        handler="secret:secret",
         help="list, set or delete secrets that trials are given",
         output=True,
     )
@@ -213,47 +205,41 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
-    ps = _command(commands, "ps", handler="read:ps", help="list experiments, newest first", output=True)
+    ps = _command(commands, "ps", help="list experiments, newest first", output=True)
     ps.add_argument("--devices", action="store_true", help="the devices of all nodes, and the trials that hold them")
     ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
-    show = _command(commands, "show", handler="read:show", help="show one experiment, or one trial", output=True)
+    show = _command(commands, "show", help="show one experiment, or one trial", output=True)
     show.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="what to show")
-    trials = _command(commands, "trials", handler="read:trials", help="list the trials of an experiment", output=True)
+    trials = _command(commands, "trials", help="list the trials of an experiment", output=True)
     _add_experiment(trials)
     trials.add_argument("--status", action="append", metavar="STATUS", help="only these; may be repeated")
     trials.add_argument("--metrics", action="store_true", help="with every report (json, jsonl, yaml)")
-    best = _command(commands, "best", handler="read:best", help="show the best trial and how it was found", output=True)
+    best = _command(commands, "best", help="show the best trial and how it was found", output=True)
     _add_experiment(best)
     _add_analyses(commands)
     for parser in (ps, show, trials, best):
         parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")
-    logs = _command(commands, "logs", handler="logs:logs", help="print the output of a trial")
+    logs = _command(commands, "logs", help="print the output of a trial")
     logs.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
     logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
-    export = _command(commands, "export", handler="export:export", help="write trials or metrics to a file")
+    export = _command(commands, "export", help="write trials or metrics to a file")
     _add_experiment(export)
     export.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output)")
     export.add_argument(
         "-o", "--output", choices=EXPORT_FORMATS, help="the format (default: what the file's name says, else csv)"
     )
     export.add_argument("--metrics", action="store_true", help="a row for each metric of each report, not for trials")
-    watch = _command(commands, "watch", handler="read:watch", help="follow an experiment to its end; Ctrl-C detaches")
+    watch = _command(commands, "watch", help="follow an experiment to its end; Ctrl-C detaches")
     _add_experiment(watch)
     _add_timeout(watch)
 
 
 def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
-    pareto = _command(
-        commands, "pareto", handler="analyses:pareto", help="show the front of several objectives", output=True
-    )
-    importance = _command(
-        commands, "importance", handler="analyses:importance", help="show how much each parameter matters", output=True
-    )
-    slices = _command(
-        commands, "slices", handler="analyses:slices", help="show values along each parameter", output=True
-    )
+    pareto = _command(commands, "pareto", help="show the front of several objectives", output=True)
+    importance = _command(commands, "importance", help="show how much each parameter matters", output=True)
+    slices = _command(commands, "slices", help="show values along each parameter", output=True)
     for parser in (pareto, importance, slices):
         _add_experiment(parser)
         parser.add_argument("--png", metavar="FILE", help="draw it into a file instead (needs the extra demo)")
@@ -261,21 +247,19 @@ def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
-    doctor = _command(
-        commands, "doctor", handler="doctor:doctor", help="check home folder, database, service and agent", output=True
-    )
+    doctor = _command(commands, "doctor", help="check home folder, database, service and agent", output=True)
     doctor.add_argument("--replay", metavar="EXPERIMENT", help="ask its algorithms everything again, and compare")
     doctor.add_argument("--db", metavar="FILE|URL", help="the database")
-    collect = _command(commands, "gc", handler="garbage:collect", help="remove what nothing needs", output=True)
+    collect = _command(commands, "gc", help="remove what nothing needs", output=True)
     collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")
     collect.add_argument("--db", metavar="FILE|URL", help="the database")
-    database = _command(commands, "db", handler="database:database", help="look after the database")
+    database = _command(commands, "db", help="look after the database")
     database.add_argument("action", choices=("path", "revision", "upgrade", "check"), help="what to do")
     database.add_argument("--db", metavar="FILE|URL", help="the database")
-    config = _command(commands, "config", handler="settings:show", help="show the settings", output=True)
+    config = _command(commands, "config", help="show the settings", output=True)
     config.add_argument("action", choices=("show",), help="what to do")
     config.add_argument("--origin", action="store_true", help="with where each came from")
-    _command(commands, "version", handler="settings:version", help="show the version")
+    _command(commands, "version", help="show the version")
 
 
 def _add_experiment(parser: argparse.ArgumentParser) -> None:

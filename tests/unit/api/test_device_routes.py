@@ -11,7 +11,7 @@ from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_trial, an_attempt
 from trials.wire.devices import NodeDevice
 from trials.wire.messages import Hello, NodeResources
-from tuner_service.cli.verbs.read import experiment_text
+from tuner_service.cli.output.descriptions import experiment_text
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import AgentConnected
 from tuner_service.domain.resources import Device, GpuRequest, Holding

@@ -9,8 +9,8 @@ from typing import Any
 import matplotlib.font_manager  # noqa: F401  # on a new machine its first import starts a process, which no test here may
 import pytest
 
+from tuner_service.cli.output import analyses, pictures
 from tuner_service.cli.output.exit_codes import ExitCode
-from tuner_service.cli.verbs import analyses
 
 PARETO: dict[str, Any] = {
     "id": "e1",
@@ -65,15 +65,15 @@ def test_slices_show_the_best_value_along_each_parameter() -> None:
 @pytest.mark.parametrize(
     ("view", "draw"),
     [
-        (PARETO, analyses.draw_pareto),
-        ({**PARETO, "objectives": PARETO["objectives"][:1], "front": [], "others": []}, analyses.draw_pareto),
-        (IMPORTANCE, analyses.draw_importance),
-        (SLICES, analyses.draw_slices),
+        (PARETO, pictures.draw_pareto),
+        ({**PARETO, "objectives": PARETO["objectives"][:1], "front": [], "others": []}, pictures.draw_pareto),
+        (IMPORTANCE, pictures.draw_importance),
+        (SLICES, pictures.draw_slices),
     ],
 )
-def test_each_can_be_drawn_into_a_file(tmp_path: Path, view: dict[str, Any], draw: analyses.Draw) -> None:
+def test_each_can_be_drawn_into_a_file(tmp_path: Path, view: dict[str, Any], draw: pictures.Draw) -> None:
     pytest.importorskip("matplotlib", reason="pictures need the extra demo")
-    analyses.write_png(tmp_path / "picture.png", view, draw)
+    pictures.write_png(tmp_path / "picture.png", view, draw)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -82,7 +82,7 @@ def test_a_picture_goes_to_its_file_and_nothing_to_standard_output(
 ) -> None:
     pytest.importorskip("matplotlib", reason="pictures need the extra demo")
     arguments = argparse.Namespace(png=str(tmp_path / "i.png"), output="table")
-    code = analyses._shown(arguments, IMPORTANCE, analyses.importance_text, analyses.draw_importance)
+    code = pictures.print_or_draw(arguments, IMPORTANCE, analyses.importance_text, pictures.draw_importance)
     printed = capsys.readouterr()
     assert code == ExitCode.OK
     assert printed.out == ""

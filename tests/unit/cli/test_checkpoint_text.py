@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.verbs.read import _checkpoint_text
+from tuner_service.cli.output.descriptions import checkpoint_text
 
 CHECKPOINT = {
     "step": 40, "size": 200_000_000, "inline": False, "location": "s3://weights/x.ckpt", "value": 0.25,
@@ -29,4 +29,4 @@ CHECKPOINT = {
     ],
 )
 def test_a_checkpoint_is_one_line(fields: dict[str, Any], line: str) -> None:
-    assert _checkpoint_text({**CHECKPOINT, **fields}) == f"  {line}\n"
+    assert checkpoint_text({**CHECKPOINT, **fields}) == f"  {line}\n"

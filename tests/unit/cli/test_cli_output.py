@@ -18,7 +18,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
     sparkline,
 )
-from tuner_service.cli.verbs.read import best_so_far
+from tuner_service.cli.verbs.best import best_so_far
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
-from tuner_service.cli.verbs.read import experiment_text, trial_text
+from tuner_service.cli.output.descriptions import experiment_text, trial_text
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.service.views import experiment_detail_view, trial_detail_view
 

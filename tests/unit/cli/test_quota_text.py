@@ -8,7 +8,8 @@ import pytest
 
 from tuner_service.cli.main import main
 from tuner_service.cli.output.tables import format_rows
-from tuner_service.cli.verbs.quota import DEVICE_COLUMNS, GROUP_COLUMNS
+from tuner_service.cli.verbs.ps import DEVICE_COLUMNS
+from tuner_service.cli.verbs.quota import GROUP_COLUMNS
 
 GIB = 1 << 30
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.verbs import control
+from tuner_service.cli.verbs import rm
 
 
 class Client:
@@ -42,15 +42,15 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     def connected(_: object) -> Iterator[Client]:
         yield found
 
-    monkeypatch.setattr(control, "connected", connected)
-    monkeypatch.setattr(control, "settings_of", lambda _: None)
-    monkeypatch.setattr(control, "resolve_experiment", lambda _, reference: reference)
+    monkeypatch.setattr(rm, "connected", connected)
+    monkeypatch.setattr(rm, "settings_of", lambda _: None)
+    monkeypatch.setattr(rm, "resolve_experiment", lambda _, reference: reference)
     return found
 
 
 def remove(monkeypatch: pytest.MonkeyPatch, typed: str, *, is_terminal: bool = True, yes: bool = False) -> int:
     monkeypatch.setattr(sys, "stdin", Input(typed, is_terminal=is_terminal))
-    return control.remove(argparse.Namespace(reference="8f3k2", yes=yes))
+    return rm.run(argparse.Namespace(reference="8f3k2", yes=yes))
 
 
 def test_on_a_terminal_it_says_what_is_lost_and_asks(

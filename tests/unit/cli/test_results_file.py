@@ -11,7 +11,7 @@ import pytest
 
 from tuner_service.cli.files.results_file import nested, read_results
 from tuner_service.cli.output.exit_codes import CommandError
-from tuner_service.cli.verbs.change import value_of
+from tuner_service.cli.typed import value_of
 from tuner_service.service.export import PLAIN_FIELDS, cell, csv_text, flat_trial, flattened
 from tuner_service.service.views import plain
 

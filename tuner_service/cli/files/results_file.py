@@ -13,7 +13,7 @@ from typing import Any
 from tuner_service.cli.files.experiment_file import read_text
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import Row
-from tuner_service.cli.verbs.change import value_of
+from tuner_service.cli.typed import value_of
 
 PARAMETERS = "parameters."  # begins the columns of parameters in an exported table
 RESULTS = ("succeeded", "early_stopped", "failed")

@@ -38,11 +38,11 @@ class Finding:
     state: str = "ok"  # or "warning", or "FAULT"
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """1 when there is a fault; warnings are no reason to fail. With --replay: 1 when something differs."""
     settings = settings_of(arguments)
     if arguments.replay is not None:
-        from tuner_service.cli.verbs.replay import replay
+        from tuner_service.cli.replay import replay
 
         return replay(settings, arguments.replay, output=arguments.output)
     findings = list(examine(settings))

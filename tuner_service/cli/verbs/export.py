@@ -19,7 +19,7 @@ FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"
 ROW_GROUP = 50_000  # rows of a parquet file that are held in memory
 
 
-def export(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     file = arguments.file or "-"
     to_standard_output = file == "-"
     form = arguments.output or FORMATS.get(Path(file).suffix.lower(), "csv")

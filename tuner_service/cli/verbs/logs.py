@@ -13,7 +13,7 @@ from tuner_service.cli.output.exit_codes import ExitCode, say
 POLL_S = 0.3
 
 
-def logs(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Bytes as the trial wrote them. With --follow it ends when the trial has; Ctrl-C detaches."""
     query: dict[str, Any] = {"stream": "stderr" if arguments.stderr else "stdout", "offset": 0}
     if arguments.attempt is not None:

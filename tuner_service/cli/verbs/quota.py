@@ -1,4 +1,4 @@
-"""quota, ps --devices: named shares of the devices, and who holds which."""
+"""quota: named shares of the devices."""
 
 from __future__ import annotations
 
@@ -12,22 +12,6 @@ from tuner_service.cli.output.tables import Column, Row, number_text, print_obje
 from tuner_service.client import Client
 
 _USAGE = ExitCode.USAGE
-GIB = 2**30
-
-
-def _trials_text(view: Row) -> str:
-    return " ".join(t["id"] if t["share"] == 1 else f"{t['id']}:{t['share']:g}" for t in view["trials"])
-
-
-DEVICE_COLUMNS = (
-    Column(title="DEVICE", text=lambda d: d["uuid"]),
-    Column(title="NAME", text=lambda d: d["name"]),
-    Column(title="AGENT", text=lambda d: d["agent"]),
-    Column(title="MEMORY", text=lambda d: f"{d['memory_bytes'] / GIB:.0f} GiB", right=True),
-    Column(title="STATE", text=lambda d: d["state"]),
-    Column(title="SHARE", text=lambda d: number_text(d["share"]), right=True),
-    Column(title="TRIALS", text=lambda d: d["lost"] or _trials_text(d)),
-)
 GROUP_COLUMNS = (
     Column(title="GROUP", text=lambda g: g["name"]),
     Column(title="GPUS", text=lambda g: "all" if g["gpus"] is None else number_text(g["gpus"]), right=True),
@@ -37,11 +21,7 @@ GROUP_COLUMNS = (
 )
 
 
-def print_devices(client: Client, *, output: str) -> None:
-    print_rows(client.devices(), output=output, columns=DEVICE_COLUMNS)
-
-
-def quota(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     if (arguments.action == "list") != (arguments.name is None):
         raise CommandError("`tuner quota set NAME` and `tuner quota rm NAME` take a name; list takes none", _USAGE)
     changes = {"--gpus": arguments.gpus, "--borrow": arguments.borrow}

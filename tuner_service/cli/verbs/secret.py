@@ -16,7 +16,6 @@ from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, print_rows
 from tuner_service.config import Settings
 
-_USAGE = ExitCode.USAGE
 MAX_SECRET_BYTES = 32 << 10  # beyond: refused; a variable of a process has little more room
 COLUMNS = (
     Column(title="SECRET", text=lambda s: s["id"]),
@@ -24,7 +23,7 @@ COLUMNS = (
 )
 
 
-def secret(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Works on the home folder itself: a value never travels."""
     settings = settings_of(arguments)
     if settings.url:

@@ -13,7 +13,7 @@ from tuner_service.local_service import stop_service
 GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
 
 
-def serve(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     if arguments.stop:
         if stop_service(settings):

@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 
-def collect(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Holds the database's lock all the while, so that no service starts and needs what is being removed."""
     settings = settings_of(arguments)
     file = settings.database_file

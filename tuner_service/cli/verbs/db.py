@@ -10,7 +10,7 @@ from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.config import Settings, without_password
 
 
-def database(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     match arguments.action:
         case "path":

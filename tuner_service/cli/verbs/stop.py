@@ -1,11 +1,9 @@
-"""pause, stop, rm."""
+"""stop: an experiment, or one trial; with --local what runs on this machine."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
@@ -16,16 +14,9 @@ WAIT_S = 30.0  # of one request; the next one follows
 FINAL = frozenset({"succeeded", "failed", "early_stopped", "canceled"})
 
 
-def pause(arguments: argparse.Namespace) -> int:
-    with connected(settings_of(arguments)) as client:
-        view = client.pause(resolve_experiment(client, arguments.reference))
-        say(f"experiment {view['id']} is paused; {view['counts'].get('running', 0)} running trials go on")
-    return ExitCode.OK
-
-
-def stop(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.local:
-        from tuner_service.cli.verbs.local import stop_local_trials
+        from tuner_service.cli.local_trials import stop_local_trials
 
         return stop_local_trials(settings_of(arguments), arguments.reference)
     if arguments.reference is None:
@@ -44,31 +35,6 @@ def stop(arguments: argparse.Namespace) -> int:
             say(f"gave up waiting after {arguments.timeout:g} s; {what} still stops")
             return ExitCode.TIMEOUT
     return ExitCode.OK
-
-
-def remove(arguments: argparse.Namespace) -> int:
-    with connected(settings_of(arguments)) as client:
-        experiment_id = resolve_experiment(client, arguments.reference)
-        if (
-            not arguments.yes
-            and sys.stdin is not None
-            and sys.stdin.isatty()
-            and not _is_wanted(client.experiment(experiment_id))
-        ):
-            say("nothing was deleted")
-            return ExitCode.FAILURE
-        client.delete(experiment_id)
-        say(f"experiment {experiment_id} is deleted")
-    return ExitCode.OK
-
-
-def _is_wanted(view: dict[str, Any]) -> bool:
-    """Asks the person at the terminal. Scripts are not asked: their standard input is none."""
-    trials = sum(view["counts"].values())
-    say(f"experiment {view['id']} ({view['name']}, {view['status']}) has {trials} trials")
-    sys.stderr.write("delete it with all their metrics, checkpoints and logs? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _wait(client: Client, experiment_id: str, number: int | None, *, timeout_s: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""config show, version."""
+"""config show: the settings, and where each came from."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import argparse
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.tables import Column, Row, print_rows
-from tuner_service.config import SETTINGS, package_version, without_password
+from tuner_service.config import SETTINGS, without_password
 
 HIDDEN = "(set)"
 ADDRESSES = frozenset({"db", "url", "checkpoint_store"})
 
 
-def show(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     rows: list[Row] = []
     for setting in SETTINGS:
@@ -32,9 +32,4 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.origin:
         columns.append(Column(title="ORIGIN", text=lambda r: r["origin"], width=1_000))
     print_rows(rows, output=arguments.output, columns=columns)
-    return ExitCode.OK
-
-
-def version(_: argparse.Namespace) -> int:
-    print(package_version())
     return ExitCode.OK

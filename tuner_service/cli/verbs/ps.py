@@ -1,0 +1,67 @@
+"""ps: the experiments, newest first; with --devices who holds which device, with --local what runs on this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner_service.cli.context import connected, settings_of
+from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.output.repeating import repeated
+from tuner_service.cli.output.tables import (
+    Column,
+    Row,
+    duration_text,
+    moment_text,
+    number_text,
+    print_rows,
+)
+
+GIB = 2**30
+
+
+def _trials_text(view: Row) -> str:
+    done = sum(view["counts"].get(status, 0) for status in ("succeeded", "early_stopped"))
+    total = view["budget"]["trials"]
+    return f"{done}/{total}" if total else str(done)
+
+
+def _holders_text(view: Row) -> str:
+    return " ".join(t["id"] if t["share"] == 1 else f"{t['id']}:{t['share']:g}" for t in view["trials"])
+
+
+EXPERIMENT_COLUMNS: tuple[Column, ...] = (
+    Column(title="ID", text=lambda e: e["id"]),
+    Column(title="NAME", text=lambda e: e["name"]),
+    Column(title="STATUS", text=lambda e: e["status"]),
+    Column(title="REASON", text=lambda e: "" if e["reason"] in {"none", "requested"} else e["reason"]),
+    Column(title="TRIALS", text=_trials_text, right=True),
+    Column(title="BEST", text=lambda e: number_text((e["best"] or {}).get("value")), right=True),
+    Column(title="CREATED", text=lambda e: moment_text(e["created_at"])),
+    Column(title="RUNNING", text=lambda e: duration_text(e["running_s"]), right=True),
+)
+
+
+DEVICE_COLUMNS: tuple[Column, ...] = (
+    Column(title="DEVICE", text=lambda d: d["uuid"]),
+    Column(title="NAME", text=lambda d: d["name"]),
+    Column(title="AGENT", text=lambda d: d["agent"]),
+    Column(title="MEMORY", text=lambda d: f"{d['memory_bytes'] / GIB:.0f} GiB", right=True),
+    Column(title="STATE", text=lambda d: d["state"]),
+    Column(title="SHARE", text=lambda d: number_text(d["share"]), right=True),
+    Column(title="TRIALS", text=lambda d: d["lost"] or _holders_text(d)),
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    if arguments.local:
+        from tuner_service.cli.local_trials import print_local_trials
+
+        return print_local_trials(settings, output=arguments.output)
+    with connected(settings) as client:
+        if arguments.devices:
+            rows, columns = client.devices, DEVICE_COLUMNS
+        else:
+            rows, columns = client.experiments, EXPERIMENT_COLUMNS
+        repeated(arguments, lambda: print_rows(rows(), output=arguments.output, columns=columns))
+    return ExitCode.OK

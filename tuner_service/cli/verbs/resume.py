@@ -1,0 +1,59 @@
+"""resume: an experiment goes on where it was."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuner_service.cli.context import resolve_experiment, settings_of
+from tuner_service.cli.files.experiment_file import pack_folder
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
+from tuner_service.cli.output.progress import follow
+from tuner_service.cli.output.tables import Row, number_text, print_object
+from tuner_service.cli.starting import Body, service_and_body
+from tuner_service.cli.typed import budget_of, given
+from tuner_service.config import Settings
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    _require_database(settings)
+    with service_and_body(settings, lambda: _resume_body(arguments)) as (client, body):
+        experiment_id = resolve_experiment(client, arguments.reference)
+        before = client.experiment(experiment_id)
+        if before["status"] == "running" and not body:
+            view = before
+            say(f"experiment {experiment_id} is running; a service that starts goes on with it by itself")
+        else:
+            view = client.resume(experiment_id, body)
+            say(f"experiment {experiment_id} was {before['status']} and is {view['status']} now")
+        for attempt in view["running"]:
+            say(f"  trial {attempt['number']} {_attempt_text(attempt)}")
+        print_object(view, output=arguments.output, text=lambda row: f"{row['id']}\n")
+        if arguments.wait:
+            return follow(client, experiment_id, timeout_s=arguments.timeout)
+    return ExitCode.OK
+
+
+def _attempt_text(attempt: Row) -> str:
+    if not attempt["pid"]:
+        return f"starts in attempt {attempt['attempt']}"
+    at = "" if attempt["step"] is None else f", step {attempt['step']}, {number_text(attempt['value'])}"
+    return f"runs on in process {attempt['pid']}, attempt {attempt['attempt']}{at}"
+
+
+def _resume_body(arguments: argparse.Namespace) -> Body:
+    body = given(arguments, ("skip_line",)) | budget_of(arguments)
+    if arguments.code is not None:
+        body["code"] = pack_folder(Path(arguments.code).expanduser().resolve())
+    return body
+
+
+def _require_database(settings: Settings) -> None:
+    """A resume on an empty folder is a mistake, not a reason to make a database there."""
+    file = settings.database_file
+    if not settings.url and file is not None and not file.exists():
+        raise CommandError(
+            f"there is no database {file}; name the home folder of the experiment with --home, or its file with --db",
+            ExitCode.NOT_FOUND,
+        )

@@ -1,0 +1,35 @@
+"""show: one experiment, or one trial."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
+from tuner_service.cli.output.descriptions import experiment_text, trial_text
+from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.output.repeating import repeated
+from tuner_service.cli.output.tables import (
+    print_object,
+)
+
+FAILURES_EXPLAINED = 5  # failed trials from which on `show` asks which parameter makes them fail
+
+
+def run(arguments: argparse.Namespace) -> int:
+    reference, number = split_trial(arguments.reference)
+    with connected(settings_of(arguments)) as client:
+        experiment_id = resolve_experiment(client, reference)
+
+        def print_once() -> None:
+            if number is None:
+                view = client.experiment(experiment_id)
+                if view["counts"].get("failed", 0) >= FAILURES_EXPLAINED:
+                    view["failures"] = client.analysis(experiment_id, "failures")
+                print_object(view, output=arguments.output, text=experiment_text)
+            else:
+                view = client.trial(experiment_id, number)
+                view["checkpoints"] = client.checkpoints(experiment_id, number)
+                print_object(view, output=arguments.output, text=trial_text)
+
+        repeated(arguments, print_once)
+    return ExitCode.OK
