@@ -44,6 +44,18 @@ def ignored(lines: str, path: str, *, is_folder: bool = False) -> bool:
         ("a.b", "axb", False),
         ("", "a", False),
         ("[", "[", False),
+        ("/**/", "a/b", False),
+        ("a/***/x", "a/b/c/x", True),
+        ("[[:alpha:]].txt", "a.txt", True),
+        ("[[:alpha:]].txt", "1.txt", False),
+        ("[![:digit:]]x", "1x", False),
+        ("[[:nothing:]]", "a", False),
+        ("[a-c].txt", "b.txt", True),
+        ("[b-a]", "b", True),
+        (r"[\]a]", "]", True),
+        ("a[!b]c", "a/c", False),
+        ("a\\", "a", False),
+        ("!c\nb/\n!c", "c/b", False),
     ],
 )
 def test_a_rule_decides_as_git_does(lines: str, path: str, *, expected: bool) -> None:
@@ -53,6 +65,8 @@ def test_a_rule_decides_as_git_does(lines: str, path: str, *, expected: bool) ->
 def test_a_rule_that_ends_with_a_slash_speaks_of_folders_only() -> None:
     assert ignored("build/", "build", is_folder=True)
     assert not ignored("build/", "build")
+    assert ignored("/**/", "a/b", is_folder=True)
+    assert ignored("!c\nb/\n!c", "c/b", is_folder=True)  # what lies in c is not c
 
 
 @pytest.mark.parametrize("name", [".git", "__pycache__", ".venv", "pkg/__pycache__"])

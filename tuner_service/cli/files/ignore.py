@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,35 +71,58 @@ def parse_rule(line: str, folder: str = "") -> Rule | None:
     expression = _expression(text.lstrip("/"))
     if not is_tied:
         expression = "(?:.*/)?" + expression
-    try:
-        pattern = re.compile(expression, re.DOTALL)
-    except re.error:
-        return None
+    pattern = re.compile(expression, re.DOTALL)
     return Rule(folder=folder, pattern=pattern, is_negated=is_negated, is_for_folders=is_for_folders)
 
 
-_TOKENS = re.compile(r"(?P<any_folders>(?:^|(?<=/))\*\*/)|(?P<rest>/\*\*$)|(?P<star>\*+)|(?P<one>\?)"
-                     r"|(?P<set>\[[!^]?\]?[^\]]*\])|(?P<escaped>\\.)|(?P<plain>.)", re.DOTALL)  # fmt: skip
+# Two stars or more between slashes (git takes three as two) stand for any number of folders; elsewhere they are one.
+_TOKENS = re.compile(r"""
+    (?P<everything>^\*\*+$) | (?P<any_folders>(?:^|(?<=/))\*\*+/) | (?P<below>/\*\*+$) | (?P<star>\*+) | (?P<one>\?)
+    | \[(?P<negation>[!^]?)(?P<set>\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\] | \\(?P<escaped>.) | (?P<plain>.)
+""", re.DOTALL | re.VERBOSE)  # fmt: skip
+_SET_TOKENS = re.compile(r"\[:(?P<name>[a-z]+):\]|(?P<low>\\.|[^\\])(?:-(?P<high>\\.|[^\\]))?", re.DOTALL)
+_NOTHING = "(?!)"
+_CLASSES = {
+    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": r"\ \t", "digit": "0-9", "lower": "a-z", "space": r"\s",
+    "punct": re.escape(string.punctuation), "upper": "A-Z", "xdigit": "0-9a-fA-F",
+}  # fmt: skip
 
 
 def _expression(text: str) -> str:
+    """``text`` as a regular expression, which matches nothing where git says that the pattern is invalid."""
     parts = []
     for token in _TOKENS.finditer(text):
         match token.lastgroup:
+            case "everything":
+                parts.append(".+")
             case "any_folders":
                 parts.append("(?:.*/)?")
-            case "rest":
+            case "below":
                 parts.append("/.+")
             case "star":
                 parts.append("[^/]*")
             case "one":
                 parts.append("[^/]")
+            case "set" if set(re.findall(r"\[:([a-z]+):\]", token["set"])) <= _CLASSES.keys():
+                parts.append(f"(?!/)[{'^' if token['negation'] else ''}{_set(token['set'])}]")
+            case "escaped":
+                parts.append(re.escape(token["escaped"]))
             case "set":
-                inner = token["set"][1:-1]
-                inner = "^" + inner[1:] if inner[:1] in {"!", "^"} else inner
-                parts.append("[" + inner.replace("\\", "\\\\") + "]")
-            case "plain" if token[0] == "[":
-                parts.append("(?!)")  # a set that is never closed matches nothing
+                parts.append(_NOTHING)  # of an unknown class
+            case _ if token[0] in {"[", "\\"}:
+                parts.append(_NOTHING)  # a set that is never closed, or a backslash at the end
             case _:
-                parts.append(re.escape(token[0][-1]))
+                parts.append(re.escape(token[0]))
+    return "".join(parts)
+
+
+def _set(text: str) -> str:
+    parts = []
+    for token in _SET_TOKENS.finditer(text):
+        if token["name"] is not None:
+            parts.append(_CLASSES[token["name"]])
+            continue
+        low, high = token["low"][-1], (token["high"] or token["low"])[-1]
+        # Git takes the first sign of a range as one of the set, also where the range is empty, such as [b-a].
+        parts.append(f"{re.escape(low)}-{re.escape(high)}" if low < high else re.escape(low))
     return "".join(parts)
