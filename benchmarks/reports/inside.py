@@ -14,7 +14,7 @@ from pathlib import Path
 from trials.reports.spool_writer import metric_line
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import decode, encode
-from trials.wire.messages import Reports
+from trials.wire.messages import Launch, Reports
 from trials.wire.records import ProcessRecord
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.commands import (
@@ -27,7 +27,7 @@ from tuner_service.dispatcher.commands import (
     WorkerReady,
 )
 from tuner_service.dispatcher.dispatcher import Dispatcher
-from tuner_service.dispatcher.effects import Deliver, Effect, LaunchAttempt, StartWorker
+from tuner_service.dispatcher.effects import Deliver, Effect, StartWorker, Tell
 from tuner_service.dispatcher.items import Queue, Suggested, SuggestionRequested, Taken
 from tuner_service.domain.experiment import AlgorithmSpec, Budget, ExperimentSpec, Objective, TrialTemplate
 from tuner_service.service.reports import parse_lines
@@ -45,7 +45,7 @@ class Bench:
 
     folder: Path
     spent_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    launched: dict[int, LaunchAttempt] = field(default_factory=dict)
+    launched: dict[int, Launch] = field(default_factory=dict)
     waiting: list[Deliver] = field(default_factory=list)
     sequence: dict[int, int] = field(default_factory=dict)
     generation: int = 0
@@ -91,8 +91,8 @@ class Bench:
                     self.generation = effect.generation
                 case Deliver():
                     self.waiting.append(effect)
-                case LaunchAttempt():
-                    self.launched[effect.key.number] = effect
+                case Tell(message=Launch() as launch):
+                    self.launched[launch.key.number] = launch
 
     def answer(self) -> None:
         """What the worker says to everything it was told."""

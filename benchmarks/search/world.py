@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.search.outcome import Evaluation, Limits, Outcome
 from benchmarks.search.task import Parameters, Task
+from trials.wire.messages import Launch, Stop
 from trials.wire.records import ExitRecord, MetricRecord, ProcessRecord
 from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.registry import create_assessor
@@ -37,7 +38,7 @@ EVENT_LIMIT = 5_000_000  # a search that needs more does not end
 
 @dataclass(slots=True, kw_only=True)
 class _Attempt:
-    launch: e.LaunchAttempt
+    launch: Launch
     epoch: int
     sequence: int = 0
     ended: bool = False
@@ -122,12 +123,12 @@ class World:
                 if len(self._waiting[effect.queue]) == 1:
                     queue = effect.queue
                     self._clock.later(0.0, lambda: self._answer(queue))
-            case e.LaunchAttempt():
-                self._launch(effect)
-            case e.StopAttempt():
-                attempt = self._attempts.get(effect.nonce)
+            case e.Tell(message=Launch() as order):
+                self._launch(order)
+            case e.Tell(message=Stop() as order):
+                attempt = self._attempts.get(order.nonce)
                 if attempt is not None and not attempt.ended:
-                    self._exit(attempt, ExitRecord(cause="stopped", stop_reason=effect.reason))
+                    self._exit(attempt, ExitRecord(cause="stopped", stop_reason=order.reason))
             case _:
                 pass  # answers to an agent that needs none
 
@@ -158,14 +159,14 @@ class World:
             self._handle(answered)
 
     # ── the agent and its trials ────────────────────────────────────────────────────────────────
-    def _launch(self, effect: e.LaunchAttempt) -> None:
-        number = effect.key.number
-        attempt = _Attempt(launch=effect, epoch=self._epochs.get(number, 0))
-        self._attempts[effect.nonce] = attempt
+    def _launch(self, order: Launch) -> None:
+        number = order.key.number
+        attempt = _Attempt(launch=order, epoch=self._epochs.get(number, 0))
+        self._attempts[order.nonce] = attempt
         self._trials.add(number)
         process = ProcessRecord(boot_id="simulated", pid=number, start_time=1)
         started = c.AttemptStarted(
-            at=self._clock.now, agent_id=AGENT, key=effect.key, nonce=effect.nonce, process=process
+            at=self._clock.now, agent_id=AGENT, key=order.key, nonce=order.nonce, process=process
         )
         self._clock.later(0.0, lambda: self._handle(started))
         self._go_on(attempt)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.launch import LaunchSpec
-from trials.wire.messages import ObservedAttempt
+from trials.wire.messages import Acknowledge, Busy, Forget, FurtherParameters, Launch, ObservedAttempt, Stop
 from trials.wire.records import (
     CheckpointRecord,
     ExitRecord,
@@ -164,29 +164,29 @@ class Agent:
         assert all(share <= 100 for share in used.values()), f"devices are shared by mistake: {used}"
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
-    def take(self, effect: e.Effect) -> None:
+    def take(self, message: e.ToOneAgent) -> None:
         if not self.alive:
             return
-        match effect:
-            case e.LaunchAttempt():
-                self._launch(effect)
-            case e.StopAttempt():
-                self._stop(effect)
-            case e.SendParameters() if effect.nonce in self.held:
-                attempt = self.held[effect.nonce]
-                known = attempt.answers.setdefault(effect.index, effect.parameters)
-                assert known == effect.parameters, "one index, two answers"
-            case e.AcknowledgeReports() if effect.nonce in self.held:
-                attempt = self.held[effect.nonce]
-                attempt.acknowledged = effect.sequence
+        match message:
+            case Launch():
+                self._launch(message)
+            case Stop():
+                self._stop(message)
+            case FurtherParameters() if message.nonce in self.held:
+                attempt = self.held[message.nonce]
+                known = attempt.answers.setdefault(message.index, message.parameters)
+                assert known == message.parameters, "one index, two answers"
+            case Acknowledge() if message.nonce in self.held:
+                attempt = self.held[message.nonce]
+                attempt.acknowledged = message.sequence
                 attempt.in_flight_since = attempt.exit_sent_at = None
                 self.send(attempt)
-            case e.RefuseReports() if effect.nonce in self.held:
-                self.world.later(effect.retry_after_s, lambda: self._retry(effect.nonce))
-            case e.ForgetAttempt():
-                attempt = self.held.get(effect.nonce)
+            case Busy() if message.nonce in self.held:
+                self.world.later(message.retry_after_s, lambda: self._retry(message.nonce))
+            case Forget():
+                attempt = self.held.get(message.nonce)
                 assert attempt is None or attempt.exit is not None, "told to forget an attempt that lives"
-                self.held.pop(effect.nonce, None)
+                self.held.pop(message.nonce, None)
             case _:
                 pass
 
@@ -195,29 +195,29 @@ class Agent:
             self.held[nonce].in_flight_since = None
             self.send(self.held[nonce])
 
-    def _launch(self, effect: e.LaunchAttempt) -> None:
-        if effect.nonce in self.spent:
-            if effect.nonce in self.held:
-                self._say_started(self.held[effect.nonce])
+    def _launch(self, order: Launch) -> None:
+        if order.nonce in self.spent:
+            if order.nonce in self.held:
+                self._say_started(self.held[order.nonce])
             return
-        self.spent.add(effect.nonce)
-        self.world.launched[str(effect.key)] = self.world.launched.get(str(effect.key), 0) + 1
-        attempt = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
-        self.held[effect.nonce] = attempt
+        self.spent.add(order.nonce)
+        self.world.launched[str(order.key)] = self.world.launched.get(str(order.key), 0) + 1
+        attempt = SimAttempt(key=order.key, nonce=order.nonce, lineage=order.lineage, spec=order.spec)
+        self.held[order.nonce] = attempt
         known = {device.uuid: device for device in self.devices}
-        if any(known[given.uuid].lost or known[given.uuid].occupied for given in effect.spec.devices):
+        if any(known[given.uuid].lost or known[given.uuid].occupied for given in order.spec.devices):
             self._exit(attempt, ExitRecord(cause="device_unavailable", tail="device is in use by another program"))
             return
         self._check_devices()
-        first = effect.spec.checkpoints[0].step + 1 if effect.spec.checkpoints else 0
-        attempt.cooperates = unit(effect.spec.seed, "cooperates") < 0.7
-        attempt.asks_first = unit(effect.spec.seed, "asks first") < 0.4
-        attempt.reports_half_way = unit(effect.spec.seed, "half way") < 0.6
-        if effect.spec.checkpoints:
-            digest = effect.spec.checkpoints[0].digest
+        first = order.spec.checkpoints[0].step + 1 if order.spec.checkpoints else 0
+        attempt.cooperates = unit(order.spec.seed, "cooperates") < 0.7
+        attempt.asks_first = unit(order.spec.seed, "asks first") < 0.4
+        attempt.reports_half_way = unit(order.spec.seed, "half way") < 0.6
+        if order.spec.checkpoints:
+            digest = order.spec.checkpoints[0].digest
             number, ancestry = self.saved[digest]
-            attempt.ancestry = ancestry if number == effect.key.number else digest
-        attempt.answers = dict(enumerate(effect.spec.further_parameters, start=1))
+            attempt.ancestry = ancestry if number == order.key.number else digest
+        attempt.answers = dict(enumerate(order.spec.further_parameters, start=1))
         if self._is_phased(attempt):
             # As a checkpoint says; fewer where the tuner had no more.
             attempt.index = min(max(0, first - 1) // PHASE_STEPS, len(attempt.answers))
@@ -232,19 +232,19 @@ class Agent:
             )
         )
 
-    def _stop(self, effect: e.StopAttempt) -> None:
-        if effect.nonce not in self.spent:
+    def _stop(self, order: Stop) -> None:
+        if order.nonce not in self.spent:
             # What never started never will.
-            self.spent.add(effect.nonce)
-            never = SimAttempt(key=effect.key, nonce=effect.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
-            self.held[effect.nonce] = never
-            self._exit(never, ExitRecord(cause="stopped", stop_reason=effect.reason))
+            self.spent.add(order.nonce)
+            never = SimAttempt(key=order.key, nonce=order.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
+            self.held[order.nonce] = never
+            self._exit(never, ExitRecord(cause="stopped", stop_reason=order.reason))
             return
-        attempt = self.held.get(effect.nonce)
+        attempt = self.held.get(order.nonce)
         if attempt is None or attempt.exit is not None:
             return
         attempt.stopping = True
-        reason = effect.reason
+        reason = order.reason
         self.world.later(
             self.world.rng.random() * 2, lambda: self._exit(attempt, ExitRecord(cause="stopped", stop_reason=reason))
         )

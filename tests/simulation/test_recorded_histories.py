@@ -13,6 +13,7 @@ import pytest
 
 from tests.simulation.histories import check_history
 from tests.simulation.recording import Replay, decode, encode
+from tuner_service.dispatcher.effects import Effect, Tell, TellAll
 from tuner_service.dispatcher.items import Queue
 
 FOLDER = Path(__file__).parent / "histories"
@@ -33,7 +34,7 @@ def result_of(replay: Replay, experiment_id: str) -> dict[str, Any]:
         "trials": {str(t.number): t.status.value for t in queries.trials(experiment_id, limit=1_000_000)},
         "told": [line.payload["outcome"]["number"] for line in journal if line.kind == "trial_ended"],
         "attempts": [str(a.key) for a in queries.attempts(experiment_id)],
-        "effects": [type(effect).__name__ for effect in replay.effects],
+        "effects": [_name_of(effect) for effect in replay.effects],
         "history": {
             queue.value: [
                 item.line for item in replay.store.history(experiment_id, queue, after=0, upto=cursors[queue])
@@ -41,6 +42,11 @@ def result_of(replay: Replay, experiment_id: str) -> dict[str, Any]:
             for queue in Queue
         },
     }
+
+
+def _name_of(effect: Effect) -> str:
+    """Of a message to an agent, its kind."""
+    return type(effect.message if isinstance(effect, Tell | TellAll) else effect).__name__
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -19,6 +19,7 @@ from tests.memory_store import MemoryStore
 from tests.simulation.algorithms import EXPERIMENT, Worker
 from tests.simulation.node import Agent
 from tests.simulation.recording import Restart, Step
+from trials.wire.messages import DeleteCheckpoint
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
@@ -278,10 +279,13 @@ class Service:
                 )
             case e.WelcomeAgent():
                 world.agent.welcomed(effect)
-            case e.RemoveExperimentFolders() | e.DeleteCheckpointFile() | e.WarnNoCheckpoint():
-                pass
+            case e.Tell(message=DeleteCheckpoint()):
+                pass  # its checkpoints have no files
+            case e.Tell():
+                message = effect.message
+                world.to_agent(lambda: world.agent.take(message))
             case _:
-                world.to_agent(lambda: world.agent.take(effect))
+                pass
 
 
 # ── what people change ──────────────────────────────────────────────────────────────────────────

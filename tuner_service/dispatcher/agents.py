@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import Acknowledge, Busy, Forget, Stop
 from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
@@ -24,13 +26,7 @@ from tuner_service.dispatcher.commands import (
     RejectedRecord,
     ReportsReceived,
 )
-from tuner_service.dispatcher.effects import (
-    AcknowledgeReports,
-    ForgetAttempt,
-    RefuseReports,
-    StopAttempt,
-    WelcomeAgent,
-)
+from tuner_service.dispatcher.effects import WelcomeAgent
 from tuner_service.dispatcher.items import MetricsReported
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
@@ -97,11 +93,13 @@ def _settle(step: Step, agent_id: str, finding: Finding, believed: dict[str, tup
         case DeclareLost():
             lose(step, *believed[finding.nonce])
         case StopStray():
-            step.do(
-                StopAttempt(agent_id=agent_id, key=finding.key, nonce=finding.nonce, grace_s=0.0, reason="not_believed")
-            )
+            step.tell(agent_id, _stop_not_believed(finding.key, finding.nonce))
         case _:  # ForgetStray
-            step.do(ForgetAttempt(agent_id=agent_id, nonce=finding.nonce))
+            step.tell(agent_id, Forget(nonce=finding.nonce))
+
+
+def _stop_not_believed(key: AttemptKey, nonce: str) -> Stop:
+    return Stop(key=key, nonce=nonce, grace_s=0.0, reason="not_believed")
 
 
 def _adopt(step: Step, xs: ExperimentState, attempt: Attempt, finding: Adopt) -> None:
@@ -140,11 +138,7 @@ def _believed(step: Step, agent_id: str, key_experiment: str, nonce: str) -> tup
 def started(step: Step, command: AttemptStarted) -> ExperimentState | None:
     found = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     if found is None:
-        step.do(
-            StopAttempt(
-                agent_id=command.agent_id, key=command.key, nonce=command.nonce, grace_s=0.0, reason="not_believed"
-            )
-        )
+        step.tell(command.agent_id, _stop_not_believed(command.key, command.nonce))
         return None
     xs, attempt = found
     _running(step, xs, attempt.key.number, process=command.process)
@@ -161,14 +155,14 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
     """Believed once. The agent forgets an attempt only when its exit, and every report before it, is on disk."""
     found = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     if found is None:
-        step.do(ForgetAttempt(agent_id=command.agent_id, nonce=command.nonce))
+        step.tell(command.agent_id, Forget(nonce=command.nonce))
         return None
     xs, attempt = found
     if command.last_sequence > attempt.acknowledged:
-        step.do(AcknowledgeReports(agent_id=command.agent_id, nonce=command.nonce, sequence=attempt.acknowledged))
+        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=attempt.acknowledged))
         return None
     _attempt_over(step, xs, attempt, AttemptStatus.EXITED, command.exit)
-    step.do(ForgetAttempt(agent_id=command.agent_id, nonce=command.nonce))
+    step.tell(command.agent_id, Forget(nonce=command.nonce))
     return xs
 
 
@@ -201,22 +195,22 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     last = command.first_sequence + len(command.records) - 1
     if found is None:
         # A late attempt's writes are refused; acknowledging them lets the agent come to its exit.
-        step.do(AcknowledgeReports(agent_id=command.agent_id, nonce=command.nonce, sequence=last))
+        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return None
     xs, attempt = found
     known = attempt.acknowledged
     if command.first_sequence > known + 1 or last <= known:
-        step.do(AcknowledgeReports(agent_id=command.agent_id, nonce=command.nonce, sequence=known))
+        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
     if _is_judging_behind(xs):
-        step.do(RefuseReports(agent_id=command.agent_id, nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
+        step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
         return None
     fresh = replace(command, first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :])
     number = attempt.key.number
     step.put_attempt(xs, number, acknowledged=last, last_heard_at=step.at)
     if xs.trials[number].stopped_at_line is None or not xs.experiment.spec.deterministic:
         _take(step, xs, attempt, fresh)
-    step.do(AcknowledgeReports(agent_id=command.agent_id, nonce=command.nonce, sequence=last))
+    step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
     return xs
 
 

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trials.wire.attempt import AttemptKey
-from trials.wire.launch import LaunchSpec
+from trials.wire.messages import (
+    Acknowledge,
+    Busy,
+    DeleteCheckpoint,
+    Forget,
+    FurtherParameters,
+    Launch,
+    RemoveExperiment,
+    Stop,
+)
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
-from tuner_service.domain.trial import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,76 +56,28 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WelcomeAgent:
-    """Answer the agent's hello; nothing else may be sent to it before."""
+    """Answer the agent's hello; nothing else may be sent to it before. What the service adds is not decided here."""
 
     agent_id: str
     acknowledged: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchAttempt:
-    agent_id: str
-    key: AttemptKey
-    nonce: str
-    lineage: str
-    spec: LaunchSpec
+ToOneAgent = Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | DeleteCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopAttempt:
-    agent_id: str
-    key: AttemptKey
-    nonce: str
-    grace_s: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendParameters:
-    """Further parameters for a running script; None: there are none."""
+class Tell:
+    """Send ``message`` to the agent. Where it is away, the message is dropped: what is owed is settled at its hello."""
 
     agent_id: str
-    key: AttemptKey
-    nonce: str
-    index: int
-    parameters: Parameters | None
+    message: ToOneAgent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcknowledgeReports:
-    agent_id: str
-    nonce: str
-    sequence: int
+class TellAll:
+    """Send ``message`` to every agent that is connected."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefuseReports:
-    """Back pressure: the agent keeps them and sends them again later."""
-
-    agent_id: str
-    nonce: str
-    retry_after_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetAttempt:
-    agent_id: str
-    nonce: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveExperimentFolders:
-    """On every agent."""
-
-    experiment_id: ExperimentId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteCheckpointFile:
-    agent_id: str
-    nonce: str
-    name: str
-    location: str | None = None  # in the checkpoint store
+    message: RemoveExperiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +98,5 @@ class WarnNoCheckpoint:
 
 
 Effect = (
-    StartWorker | StopWorker | PingWorker | Deliver
-    | WelcomeAgent | LaunchAttempt | StopAttempt | SendParameters | AcknowledgeReports | RefuseReports | ForgetAttempt
-    | RemoveExperimentFolders | DeleteCheckpointFile | WarnQueueLength | WarnNoCheckpoint
+    StartWorker | StopWorker | PingWorker | Deliver | WelcomeAgent | Tell | TellAll | WarnQueueLength | WarnNoCheckpoint
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from trials.wire.messages import RemoveExperiment
 from trials.wire.plain import to_plain
 from tuner_service.dispatcher import algorithms, devices, launching
 from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
@@ -17,7 +18,7 @@ from tuner_service.dispatcher.commands import (
     ExperimentStopped,
     TrialStopped,
 )
-from tuner_service.dispatcher.effects import RemoveExperimentFolders
+from tuner_service.dispatcher.effects import TellAll
 from tuner_service.dispatcher.items import ResultsImported
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.dispatcher.routing import LineKind
@@ -177,7 +178,7 @@ def delete(step: Step, command: ExperimentDeleted) -> None:
     del step.state.experiments[xs.id]
     step.changes.experiments.pop(xs.id, None)
     step.changes.deleted_experiments.append(xs.id)
-    step.do(RemoveExperimentFolders(experiment_id=xs.id))
+    step.do(TellAll(message=RemoveExperiment(experiment_id=xs.id)))
 
 
 def stop_trial(step: Step, command: TrialStopped) -> None:

@@ -6,8 +6,8 @@ from heapq import nsmallest
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.launch import CheckpointRef, GivenDevice, LaunchSpec
+from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import endings
-from tuner_service.dispatcher.effects import LaunchAttempt, StopAttempt
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE
 from tuner_service.dispatcher.placement import Claim, Placed, place
 from tuner_service.dispatcher.routing import LineKind
@@ -171,11 +171,8 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
         data=template.data,
         devices=_given(attempt.holdings),
     )
-    step.do(
-        LaunchAttempt(
-            agent_id=attempt.agent_id, key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch
-        )
-    )
+    order = Launch(key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch)
+    step.tell(attempt.agent_id, order)
 
 
 def _given(holdings: tuple[Holding, ...]) -> tuple[GivenDevice, ...]:
@@ -207,15 +204,8 @@ def order_wanted_stop(step: Step, xs: ExperimentState, attempt: Attempt) -> None
 
 def order_stop(step: Step, xs: ExperimentState, attempt: Attempt, reason: str) -> None:
     xs.ordered_at[attempt.key.number] = step.at
-    step.do(
-        StopAttempt(
-            agent_id=attempt.agent_id,
-            key=attempt.key,
-            nonce=attempt.nonce,
-            grace_s=xs.experiment.spec.trial.stop_grace_s,
-            reason=reason,
-        )
-    )
+    grace_s = xs.experiment.spec.trial.stop_grace_s
+    step.tell(attempt.agent_id, Stop(key=attempt.key, nonce=attempt.nonce, grace_s=grace_s, reason=reason))
 
 
 def stop_trial(step: Step, xs: ExperimentState, number: int, target: TrialStatus, why: Why) -> None:

@@ -7,9 +7,9 @@ reports are judged: so what the tuner knows then does not depend on which trial 
 
 from __future__ import annotations
 
+from trials.wire.messages import FurtherParameters
 from trials.wire.records import ParametersWantedRecord
 from tuner_service.dispatcher import endings, launching
-from tuner_service.dispatcher.effects import SendParameters
 from tuner_service.dispatcher.items import Answer, NoSuggestionYet, Suggested, SuggestionRequested
 from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT
 from tuner_service.dispatcher.routing import LineKind
@@ -43,15 +43,9 @@ def _send(step: Step, xs: ExperimentState, index: int, trial: Trial) -> None:
     """The script was silent while it waited, which is not held against it."""
     attempt = step.put_attempt(xs, trial.number, last_heard_at=step.at)
     known = index <= len(trial.further_parameters)
-    step.do(
-        SendParameters(
-            agent_id=attempt.agent_id,
-            key=attempt.key,
-            nonce=attempt.nonce,
-            index=index,
-            parameters=trial.parameters_of(index) if known else None,
-        )
-    )
+    parameters = trial.parameters_of(index) if known else None
+    answer = FurtherParameters(key=attempt.key, nonce=attempt.nonce, index=index, parameters=parameters)
+    step.tell(attempt.agent_id, answer)
 
 
 def _end(step: Step, xs: ExperimentState, trial: Trial) -> None:

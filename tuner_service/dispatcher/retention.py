@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.messages import DeleteCheckpoint
 from trials.wire.records import CheckpointDamagedRecord, CheckpointRecord
 from tuner_service.dispatcher import rungs
-from tuner_service.dispatcher.effects import DeleteCheckpointFile
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step
 from tuner_service.domain.trial import Attempt, Checkpoint
@@ -73,7 +73,7 @@ def drop(step: Step, xs: ExperimentState, attempt: Attempt, dropped: Checkpoint)
     if rungs.is_inherited(xs, dropped):
         return
     owner = dropped.agent_id if dropped.agent_id in step.state.agents else attempt.agent_id
-    step.do(DeleteCheckpointFile(agent_id=owner, nonce=dropped.nonce, name=dropped.name, location=dropped.location))
+    step.tell(owner, DeleteCheckpoint(nonce=dropped.nonce, name=dropped.name, location=dropped.location))
 
 
 def damaged(step: Step, xs: ExperimentState, attempt: Attempt, record: CheckpointDamagedRecord) -> None:

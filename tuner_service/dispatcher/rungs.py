@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trials.wire.messages import DeleteCheckpoint
 from trials.wire.records import CheckpointRecord, MetricRecord
 from tuner_service.dispatcher import endings, launching
 from tuner_service.dispatcher.changes import MetricsCut, StoredDecision
 from tuner_service.dispatcher.commands import Record
-from tuner_service.dispatcher.effects import DeleteCheckpointFile, WarnNoCheckpoint
+from tuner_service.dispatcher.effects import WarnNoCheckpoint
 from tuner_service.dispatcher.items import MetricsReported, PauseAdvised, SuggestionRequested
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
@@ -185,7 +186,7 @@ def leave_out(step: Step, xs: ExperimentState, number: int, record: Record) -> N
     """Nobody will ask for the file of a checkpoint that is no part of the trial. It is past its end there."""
     attempt = xs.attempts[number]
     if isinstance(record, CheckpointRecord):
-        step.do(DeleteCheckpointFile(agent_id=attempt.agent_id, nonce=attempt.nonce, name=record.name))
+        step.tell(attempt.agent_id, DeleteCheckpoint(nonce=attempt.nonce, name=record.name))
     if isinstance(record, CheckpointRecord | MetricRecord):
         told(step, xs, number)
     if isinstance(record, MetricRecord) and record.final:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
-from tuner_service.dispatcher.effects import Deliver, Effect, WarnQueueLength
+from tuner_service.dispatcher.effects import Deliver, Effect, Tell, ToOneAgent, WarnQueueLength
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_WARNING_LENGTH
 from tuner_service.dispatcher.routing import LineKind, queues_for
@@ -50,6 +50,9 @@ class Step:
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def tell(self, agent_id: str, message: ToOneAgent) -> None:
+        self.effects.append(Tell(agent_id=agent_id, message=message))
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
     def put_experiment(self, xs: ExperimentState, **fields: Any) -> Experiment:

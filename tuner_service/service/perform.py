@@ -1,4 +1,4 @@
-"""Effects done: each order becomes one message, or one call."""
+"""Effects done: each order is one message, one call, or one line of the log."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import assert_never
 
-from trials.wire.messages import (
-    PROTOCOL_VERSION,
-    Acknowledge,
-    Busy,
-    DeleteCheckpoint,
-    Forget,
-    FurtherParameters,
-    Launch,
-    RemoveExperiment,
-    Stop,
-    Welcome,
-)
+from trials.wire.messages import PROTOCOL_VERSION, Welcome
 from tuner_service.dispatcher import effects as e
 from tuner_service.ports import Workers
 from tuner_service.service.cluster import AgentHub
@@ -43,29 +32,10 @@ class Performer:
                 self.workers.ping(effect)
             case e.StopWorker():
                 self.workers.stop(effect.experiment_id)
-            case e.RemoveExperimentFolders():
-                self.hub.send_to_all(RemoveExperiment(experiment_id=effect.experiment_id))
-            case e.WarnQueueLength():
-                fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
-                logger.warning("a queue is long", extra=fields)
-            case e.WarnNoCheckpoint():
-                fields = {"experiment_id": effect.experiment_id, "trial": effect.number}
-                logger.warning("a trial saved no checkpoint: promoted or forked, it begins anew", extra=fields)
-            case _:
-                self._tell_agent(effect)
-
-    def _tell_agent(
-        self,
-        effect: e.WelcomeAgent
-        | e.LaunchAttempt
-        | e.StopAttempt
-        | e.SendParameters
-        | e.AcknowledgeReports
-        | e.RefuseReports
-        | e.ForgetAttempt
-        | e.DeleteCheckpointFile,
-    ) -> None:
-        match effect:
+            case e.Tell():
+                self.hub.send(effect.agent_id, effect.message)
+            case e.TellAll():
+                self.hub.send_to_all(effect.message)
             case e.WelcomeAgent():
                 welcome = Welcome(
                     version=PROTOCOL_VERSION,
@@ -74,25 +44,11 @@ class Performer:
                     checkpoint_store=self.checkpoint_store,
                 )
                 self.hub.send(effect.agent_id, welcome)
-            case e.LaunchAttempt():
-                launch = Launch(key=effect.key, nonce=effect.nonce, lineage=effect.lineage, spec=effect.spec)
-                self.hub.send(effect.agent_id, launch)
-            case e.StopAttempt():
-                stop = Stop(key=effect.key, nonce=effect.nonce, grace_s=effect.grace_s, reason=effect.reason)
-                self.hub.send(effect.agent_id, stop)
-            case e.SendParameters():
-                further = FurtherParameters(
-                    key=effect.key, nonce=effect.nonce, index=effect.index, parameters=effect.parameters
-                )
-                self.hub.send(effect.agent_id, further)
-            case e.AcknowledgeReports():
-                self.hub.send(effect.agent_id, Acknowledge(nonce=effect.nonce, sequence=effect.sequence))
-            case e.RefuseReports():
-                self.hub.send(effect.agent_id, Busy(nonce=effect.nonce, retry_after_s=effect.retry_after_s))
-            case e.ForgetAttempt():
-                self.hub.send(effect.agent_id, Forget(nonce=effect.nonce))
-            case e.DeleteCheckpointFile():
-                order = DeleteCheckpoint(nonce=effect.nonce, name=effect.name, location=effect.location)
-                self.hub.send(effect.agent_id, order)
+            case e.WarnQueueLength():
+                fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
+                logger.warning("a queue is long", extra=fields)
+            case e.WarnNoCheckpoint():
+                fields = {"experiment_id": effect.experiment_id, "trial": effect.number}
+                logger.warning("a trial saved no checkpoint: promoted or forked, it begins anew", extra=fields)
             case _:
                 assert_never(effect)

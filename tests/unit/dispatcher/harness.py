@@ -8,7 +8,7 @@ from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.memory_store import MemoryStore
 from tests.simulation.recording import Restart, Step
 from trials.wire.attempt import AttemptKey
-from trials.wire.messages import ObservedAttempt
+from trials.wire.messages import FurtherParameters, ObservedAttempt
 from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord, ProcessRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -112,8 +112,14 @@ class Harness:
         assert not broken, broken
 
     def orders(self, kind: type[Any]) -> list[Any]:
-        """The effects of the last step that are of this kind."""
-        return [effect for effect in self.effects if isinstance(effect, kind)]
+        """The effects of the last step that are of this kind, and the messages of this kind that agents are told."""
+        found = [effect.message if isinstance(effect, e.Tell) else effect for effect in self.effects]
+        return [order for order in found if isinstance(order, kind)]
+
+    def told_to(self, agent_id: str, kind: type[Any] = object) -> list[Any]:
+        """The messages of the last step to this agent that are of this kind."""
+        told = [effect for effect in self.effects if isinstance(effect, e.Tell) and effect.agent_id == agent_id]
+        return [effect.message for effect in told if isinstance(effect.message, kind)]
 
     # ── what there is ───────────────────────────────────────────────────────────────────────────
     @property
@@ -153,7 +159,7 @@ class Harness:
 
     def sent(self) -> list[tuple[int, dict[str, Any] | None]]:
         """Index and content of the further parameters that the last step sent."""
-        return [(order.index, order.parameters) for order in self.orders(e.SendParameters)]
+        return [(order.index, order.parameters) for order in self.orders(FurtherParameters)]
 
     def told(self) -> list[int]:
         """The trials whose ends were told, in that order."""

@@ -13,7 +13,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from tuner_service.dispatcher import effects as e
+from trials.wire.messages import DeleteCheckpoint, Launch
 from tuner_service.dispatcher.items import (
     Queue,
 )
@@ -30,7 +30,7 @@ def test_what_comes_after_the_rung_is_no_part_of_the_trial(det: Advised) -> None
     det.decide(until_step=1)
     det.started(1)
     det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), an_intermediate(2, 0.1), a_checkpoint_record(2))
-    assert [order.name for order in det.orders(e.DeleteCheckpointFile)] == ["step-2"]
+    assert [order.name for order in det.orders(DeleteCheckpoint)] == ["step-2"]
     det.report(1, an_intermediate(3, 0.1), a_final(0.1))
     det.exit(1, EXITED)
     assert [m.step for m in det.store.queries.metrics(det.experiment.id, 1)] == [1]
@@ -92,7 +92,7 @@ def test_a_pause_while_the_trial_ran_on_brings_it_to_that_step_once_more(det: Ad
     det.pause_at(0)
     assert [m.step for m in det.store.queries.metrics(det.experiment.id, 1)] == [1]
     det.exit(1, STOPPED)
-    (launch,) = det.orders(e.LaunchAttempt)
+    (launch,) = det.orders(Launch)
     assert (launch.spec.until_step, launch.spec.checkpoints) == (1, ())
     det.come_to_rest(1, 1)
     assert det.told_to_rest() == [(1, 1)]

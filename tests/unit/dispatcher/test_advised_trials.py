@@ -14,6 +14,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
+from trials.wire.messages import Busy, DeleteCheckpoint, Launch, Stop
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
     Decided,
@@ -37,7 +38,7 @@ def h() -> Advised:
 # ── rest ────────────────────────────────────────────────────────────────────────────────────────
 def test_a_trial_rests_where_it_was_to_run_and_leaves_its_place(h: Advised) -> None:
     h.decide(until_step=2)
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert launch.spec.until_step == 2
     h.started(1)
     h.report(1, an_intermediate(1, 0.5))
@@ -45,7 +46,7 @@ def test_a_trial_rests_where_it_was_to_run_and_leaves_its_place(h: Advised) -> N
 
     h.report(1, an_intermediate(2, 0.4), a_checkpoint_record(2))
     assert h.trial(1).reason.value == "rung_reached"
-    assert [order.reason for order in h.orders(e.StopAttempt)] == ["rung_reached"]
+    assert [order.reason for order in h.orders(Stop)] == ["rung_reached"]
 
     h.exit(1, STOPPED)
     assert h.statuses() == {1: "paused"}
@@ -65,7 +66,7 @@ def test_a_promoted_trial_goes_on_in_a_new_attempt_from_its_checkpoint(h: Advise
     h.decide(until_step=1)
     h.come_to_rest(1, 1)
     h.promote(1, until_step=3)
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert (launch.key.attempt, [c.step for c in launch.spec.checkpoints], launch.spec.until_step) == (2, [1], 3)
     assert h.trial(1).status.value == "running"
     assert h.experiment.free_numbers == (2,)
@@ -141,7 +142,7 @@ def test_a_fork_is_a_new_trial_that_begins_with_the_checkpoint_of_another(h: Adv
     h.decide(DecisionKind.FORK, forked_from=1, parameters={"lr": 0.3}, until_step=2, dropped=(1,))
     fork = h.trial(2)
     assert (fork.forked_from, fork.forked_step, fork.parameters) == (1, 1, {"lr": 0.3})
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [c.step for c in launch.spec.checkpoints] == [1]
     assert h.trial(1).status.value == "early_stopped"
     assert h.trial(1).reason.value == "not_promoted"
@@ -175,7 +176,7 @@ def test_the_checkpoint_a_fork_begins_with_is_kept_while_its_source_runs_on() ->
     h.report(2, an_intermediate(2, 0.2), a_checkpoint_record(2))
     h.exit(2, EXITED)
     h.report(1, an_intermediate(4, 0.3), a_checkpoint_record(4))
-    deleted = [order.name for order in h.orders(e.DeleteCheckpointFile)]
+    deleted = [order.name for order in h.orders(DeleteCheckpoint)]
     assert deleted == ["step-3"]
 
 
@@ -304,7 +305,7 @@ def test_reports_wait_in_their_spools_when_the_advisor_has_too_many(h: Advised) 
     h.started(1)
     h.report(1, *[an_intermediate(step, 0.5) for step in range(ASSESSOR_REPORTS_LIMIT)])
     h.report(1, an_intermediate(ASSESSOR_REPORTS_LIMIT, 0.5))
-    assert h.orders(e.RefuseReports)
+    assert h.orders(Busy)
     h.restart()
     assert h.xs.queues[Queue.TUNER].reports == ASSESSOR_REPORTS_LIMIT
 

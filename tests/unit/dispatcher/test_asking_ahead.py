@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.dispatcher.harness import Harness
-from tuner_service.dispatcher import effects as e
+from trials.wire.messages import Launch
 
 
 def begin(h: Harness, *, trials: int = 20, parallel: int = 2, **overrides: Any) -> None:
@@ -51,7 +51,7 @@ def test_the_end_of_a_trial_launches_the_next_one_in_the_same_step(h: Harness) -
 
     h.exit(1)
 
-    assert [order.key.number for order in h.orders(e.LaunchAttempt)] == [3]
+    assert [order.key.number for order in h.orders(Launch)] == [3]
     assert h.asked_for() == [5]
 
 
@@ -80,7 +80,7 @@ def test_a_suggestion_that_nobody_has_seen_may_be_saved_later_and_a_launch_may_n
     begin(h, parallel=1)
 
     h.suggest()
-    assert h.orders(e.LaunchAttempt)
+    assert h.orders(Launch)
     assert not h.changes.only_counts
 
     h.suggest()

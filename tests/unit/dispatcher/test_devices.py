@@ -11,6 +11,7 @@ from tests.builders import EXPERIMENT_ID, a_spec
 from tests.unit.dispatcher.advised import ADVISOR, Advised
 from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harness, a_final, an_intermediate
 from trials.wire.launch import GivenDevice
+from trials.wire.messages import Launch, Stop
 from trials.wire.records import ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -52,7 +53,7 @@ def test_each_attempt_is_launched_with_the_devices_that_it_holds(h: Harness) -> 
     begin(h)
     h.suggest()
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert launch.spec.devices == (GivenDevice(uuid="g0"),)
     assert h.attempt(1).holdings == (Holding(agent_id=AGENT, shares={"g0": 1.0}),)
 
@@ -88,7 +89,7 @@ def test_a_launch_that_is_repeated_names_the_same_devices(h: Harness) -> None:
 
     h.connect(devices=gpus(4))
 
-    assert [order.spec.devices[0].uuid for order in h.orders(e.LaunchAttempt)] == ["g0", "g1"]
+    assert [order.spec.devices[0].uuid for order in h.orders(Launch)] == ["g0", "g1"]
 
 
 def test_a_trial_is_not_launched_on_a_device_that_is_occupied_until_that_has_passed(h: Harness) -> None:
@@ -166,7 +167,7 @@ def test_the_trial_on_a_device_that_was_lost_is_stopped_and_goes_on_elsewhere_un
     h.started(1)
     lose(h, "g0")
 
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert (stop.key.number, stop.reason) == (1, "device_lost")
     assert (h.trial(1).status, h.trial(1).reason) == (TrialStatus.STOPPING, TrialReason.DEVICE_LOST)
     assert h.trial(1).message == "device g0 was lost: fell off the bus"
@@ -217,7 +218,7 @@ def test_a_loss_that_is_heard_of_with_the_hello_stops_the_trial_as_well(h: Harne
 
     h.connect(h.observed(1), devices=(replace(gpus(1)[0], lost="fell off the bus"), *gpus(4)[1:]))
 
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert stop.reason == "device_lost"
 
 
@@ -232,10 +233,10 @@ def test_trials_elsewhere_are_not_touched(h: Harness) -> None:
     begin(h, trials=1)
     h.connect(agent_id="n2", devices=(Device(uuid="g0", lost="another node's"),))
 
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.connect(h.observed(1), devices=gpus(4))
     tell(h, Device(uuid="g0", lost="x"), agent_id="n2")
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
 
 
 # ── not free when it is to start ────────────────────────────────────────────────────────────────

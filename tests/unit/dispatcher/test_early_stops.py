@@ -13,7 +13,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from tuner_service.dispatcher import effects as e
+from trials.wire.messages import Stop
 from tuner_service.dispatcher.items import Queue, StopAdvised, TrialEnded
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
 from tuner_service.domain.trial import TrialReason, TrialStatus
@@ -31,7 +31,7 @@ def test_an_advised_stop_is_ordered_with_the_grace_of_the_experiment(running: Ha
     running.report(1, an_intermediate(0, 0.5), an_intermediate(1, 0.6))
     running.advise_stop(1, at_report=0)
 
-    (stop,) = running.orders(e.StopAttempt)
+    (stop,) = running.orders(Stop)
     assert (stop.grace_s, stop.reason) == (4.0, "stopped_by_assessor")
     trial = running.trial(1)
     assert trial.status is TrialStatus.STOPPING
@@ -66,7 +66,7 @@ def test_an_early_stop_advised_after_the_trial_ended_is_ignored(running: Harness
     running.exit(1)
     running.advise_stop(1)
 
-    assert running.orders(e.StopAttempt) == []
+    assert running.orders(Stop) == []
     assert running.trial(1).status is TrialStatus.SUCCEEDED
 
 
@@ -77,7 +77,7 @@ def test_a_second_advice_is_ignored(running: Harness) -> None:
     at = running.trial(1).stopped_at_line
     running.advise_stop(1)
 
-    assert running.orders(e.StopAttempt) == []
+    assert running.orders(Stop) == []
     assert running.trial(1).stopped_at_line == at
 
 
@@ -147,7 +147,7 @@ def test_after_a_restart_the_stop_is_ordered_again(running: Harness) -> None:
     running.restart()
     running.connect(running.observed(1))
 
-    (stop,) = running.orders(e.StopAttempt)
+    (stop,) = running.orders(Stop)
     assert stop.reason == "stopped_by_assessor"
 
 

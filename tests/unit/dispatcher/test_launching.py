@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_spec
 from tests.unit.dispatcher.harness import AGENT, KILLED, Harness, a_checkpoint_record, an_intermediate
+from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue, Suggested, SuggestionRequested
@@ -67,13 +68,13 @@ def test_a_suggested_trial_waits_until_an_agent_connects(h: Harness) -> None:
     h.create()
     h.ready()
     h.suggest()
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
     assert h.trial(1).status is TrialStatus.WAITING
 
     h.connect()
 
-    (launch,) = h.orders(e.LaunchAttempt)
-    assert launch.agent_id == AGENT
+    (launch,) = h.orders(Launch)
+    assert h.told_to(AGENT) == [launch]
     assert h.trial(1).status is TrialStatus.RUNNING
     assert h.attempt(1).status is AttemptStatus.STARTING
 
@@ -81,9 +82,9 @@ def test_a_suggested_trial_waits_until_an_agent_connects(h: Harness) -> None:
 def test_a_launch_carries_the_parameters_the_seed_of_the_trial_and_a_nonce_of_its_own(h: Harness) -> None:
     h.begin(seed=11)
     h.suggest(lr=0.25)
-    (first,) = h.orders(e.LaunchAttempt)
+    (first,) = h.orders(Launch)
     h.suggest(lr=0.5)
-    (second,) = h.orders(e.LaunchAttempt)
+    (second,) = h.orders(Launch)
 
     assert first.spec.parameters == {"lr": 0.25}
     assert first.spec.seed == trial_seed(11, 1)
@@ -114,23 +115,23 @@ def test_a_start_nobody_believes_in_is_stopped_at_once(h: Harness) -> None:
     attempt = h.attempt(1)
     h.exit(1, KILLED)
 
-    (stop,) = h.started_as(attempt)
+    h.started_as(attempt)
 
-    assert isinstance(stop, e.StopAttempt)
-    assert (stop.nonce, stop.grace_s, stop.reason) == (attempt.nonce, 0.0, "not_believed")
+    (stop,) = h.told_to(attempt.agent_id)
+    assert stop == Stop(key=attempt.key, nonce=attempt.nonce, grace_s=0.0, reason="not_believed")
 
 
 def test_an_unconfirmed_launch_is_ordered_again_with_the_same_nonce(h: Harness) -> None:
     h.begin()
     h.suggest()
-    (first,) = h.orders(e.LaunchAttempt)
+    (first,) = h.orders(Launch)
 
     h.after(LAUNCH_REPEAT_S)
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
     h.after(1)
-    assert h.orders(e.LaunchAttempt) == [first]
+    assert h.orders(Launch) == [first]
     h.after(1)
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
 
 
 def test_a_launch_is_not_repeated_while_its_agent_is_away(h: Harness) -> None:
@@ -140,7 +141,7 @@ def test_a_launch_is_not_repeated_while_its_agent_is_away(h: Harness) -> None:
 
     h.after(LAUNCH_REPEAT_S + 1)
 
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
 
 
 def test_a_trial_that_was_stopped_before_it_started_is_told_to_stop_again_and_not_launched(h: Harness) -> None:
@@ -150,10 +151,10 @@ def test_a_trial_that_was_stopped_before_it_started_is_told_to_stop_again_and_no
 
     h.after(LAUNCH_REPEAT_S + 1)
 
-    assert h.orders(e.LaunchAttempt) == []
-    assert len(h.orders(e.StopAttempt)) == 1
+    assert h.orders(Launch) == []
+    assert len(h.orders(Stop)) == 1
     h.after(1)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
 
 
 # ── placement ───────────────────────────────────────────────────────────────────────────────────
@@ -229,7 +230,7 @@ def test_a_new_attempt_is_given_the_checkpoints_newest_first(h: Harness) -> None
     h.report(1, an_intermediate(0, 0.5), a_checkpoint_record(0), an_intermediate(1, 0.4), a_checkpoint_record(1))
     h.exit(1, KILLED)
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [ref.step for ref in launch.spec.checkpoints] == [1, 0]
     assert launch.key.attempt == 2
     assert h.attempt(1).restored_step == 1
@@ -239,9 +240,9 @@ def test_a_new_attempt_is_given_the_checkpoints_newest_first(h: Harness) -> None
 def test_the_seed_is_the_same_for_every_attempt(h: Harness) -> None:
     h.begin()
     h.suggest()
-    (first,) = h.orders(e.LaunchAttempt)
+    (first,) = h.orders(Launch)
     h.exit(1, KILLED)
-    (second,) = h.orders(e.LaunchAttempt)
+    (second,) = h.orders(Launch)
 
     assert first.spec.seed == second.spec.seed
     assert first.nonce != second.nonce

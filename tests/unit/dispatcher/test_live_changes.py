@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.unit.dispatcher.harness import CRASHED, STOPPED, Harness, an_intermediate
+from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
@@ -49,7 +50,7 @@ def test_a_raised_parallelism_is_used_at_once(h: Harness) -> None:
 def test_attempts_beyond_a_lowered_parallelism_go_on_and_no_more_are_launched(h: Harness) -> None:
     h.run(trials=3, budget={"parallel": 3})
     h.change(budget={"parallel": 1})
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
 
     h.exit(1, STOPPED)
     h.exit(2, STOPPED)
@@ -154,7 +155,7 @@ def beside_another(h: Harness, *, cpus: int, **other: Any) -> None:
 
 
 def launched(h: Harness) -> list[str]:
-    return [str(order.key) for order in h.orders(e.LaunchAttempt)]
+    return [str(order.key) for order in h.orders(Launch)]
 
 
 def raise_priority(h: Harness, experiment_id: str, priority: int) -> list[e.Effect]:
@@ -452,9 +453,9 @@ def test_a_stop_that_was_not_confirmed_in_its_time_is_ordered_again(h: Harness) 
     h.run(trials=1, trial={"stop_grace_s": 30.0})
     h.stop_trial(1)
     h.after(30)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.after(LAUNCH_REPEAT_S + 1)
-    assert len(h.orders(e.StopAttempt)) == 1
+    assert len(h.orders(Stop)) == 1
 
 
 def test_an_experiment_that_does_not_exist_is_not_changed(h: Harness) -> None:

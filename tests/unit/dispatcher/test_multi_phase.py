@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, a_final, an_intermediate
+from trials.wire.messages import FurtherParameters, Launch, Stop
 from trials.wire.records import MetricRecord, ParametersWantedRecord
-from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import (
     AlgorithmFault,
     NoMoreSuggestions,
@@ -55,7 +55,7 @@ def test_the_same_index_has_the_same_parameters_for_every_attempt(h: Harness) ->
     h.want(1, 1)
     h.suggest(0.07)
     h.exit(1, KILLED)
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert launch.spec.further_parameters == ({"lr": 0.07},)
 
     h.started(1)
@@ -244,12 +244,12 @@ def test_a_trial_that_waits_for_parameters_does_not_miss_its_heartbeat(h: Harnes
     h.run(trials=1, budget=ALONE, trial={"heartbeat_s": 10.0}, algorithm_timeout_s=1_000.0)
     h.want(1, 1)
     h.after(60)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.suggest(0.07)
     h.after(9)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.after(9)
-    assert len(h.orders(e.StopAttempt)) == 1
+    assert len(h.orders(Stop)) == 1
 
 
 def test_a_tuner_that_waits_is_asked_again_after_the_next_outcome(h: Harness) -> None:
@@ -269,7 +269,7 @@ def test_where_every_trial_waits_for_a_tuner_that_waits_the_first_goes_on_withou
     h.answer(Queue.TUNER, NoSuggestionYet(line=first.line))
     assert h.sent() == []
     h.answer(Queue.TUNER, NoSuggestionYet(line=second.line))
-    assert [(order.key.number, order.parameters) for order in h.orders(e.SendParameters)] == [(1, None)]
+    assert [(order.key.number, order.parameters) for order in h.orders(FurtherParameters)] == [(1, None)]
 
     h.succeed(1)
     assert h.wanted() == [(2, 1)]
@@ -351,11 +351,11 @@ def test_deterministic_a_trial_that_waits_for_its_turn_makes_room_for_the_one_wh
     h.started(1)
     h.connect(h.observed(1), h.observed(2), cpus=4)  # half of the node is gone
     h.exit(1, KILLED)
-    assert h.orders(e.StopAttempt) == [], "it pauses before its next attempt, and needs no room yet"
+    assert h.orders(Stop) == [], "it pauses before its next attempt, and needs no room yet"
     h.after(RETRY_PAUSE_LIMIT_S)
     assert h.trial(1).status is TrialStatus.WAITING
 
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert (stop.key.number, stop.reason) == (2, "preempted")
     assert h.trial(2).message == "makes room for trial 1, whose end comes before its next parameters"
     h.exit(2, STOPPED)
@@ -374,7 +374,7 @@ def test_deterministic_nothing_makes_room_while_no_node_is_there_or_something_el
     h.suggest(0.02)
     assert h.trial(2).status is TrialStatus.WAITING
     h.want(1, 1)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     assert h.wanted() == [(1, 1)]
 
 

@@ -17,7 +17,7 @@ from tests.unit.dispatcher.harness import (
     an_intermediate,
 )
 from trials.wire.attempt import AttemptKey
-from trials.wire.messages import ObservedAttempt
+from trials.wire.messages import Forget, Launch, ObservedAttempt, Stop
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.reconcile import (
     Adopt,
@@ -103,7 +103,7 @@ def test_an_adopted_attempt_is_the_same_one_and_its_spool_is_read_on(h: Harness)
     h.connect(h.observed(1))
 
     assert h.attempt(1).nonce == before.nonce
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
     h.report(1, a_final(0.5))
     h.exit(1)
     assert h.statuses() == {1: "succeeded"}
@@ -116,7 +116,7 @@ def test_an_attempt_that_started_while_the_service_was_down_is_adopted_and_not_l
     h.restart()
     h.connect(observed)
 
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
     assert (h.attempt(1).status, h.attempt(1).process) == (AttemptStatus.RUNNING, PROCESS)
 
 
@@ -146,7 +146,7 @@ def test_a_lost_attempt_is_followed_by_a_new_one_from_the_newest_checkpoint(h: H
     h.restart()
     h.connect()
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert (launch.key.attempt, [k.step for k in launch.spec.checkpoints]) == (2, [0])
     assert launch.nonce != lost.nonce
     (first, _) = h.store.queries.attempts(h.experiment.id, 1)
@@ -157,11 +157,11 @@ def test_a_lost_attempt_is_followed_by_a_new_one_from_the_newest_checkpoint(h: H
 def test_a_launch_still_owed_is_ordered_with_the_same_nonce(h: Harness) -> None:
     h.begin()
     h.suggest()
-    (owed,) = h.orders(e.LaunchAttempt)
+    (owed,) = h.orders(Launch)
     h.restart()
     h.connect()
 
-    assert h.orders(e.LaunchAttempt) == [owed]
+    assert h.orders(Launch) == [owed]
 
 
 def test_a_launch_owed_to_a_trial_that_was_stopped_meanwhile_is_not_made(h: Harness) -> None:
@@ -171,7 +171,7 @@ def test_a_launch_owed_to_a_trial_that_was_stopped_meanwhile_is_not_made(h: Harn
     h.restart()
     h.connect()
 
-    assert h.orders(e.LaunchAttempt) == []
+    assert h.orders(Launch) == []
     assert h.statuses() == {1: "paused"}
 
 
@@ -181,7 +181,7 @@ def test_a_stopping_attempt_that_is_alive_is_told_to_stop_again(h: Harness) -> N
     h.restart()
     h.connect(h.observed(1))
 
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert stop.reason == "experiment_stopped"
 
 
@@ -201,7 +201,7 @@ def test_an_ended_trial_that_is_alive_somewhere_is_stopped_with_no_grace(h: Harn
     h.exit(1, KILLED)
     h.connect(late)
 
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert (stop.nonce, stop.grace_s, stop.reason) == (late.nonce, 0.0, "not_believed")
 
 
@@ -211,7 +211,7 @@ def test_an_exit_that_is_in_the_rows_already_is_forgotten(h: Harness) -> None:
     h.exit(1, STOPPED)
     h.connect(late, h.observed(1))
 
-    assert [order.nonce for order in h.orders(e.ForgetAttempt)] == [late.nonce]
+    assert [order.nonce for order in h.orders(Forget)] == [late.nonce]
 
 
 def test_attempts_of_another_agent_are_not_missed(h: Harness) -> None:
@@ -231,8 +231,8 @@ def test_a_copied_database_does_not_believe_the_attempts_of_the_original(h: Harn
 
     h.connect(observed)
 
-    assert h.orders(e.StopAttempt) == h.orders(e.ForgetAttempt) == []
-    (launch,) = h.orders(e.LaunchAttempt)
+    assert h.orders(Stop) == h.orders(Forget) == []
+    (launch,) = h.orders(Launch)
     assert (launch.key.attempt, launch.lineage) == (2, "copy")
 
 
@@ -243,4 +243,4 @@ def test_the_original_goes_on_as_if_there_were_no_copy(h: Harness) -> None:
     h.connect(mine, seen(nonce="of the copy", lineage="copy"))
 
     assert h.statuses() == {1: "running"}
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []

@@ -18,6 +18,7 @@ from tests.unit.dispatcher.harness import (
     an_intermediate,
 )
 from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.messages import Acknowledge, Busy, DeleteCheckpoint, Stop
 from trials.wire.records import CooperationRecord, NoticeRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -42,7 +43,7 @@ def sequences(h: Harness, number: int = 1) -> list[tuple[int, int]]:
 
 
 def acknowledged(h: Harness) -> list[int]:
-    return [order.sequence for order in h.orders(e.AcknowledgeReports)]
+    return [order.sequence for order in h.orders(Acknowledge)]
 
 
 # ── accepted once, in order ─────────────────────────────────────────────────────────────────────
@@ -264,7 +265,7 @@ def test_past_the_limit_of_the_assessor_queue_reports_are_refused_and_wait_in_th
     effects = h.report(1, an_intermediate(ASSESSOR_QUEUE_LIMIT, 0.5))
 
     nonce = h.attempt(1).nonce
-    assert effects == [e.RefuseReports(agent_id=AGENT, nonce=nonce, retry_after_s=REFUSED_REPORTS_RETRY_S)]
+    assert effects == [e.Tell(agent_id=AGENT, message=Busy(nonce=nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))]
     assert not h.changes
     h.take(Queue.ASSESSOR, upto=1)
     h.report(1, an_intermediate(ASSESSOR_QUEUE_LIMIT, 0.5), first=ASSESSOR_QUEUE_LIMIT + 1)
@@ -316,9 +317,7 @@ def test_a_dropped_checkpoint_is_deleted_on_its_node(h: Harness) -> None:
     h.run(trial={"keep_last": 1, "keep_best": 0})
     reported_with_checkpoints(h, 0.9, 0.8)
 
-    assert h.orders(e.DeleteCheckpointFile) == [
-        e.DeleteCheckpointFile(agent_id=AGENT, nonce=h.attempt(1).nonce, name="step-0")
-    ]
+    assert h.orders(DeleteCheckpoint) == [DeleteCheckpoint(nonce=h.attempt(1).nonce, name="step-0")]
 
 
 def test_large_checkpoints_are_kept_outside_the_database(h: Harness) -> None:
@@ -346,10 +345,10 @@ def test_a_trial_that_is_silent_for_its_heartbeat_is_stopped_and_tried_again(h: 
     h.after(30)
     assert h.trial(1).status is TrialStatus.RUNNING
     h.after(1)
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert stop.reason == "heartbeat_missed"
     h.after(20)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
 
     h.exit(1, KILLED)
     assert (h.trial(1).status, h.trial(1).charged) == (TrialStatus.RUNNING, 1)
@@ -379,9 +378,9 @@ def test_the_time_the_service_was_down_is_no_silence(h: Harness) -> None:
     h.restart()
     h.connect(h.observed(1))
     h.after(29)
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.after(2)
-    assert len(h.orders(e.StopAttempt)) == 1
+    assert len(h.orders(Stop)) == 1
 
 
 def test_nothing_is_concluded_from_the_silence_of_an_agent_that_is_away(h: Harness) -> None:

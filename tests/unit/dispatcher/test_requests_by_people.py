@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, an_intermediate
+from trials.wire.messages import Forget, Launch, RemoveExperiment, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.domain.errors import ConflictError, NotFoundError, TunerServiceError
@@ -54,7 +55,7 @@ def test_a_paused_experiment_keeps_its_worker_over_a_restart(h: Harness) -> None
 def test_a_stop_asks_every_trial_and_is_done_when_the_last_attempt_has_ended(h: Harness) -> None:
     h.run(trials=2)
     h.stop()
-    assert [order.reason for order in h.orders(e.StopAttempt)] == ["experiment_stopped"] * 2
+    assert [order.reason for order in h.orders(Stop)] == ["experiment_stopped"] * 2
     assert h.statuses() == {1: "stopping", 2: "stopping"}
     h.exit(1, STOPPED)
     assert h.experiment.status is ExperimentStatus.STOPPING
@@ -117,7 +118,7 @@ def test_resume_continues_paused_trials_in_new_attempts_of_the_same_number(h: Ha
     h.resume()
 
     assert h.experiment.status is ExperimentStatus.RUNNING
-    assert [order.key.attempt for order in h.orders(e.LaunchAttempt)] == [2, 2]
+    assert [order.key.attempt for order in h.orders(Launch)] == [2, 2]
     assert len(h.orders(e.StartWorker)) == 1
 
 
@@ -212,7 +213,7 @@ def test_resume_takes_a_new_code_revision_for_the_trials_to_come(h: Harness) -> 
     assert h.journal("experiment_changed") == [{"code_digest": "b"}]
     h.exit(1, KILLED)
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert launch.spec.code_digest == "b"
 
 
@@ -296,7 +297,7 @@ def test_a_person_gives_one_trial_up_and_it_uses_none_of_the_budget(h: Harness) 
     h.run(budget={"trials": 1, "parallel": 1})
     h.report(1, an_intermediate(0, 0.5))
     h.stop_trial(1)
-    (stop,) = h.orders(e.StopAttempt)
+    (stop,) = h.orders(Stop)
     assert stop.reason == "stopped_by_user"
     h.exit(1, STOPPED)
 
@@ -339,7 +340,7 @@ def test_a_trial_asked_to_make_room_may_be_given_up_for_good(h: Harness) -> None
 def test_an_ended_experiment_is_deleted_with_its_rows_and_folders(h: Harness) -> None:
     completed(h).delete()
 
-    assert h.effects == [e.RemoveExperimentFolders(experiment_id=EXPERIMENT_ID)]
+    assert h.effects == [e.TellAll(message=RemoveExperiment(experiment_id=EXPERIMENT_ID))]
     assert h.store.queries.experiment(EXPERIMENT_ID) is None
     assert not h.dispatcher.is_busy
     with pytest.raises(NotFoundError):
@@ -360,7 +361,7 @@ def test_a_late_attempt_of_a_deleted_experiment_is_forgotten(h: Harness) -> None
     h.succeed(1)
     h.delete()
 
-    assert h.exit_as(attempt) == [e.ForgetAttempt(agent_id=attempt.agent_id, nonce=attempt.nonce)]
+    assert h.exit_as(attempt) == [e.Tell(agent_id=attempt.agent_id, message=Forget(nonce=attempt.nonce))]
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────

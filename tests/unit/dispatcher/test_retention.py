@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.unit.dispatcher.harness import AGENT, KILLED, Harness, a_checkpoint_record, an_intermediate
 from tests.unit.dispatcher.test_advised_trials import Advised
 from trials.wire.limits import CHECKPOINT_INLINE_BYTES
+from trials.wire.messages import DeleteCheckpoint, Launch
 from trials.wire.records import CheckpointDamagedRecord
 from tuner_service.dispatcher import commands as c
-from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.trial import Checkpoint, DecisionKind
 
@@ -67,7 +67,7 @@ def test_a_new_attempt_is_told_where_large_ones_are(h: Harness) -> None:
     report_large(h, 0, "s3://bucket/there")
     h.exit(1, KILLED)
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [ref.path for ref in launch.spec.checkpoints] == ["s3://bucket/there"]
 
 
@@ -80,8 +80,8 @@ def test_the_file_of_an_earlier_attempt_is_deleted_on_the_node_that_has_it(h: Ha
     assert h.attempt(1).agent_id == "other"
     report_large(h, 1, "/store/1")
 
-    assert h.orders(e.DeleteCheckpointFile) == [
-        e.DeleteCheckpointFile(agent_id=AGENT, nonce=first.nonce, name="step-0", location="/store/0")
+    assert h.told_to(AGENT, DeleteCheckpoint) == [
+        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0")
     ]
 
 
@@ -94,8 +94,8 @@ def test_where_that_node_is_away_the_one_of_the_trial_clears_the_store(h: Harnes
     h.disconnect()
     report_large(h, 1, "/store/1")
 
-    assert h.orders(e.DeleteCheckpointFile) == [
-        e.DeleteCheckpointFile(agent_id="other", nonce=first.nonce, name="step-0", location="/store/0")
+    assert h.told_to("other", DeleteCheckpoint) == [
+        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0")
     ]
 
 
@@ -107,11 +107,11 @@ def test_a_damaged_checkpoint_is_marked_and_never_given_again(h: Harness) -> Non
 
     assert [(row.step, row.damaged) for row in rows(h)] == [(1, True), (0, False)]
     h.exit(1, KILLED)
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [ref.step for ref in launch.spec.checkpoints] == [0]
     h.restart()
     h.connect()
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [ref.step for ref in launch.spec.checkpoints] == [0]
 
 
@@ -135,4 +135,4 @@ def test_the_file_of_the_source_is_not_deleted_with_the_row_of_a_fork() -> None:
     h.report(2, *[record for step in (2, 3) for record in (an_intermediate(step, 0.2), a_checkpoint_record(step))])
 
     assert [checkpoint.step for checkpoint in h.xs.checkpoints[2]] == [1, 2, 3]
-    assert h.orders(e.DeleteCheckpointFile) == []
+    assert h.orders(DeleteCheckpoint) == []

@@ -17,8 +17,8 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
+from trials.wire.messages import Launch, Stop
 from trials.wire.records import CooperationRecord, ExitRecord, StopToldRecord
-from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, FinalFrom
@@ -147,16 +147,16 @@ def det_at_its_rung() -> Advised:
 def test_deterministic_a_trial_is_not_stopped_while_it_may_end_at_its_rung() -> None:
     h = det_at_its_rung()
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.report(1, TOLD)
-    assert [order.reason for order in h.orders(e.StopAttempt)] == ["rung_reached"]
+    assert [order.reason for order in h.orders(Stop)] == ["rung_reached"]
 
 
 def test_deterministic_a_trial_that_goes_on_beyond_its_rung_is_stopped_and_its_end_is_none() -> None:
     h = det_at_its_rung()
     h.report(1, an_intermediate(1, 0.5))
     h.report(1, an_intermediate(2, 0.4), an_intermediate(3, 0.3))
-    assert [order.reason for order in h.orders(e.StopAttempt)] == ["rung_reached"]
+    assert [order.reason for order in h.orders(Stop)] == ["rung_reached"]
     h.report(1, a_final(0.1))
     h.exit(1, EXITED)
     settle(h)
@@ -169,14 +169,14 @@ def test_deterministic_one_that_says_nothing_is_stopped_after_its_grace() -> Non
     h = det_at_its_rung()
     h.report(1, an_intermediate(1, 0.5))
     h.after(h.experiment.spec.trial.stop_grace_s + 11.0)
-    assert [order.reason for order in h.orders(e.StopAttempt)] == ["rung_reached"]
+    assert [order.reason for order in h.orders(Stop)] == ["rung_reached"]
 
 
 def test_deterministic_an_agent_that_comes_back_does_not_stop_it_either() -> None:
     h = det_at_its_rung()
     h.report(1, an_intermediate(1, 0.5))
     h.connect(h.observed(1))
-    assert h.orders(e.StopAttempt) == []
+    assert h.orders(Stop) == []
     h.report(1, a_final(0.1))
     h.exit(1, EXITED)
     settle(h)
@@ -190,7 +190,7 @@ def test_deterministic_one_killed_before_it_was_told_comes_to_its_rung_once_more
     h.report(1, an_intermediate(1, 0.6), a_checkpoint_record(1), an_intermediate(2, 0.5), a_checkpoint_record(2))
     h.exit(1, KILLED)
 
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert (launch.spec.until_step, [c.step for c in launch.spec.checkpoints]) == (2, [1])
     h.report(1, an_intermediate(2, 0.5), a_checkpoint_record(2), a_final(0.1))
     h.exit(1, EXITED)
@@ -217,7 +217,7 @@ def test_a_trial_that_leaves_for_a_stop_of_the_experiment_goes_on_with_it(h: Har
     assert h.statuses() == {1: "paused"}
 
     h.resume()
-    (launch,) = h.orders(e.LaunchAttempt)
+    (launch,) = h.orders(Launch)
     assert [c.step for c in launch.spec.checkpoints] == [1]
     h.report(1, a_final(0.05))
     h.exit(1, EXITED)

@@ -16,8 +16,9 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
+from trials.wire.messages import Acknowledge, Forget
 from trials.wire.records import ExitRecord
-from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.effects import Tell
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, FinalFrom, Goal, Objective
@@ -55,7 +56,7 @@ def test_the_end_is_told_exactly_once_though_the_exit_is_reported_again(h: Harne
 
     (forget,) = h.exit_as(attempt)
 
-    assert forget == e.ForgetAttempt(agent_id=attempt.agent_id, nonce=attempt.nonce)
+    assert forget == Tell(agent_id=attempt.agent_id, message=Forget(nonce=attempt.nonce))
     assert h.told() == [1]
     h.restart()
     h.exit_as(attempt)
@@ -67,7 +68,7 @@ def test_the_agent_forgets_an_attempt_once_its_exit_is_on_disk(h: Harness) -> No
     nonce = h.attempt(1).nonce
     h.succeed(1)
 
-    assert [order.nonce for order in h.orders(e.ForgetAttempt)] == [nonce]
+    assert [order.nonce for order in h.orders(Forget)] == [nonce]
     (attempt,) = h.store.queries.attempts(h.experiment.id, 1)
     assert (attempt.status, attempt.exit) == (AttemptStatus.EXITED, EXITED)
 
@@ -78,7 +79,7 @@ def test_an_exit_before_its_last_report_is_put_off(h: Harness) -> None:
 
     (acknowledge,) = h.exit(1, last_sequence=2)
 
-    assert acknowledge == e.AcknowledgeReports(agent_id="agent-1", nonce=h.attempt(1).nonce, sequence=1)
+    assert acknowledge == Tell(agent_id="agent-1", message=Acknowledge(nonce=h.attempt(1).nonce, sequence=1))
     assert h.trial(1).status is TrialStatus.RUNNING
     h.report(1, a_final(0.5))
     h.exit(1)
@@ -277,9 +278,9 @@ def test_a_late_attempt_is_not_believed(h: Harness) -> None:
     h.exit(1, KILLED)
 
     assert h.report_as(late, an_intermediate(0, 0.1)) == [
-        e.AcknowledgeReports(agent_id=late.agent_id, nonce=late.nonce, sequence=1)
+        Tell(agent_id=late.agent_id, message=Acknowledge(nonce=late.nonce, sequence=1))
     ]
-    assert h.exit_as(late) == [e.ForgetAttempt(agent_id=late.agent_id, nonce=late.nonce)]
+    assert h.exit_as(late) == [Tell(agent_id=late.agent_id, message=Forget(nonce=late.nonce))]
     assert h.store.queries.metrics(h.experiment.id, 1) == []
     assert h.trial(1).status is TrialStatus.RUNNING
 

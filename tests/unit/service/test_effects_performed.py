@@ -83,45 +83,37 @@ def service() -> Service:
 
 
 @pytest.mark.parametrize(
-    ("effect", "message"),
+    "message",
     [
-        (
-            e.WelcomeAgent(agent_id=AGENT, acknowledged={"n": 3}),
-            Welcome(version=PROTOCOL_VERSION, lineage="memory", acknowledged={"n": 3}),
-        ),
-        (
-            e.LaunchAttempt(agent_id=AGENT, key=KEY, nonce="n", lineage="memory", spec=LAUNCH),
-            Launch(key=KEY, nonce="n", lineage="memory", spec=LAUNCH),
-        ),
-        (
-            e.StopAttempt(agent_id=AGENT, key=KEY, nonce="n", grace_s=3.0, reason="r"),
-            Stop(key=KEY, nonce="n", grace_s=3.0, reason="r"),
-        ),
-        (
-            e.SendParameters(agent_id=AGENT, key=KEY, nonce="n", index=2, parameters={"lr": 0.5}),
-            FurtherParameters(key=KEY, nonce="n", index=2, parameters={"lr": 0.5}),
-        ),
-        (e.AcknowledgeReports(agent_id=AGENT, nonce="n", sequence=4), Acknowledge(nonce="n", sequence=4)),
-        (e.RefuseReports(agent_id=AGENT, nonce="n", retry_after_s=0.2), Busy(nonce="n", retry_after_s=0.2)),
-        (e.ForgetAttempt(agent_id=AGENT, nonce="n"), Forget(nonce="n")),
-        (e.DeleteCheckpointFile(agent_id=AGENT, nonce="n", name="s"), DeleteCheckpoint(nonce="n", name="s")),
+        Launch(key=KEY, nonce="n", lineage="memory", spec=LAUNCH),
+        Stop(key=KEY, nonce="n", grace_s=3.0, reason="r"),
+        FurtherParameters(key=KEY, nonce="n", index=2, parameters={"lr": 0.5}),
+        Acknowledge(nonce="n", sequence=4),
+        Busy(nonce="n", retry_after_s=0.2),
+        Forget(nonce="n"),
+        DeleteCheckpoint(nonce="n", name="s"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_order_to_an_agent_is_one_message_to_that_agent(
-    service: Service, effect: e.Effect, message: ToAgent
-) -> None:
-    service.performer.perform(effect)
+def test_what_an_agent_is_told_goes_to_that_agent_as_it_is(service: Service, message: e.ToOneAgent) -> None:
+    service.performer.perform(e.Tell(agent_id=AGENT, message=message))
 
     assert service.wire.sent == [message]
     assert service.other.sent == []
 
 
-def test_folders_of_a_deleted_experiment_are_removed_everywhere(service: Service) -> None:
-    service.performer.perform(e.RemoveExperimentFolders(experiment_id=EXPERIMENT_ID))
+def test_a_welcome_says_what_the_service_adds_to_it(service: Service) -> None:
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={"n": 3}))
 
-    expected = [RemoveExperiment(experiment_id=EXPERIMENT_ID)]
-    assert service.wire.sent == service.other.sent == expected
+    assert service.wire.sent == [Welcome(version=PROTOCOL_VERSION, lineage="memory", acknowledged={"n": 3})]
+    assert service.other.sent == []
+
+
+def test_folders_of_a_deleted_experiment_are_removed_everywhere(service: Service) -> None:
+    remove = RemoveExperiment(experiment_id=EXPERIMENT_ID)
+    service.performer.perform(e.TellAll(message=remove))
+
+    assert service.wire.sent == service.other.sent == [remove]
 
 
 def test_orders_about_workers_are_calls_of_them(service: Service) -> None:
@@ -146,7 +138,7 @@ def test_a_long_queue_is_one_line_of_the_log(service: Service, caplog: pytest.Lo
 
 
 def test_what_an_absent_agent_should_be_told_is_dropped(service: Service) -> None:
-    service.performer.perform(e.ForgetAttempt(agent_id="nobody", nonce="n"))
+    service.performer.perform(e.Tell(agent_id="nobody", message=Forget(nonce="n")))
 
     assert service.wire.sent == service.other.sent == []
 
