@@ -70,6 +70,7 @@ class OptunaTuner(ModelTuner):
             self.objective,
             make_sampler=self._make_sampler,
             joint=self.joint,
+            finest=self.finest,
             constrained=self.constrained and any(note.state == FAILED_ITSELF for note in shown),
         )
         wanted = {id(note) for note in shown}
