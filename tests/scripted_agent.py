@@ -22,6 +22,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 ANSWER_S = 30.0
+VERSION = 3
 CHUNK = 1 << 20  # BLOB_CHUNK_BYTES
 
 
@@ -72,8 +73,8 @@ class Attempt:
 class ScriptedAgent:
     """One node. ``attempts`` by nonce are those not forgotten; they outlive a connection, as on a disk."""
 
-    def __init__(self, home: Path, *, agent_id: str = "scripted", versions: tuple[int, ...] = (1, 2)) -> None:
-        self.home, self.agent_id, self.versions = home, agent_id, versions
+    def __init__(self, home: Path, *, agent_id: str = "scripted") -> None:
+        self.home, self.agent_id = home, agent_id
         self.attempts: dict[str, Attempt] = {}
         self.welcome: dict[str, Any] = {}
         self.deleted: list[dict[str, Any]] = []
@@ -108,9 +109,9 @@ class ScriptedAgent:
         )
 
     def hello(self) -> dict[str, Any]:
-        said = {
+        return {
             "kind": "hello",
-            "version": min(self.versions),
+            "version": VERSION,
             "agent_id": self.agent_id,
             "boot_id": self._boot_id,
             "host": "scripted",
@@ -118,7 +119,6 @@ class ScriptedAgent:
             "resources": {"cpus": 2, "memory_bytes": 1 << 30},
             "attempts": [attempt.observed() for attempt in self.attempts.values()],
         }
-        return said if self.versions == (1,) else said | {"supported": list(self.versions)}
 
     def connect(self) -> dict[str, Any]:
         """Say hello, and take up what the welcome acknowledges."""

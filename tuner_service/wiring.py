@@ -87,7 +87,7 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
     _import_json_tricks_alone()
     from tuner_service.workers.pool import WorkerPool
 
-    clock, hub = SystemClock(), AgentHub()
+    clock, hub = SystemClock(), AgentHub(dismiss=executor.dismiss)
     with contextlib.ExitStack() as stack:
         store = open_store(settings.db, clock)
         stack.callback(store.close)

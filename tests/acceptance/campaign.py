@@ -30,6 +30,8 @@ from typing import Any
 
 TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
 ISOLATIONS = ("fork", "spawn")
+# Parents of trials by their programs, wherever in the package a version has them.
+PARENTS = ("/supervisor.py", "/fork_server.py", "/forkserver.py")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DIGITS_EPOCHS = 8
 DIGITS_SPACE = {
@@ -250,7 +252,7 @@ def parent(pid: int) -> int:
 
 
 def _is_parent(words: list[str], home: Path) -> bool:
-    script = any(word.endswith(("agent/supervisor.py", "agent/forkserver.py")) for word in words)
+    script = any(word.endswith(PARENTS) for word in words)
     return script and any(word.startswith(str(home)) for word in words)
 
 

@@ -210,7 +210,7 @@ def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> 
     assert not (home.home / "service.json").exists()
 
 
-def test_an_agent_of_another_version_is_refused_with_both_versions_named(home: Home) -> None:
+def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_named(home: Home) -> None:
     home.open_gate()
     home.begin(budget={"trials": 1, "parallel": 1})
     token = (home.home / "agent" / "token").read_text().strip()
@@ -228,9 +228,9 @@ def test_an_agent_of_another_version_is_refused_with_both_versions_named(home: H
         address = service.url.replace("http", "ws", 1) + "/api/v1/agents/of-the-future/channel"
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
             channel.send(json.dumps(hello))
-            refused = json.loads(channel.recv(timeout=10))
+            ordered = json.loads(channel.recv(timeout=10))
         wait_until(lambda: [agent["id"] for agent in service.agents()] == ["local"])
-    assert refused["kind"] == "refused"
-    assert f"version {PROTOCOL_VERSION + 98}" in refused["reason"]
-    assert f"the service {PROTOCOL_VERSION}" in refused["reason"]
+    assert ordered["kind"] == "leave"
+    assert f"version {PROTOCOL_VERSION + 98}" in ordered["reason"]
+    assert f"the service {PROTOCOL_VERSION}" in ordered["reason"]
     home.completed()

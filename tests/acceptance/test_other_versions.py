@@ -1,76 +1,90 @@
-"""An agent of the version before with this service, and this agent with a service of the version before."""
+"""Trials outlive the version that started them: a service of another one makes its agent leave, and adopts them."""
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.harness import ROOT, Home
+from tests.acceptance.harness import ROOT, Home, is_running
 from tests.waiting import wait_until
+from trials.wire.messages import PROTOCOL_VERSION
 
-EARLIER = "9d998bf"  # the last revision that spoke version 1 only
+BEFORE = "929df84"  # it knew no order to leave, spoke versions 1 and 2, and gave its files no format
+IDLE_EXIT_S = 120.0  # no agent leaves by itself
+OF_EACH_TRIAL = [*range(10)]
+
+
+def as_another_version(folder: Path) -> Path:
+    """A copy of both packages that speaks the next version of the protocol."""
+    for name in ("trials", "tuner_service", "migrations"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    messages = folder / "trials" / "wire" / "messages.py"
+    own = f"PROTOCOL_VERSION = {PROTOCOL_VERSION}\n"
+    text = messages.read_text()
+    assert own in text
+    messages.write_text(text.replace(own, f"PROTOCOL_VERSION = {PROTOCOL_VERSION + 1}\n"))
+    return folder
 
 
 @pytest.fixture(scope="session")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both packages as they were then."""
-    folder = tmp_path_factory.mktemp("earlier")
-    packed = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, capture_output=True, check=False)
+def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return as_another_version(tmp_path_factory.mktemp("another"))
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The revision BEFORE; a copy of another version where this copy of the sources has no such history."""
+    folder = tmp_path_factory.mktemp("before")
+    packed = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode != 0:
-        pytest.skip(f"revision {EARLIER} is not in this copy's history: {packed.stderr.decode(errors='replace')}")
+        return as_another_version(folder)
     subprocess.run(["tar", "x", "-C", str(folder)], input=packed.stdout, check=True)
     return folder
 
 
-@contextmanager
-def agent_of(tree: Path, home: Home) -> Iterator[None]:
-    """There before the service, which then starts no agent of its own."""
-    command = [sys.executable, "-m", "trials.agent", "--home", str(home.home), "--agent-id", "local"]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "TUNER_AGENT_IDLE_EXIT_S": "30"}
-    with subprocess.Popen(command, env=environment) as agent:
-        wait_until((home.home / "agent" / "agent.log").exists)
-        try:
-            yield
-            assert agent.poll() is None, "the agent did not live to the end"
-        finally:
-            agent.terminate()
+def exchange(home: Home, new: Path) -> None:
+    """End the service, and start one of the packages in ``new``. Its agent and trials are there before and after."""
+    pids = {name: home.pids(name) for name in ("agent", "trial")}
+    home.tuner("serve", "--stop")
+    assert {name: home.pids(name) for name in pids} == pids
+    home.environment["PYTHONPATH"] = str(new)
+    home.serve()
 
 
-def has_run_to_the_end(home: Home) -> None:
-    home.begin()
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("before", ROOT), ("another", ROOT), (ROOT, "another")],
+    ids=["from-the-commit-before", "from-another-version", "to-another-version"],
+)
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_running_trials_survive_the_exchange_of_the_version(
+    make_home: Callable[..., Home], request: pytest.FixtureRequest, old: Path | str, new: Path | str, isolation: str
+) -> None:
+    old, new = (request.getfixturevalue(tree) if isinstance(tree, str) else tree for tree in (old, new))
+    home = make_home(environment={"PYTHONPATH": str(old), "TUNER_AGENT_IDLE_EXIT_S": str(IDLE_EXIT_S)})
+    home.begin(budget={"trials": 4, "parallel": 2}, trial={"isolation": isolation})
+    home.running(2, step=4)
+    (former,), trials, supervisors = home.pids("agent"), home.pids("trial"), home.pids("supervisor")
+    assert len(trials) == 2
+
+    exchange(home, new)
+    wait_until(lambda: not is_running(former), timeout_s=20)
+    (agent,) = wait_until(lambda: home.pids("agent"), timeout_s=20)
+    assert agent != former
+    assert home.pids("trial") == trials
+    assert home.pids("supervisor") == supervisors
     home.running(2, step=4)
     home.open_gate()
     home.completed()
-    for number in (1, 2):
-        trial = home.trial(number)
-        assert trial["status"] == "succeeded"
-        assert home.steps(number) == list(range(10))
-    assert home.tuner("logs", f"{home.id}/1") == ""
 
-
-def agent_log(home: Home) -> str:
-    return (home.home / "agent" / "agent.log").read_text()
-
-
-@pytest.mark.slow
-def test_an_agent_of_the_version_before_works_with_this_service(make_home: Callable[..., Home], earlier: Path) -> None:
-    home = make_home()
-    with agent_of(earlier, home):
-        has_run_to_the_end(home)
-        assert "event=welcomed" in agent_log(home)
-        assert "ERROR" not in agent_log(home)
-
-
-@pytest.mark.slow
-def test_this_agent_works_with_a_service_of_the_version_before(make_home: Callable[..., Home], earlier: Path) -> None:
-    home = make_home(environment={"PYTHONPATH": str(earlier)})
-    with agent_of(ROOT, home):
-        has_run_to_the_end(home)
-        assert (home.home / "agent" / "lock").exists()
-        assert "ERROR" not in agent_log(home)
+    assert home.attempts() == [(number, 1) for number in range(1, 5)]
+    for number in range(1, 5):
+        assert home.trial(number)["status"] == "succeeded"
+        assert home.steps(number) == OF_EACH_TRIAL
+    assert "event=attempt_damaged" not in (home.home / "agent" / "agent.log").read_text()
+    assert home.pids("agent") == [agent]

@@ -22,15 +22,8 @@ SCRIPT = "print('never run')\n"
 STATE = os.urandom((1 << 20) + 17)  # two frames
 
 
-@pytest.fixture(params=[(1,), (1, 2)], ids=["version 1", "version 2"])
-def agent(home: Home, request: pytest.FixtureRequest) -> Iterator[ScriptedAgent]:
-    made = ScriptedAgent(home.home, versions=request.param)
-    with made.in_place_of_the_nodes_own():
-        yield made
-
-
 @pytest.fixture
-def newest(home: Home) -> Iterator[ScriptedAgent]:
+def agent(home: Home) -> Iterator[ScriptedAgent]:
     made = ScriptedAgent(home.home)
     with made.in_place_of_the_nodes_own():
         yield made
@@ -67,7 +60,7 @@ def test_the_scripted_agent_imports_nothing_of_the_project() -> None:
 
 def test_a_whole_experiment_by_an_agent_written_from_the_page(home: Home, agent: ScriptedAgent) -> None:
     a_search(home, trial={"max_attempts": 2, "keep": {"last": 1}})
-    assert agent.connect()["version"] == max(agent.versions)
+    assert agent.connect()["version"] == scripted_agent.VERSION
     first, second = agent.launched(1), agent.launched(2)
 
     assert agent.code_of(first)["train.py"].decode() == SCRIPT
@@ -134,8 +127,7 @@ def goes_on_from_its_checkpoint(agent: ScriptedAgent, attempt: Attempt) -> None:
     assert (reference["step"], reference["size"], reference["path"]) == (1, len(STATE), None)
     assert agent.fetch(reference["digest"]) == STATE
     agent.start(again)
-    if 2 in agent.versions:
-        asks_for_the_checkpoints_of_another_trial(agent, again, reference)
+    asks_for_the_checkpoints_of_another_trial(agent, again, reference)
     again.metric(2, loss=1.5)
     again.metric(3, loss=1.0)
     newer = os.urandom(100)
@@ -157,31 +149,31 @@ def asks_for_the_checkpoints_of_another_trial(agent: ScriptedAgent, attempt: Att
 
 
 def test_further_parameters_come_when_they_are_asked_for_and_again_in_the_next_attempt(
-    home: Home, newest: ScriptedAgent
+    home: Home, agent: ScriptedAgent
 ) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1}, trial={"max_attempts": 2})
-    newest.connect()
-    attempt = newest.launched(1)
-    newest.start(attempt)
+    agent.connect()
+    attempt = agent.launched(1)
+    agent.start(attempt)
     attempt.wants_parameters(1)
-    newest.report(attempt)
-    given = newest.wait_for_kind("further_parameters", nonce=attempt.nonce)
+    agent.report(attempt)
+    given = agent.wait_for_kind("further_parameters", nonce=attempt.nonce)
     assert given["index"] == 1
     assert given["parameters"] != attempt.spec["parameters"]
-    newest.exited(attempt, code=1)
+    agent.exited(attempt, code=1)
 
-    again = newest.launched(1, attempt=2)
+    again = agent.launched(1, attempt=2)
     assert again.spec["further_parameters"] == [given["parameters"]]
-    newest.start(again)
+    agent.start(again)
     again.metric(None, loss=1.0)
-    newest.exited(again)
+    agent.exited(again)
     home.completed()
 
 
-def test_what_is_not_understood_is_refused_by_name_and_the_channel_goes_on(home: Home, newest: ScriptedAgent) -> None:
+def test_what_is_not_understood_is_refused_by_name_and_the_channel_goes_on(home: Home, agent: ScriptedAgent) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1})
-    newest.connect()
-    attempt = newest.launched(1)
+    agent.connect()
+    attempt = agent.launched(1)
     for message, about, reason in (
         ({"kind": "dance"}, "dance", "unknown kind 'dance'; known: acknowledge, "),
         ({"kind": "launch", "key": attempt.key}, "launch", "launch: "),
@@ -193,53 +185,37 @@ def test_what_is_not_understood_is_refused_by_name_and_the_channel_goes_on(home:
         ),
         ({"no": "kind"}, "", "unknown kind None; known: "),
     ):
-        newest.say(message)
-        answer = newest.wait_for_kind("not_understood")
+        agent.say(message)
+        answer = agent.wait_for_kind("not_understood")
         assert answer["about"] == about
         assert answer["reason"].startswith(reason)
 
-    newest.start(attempt)
+    agent.start(attempt)
     attempt.metric(None, loss=1.0)
-    newest.exited(attempt)
+    agent.exited(attempt)
     home.completed()
 
 
-def test_a_launch_that_an_older_agent_could_not_follow_fails_with_both_versions_named(home: Home) -> None:
-    older = ScriptedAgent(home.home, versions=(1,))
-    with older.in_place_of_the_nodes_own():
-        a_search(home, budget={"trials": 1, "parallel": 1, "failures": 1}, trial={"resources": {"memory": "1GiB"}})
-        older.connect()
-        shown = home.reached("failed")
-
-        assert older.launches == []
-        (attempt,) = home.trial(1)["attempt_details"]
-        assert attempt["exit"]["cause"] == "launch_failed"
-        tail = attempt["exit"]["tail"]
-        assert "agent 'scripted' speaks version 1 of the protocol, the service 2" in tail
-        assert "launch.spec.memory_bytes needs version 2" in tail
-        assert shown["status"] == "failed"
-
-
-def test_an_agent_without_a_token_or_a_common_version_is_refused(home: Home, newest: ScriptedAgent) -> None:
+def test_an_agent_of_another_version_is_ordered_to_leave_and_nonsense_is_refused(
+    home: Home, agent: ScriptedAgent
+) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1})
-    for hello, reason in (
-        (
-            newest.hello() | {"version": 7, "supported": [7, 8]},
-            "the agent speaks version 7, 8, the service 2 (and takes",
-        ),
-        (newest.hello() | {"agent_id": "another"}, "the hello of agent 'another' came on the channel of 'scripted'"),
-        ({"kind": "pong"}, "the first message must be a hello, not 'pong'"),
-        ({"kind": "hallo"}, "unknown kind 'hallo'; known: "),
+    other = {"kind": "hello", "version": 7, "agent_id": "scripted", "pid": 1, "attempts": "something else"}
+    for hello, kind, reason in (
+        (other, "leave", "the agent speaks version 7, the service 3"),
+        (agent.hello() | {"attempts": 3}, "refused", "hello.attempts: expected list, got int"),
+        (agent.hello() | {"agent_id": "b"}, "refused", "the hello of agent 'b' came on the channel of 'scripted'"),
+        ({"kind": "pong"}, "refused", "the first message must be a hello, not 'pong'"),
+        ({"no": "kind"}, "refused", "the first message must be a hello, not ''"),
     ):
-        with newest.channel() as channel:
-            newest._channel = channel
-            newest.say(hello)
-            refused = newest.wait_for_kind("refused")
+        with agent.channel() as channel:
+            agent._channel = channel
+            agent.say(hello)
+            refused = agent.wait_for_kind(kind)
             with pytest.raises(ConnectionClosed):
                 channel.recv(timeout=scripted_agent.ANSWER_S)
         assert refused["reason"].startswith(reason)
-        assert refused["supported"] == [1, 2]
-    newest._channel = None
-    with pytest.raises(InvalidStatus) as denied, newest.channel(token="of somebody else"):
+    agent._channel = None
+    with pytest.raises(InvalidStatus) as denied, agent.channel(token="of somebody else"):
         pass
     assert denied.value.response.status_code in {401, 403}

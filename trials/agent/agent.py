@@ -137,7 +137,7 @@ class Agent:
         """As look(), and notice supervisors whose end nothing announced."""
         self.look()
         self._forks.end_idle()
-        running = [held for held in self.held.values() if held.exit is None]
+        running = [held for held in self.held.values() if held.exit is None and held.unreadable is None]
         parents = [held.supervisor for held in running if held.supervisor is not None]
         continued = self._stopped.look([*parents, *self._forks.processes()], now=time.monotonic())
         for held in running:
@@ -164,7 +164,10 @@ class Agent:
             except Exception:  # whatever it is: the others are adopted
                 logger.exception("event=not_adopted nonce=%s folder=%s", nonce, folder)
         for nonce, folder in self.home.lost().items():
-            if tree(None, nonce):
+            held = load_attempt(folder)
+            if held is not None and held.unreadable is not None:
+                self._hold(held)
+            elif tree(None, nonce):
                 self._hold_damaged(folder, f"its folder was removed, or its {FILE_ATTEMPT} damaged")
         logger.info("event=adopted attempts=%d unclaimed=%d", len(self.held), len(self._unclaimed))
 
@@ -187,7 +190,7 @@ class Agent:
 
     def _hold_if_claimed(self, folder: Path) -> bool:
         held = load_attempt(folder)
-        if held is None or (held.supervisor is None and held.exit is None):
+        if held is None or (held.supervisor is None and held.exit is None and held.unreadable is None):
             return False
         self._hold(held)
         return True
@@ -195,7 +198,7 @@ class Agent:
     def _hold(self, held: HeldAttempt) -> None:
         self._unclaimed.pop(held.nonce, None)
         self.held[held.nonce] = held
-        if held.exit is None and held.damage is None:
+        if held.exit is None and held.damage is None and held.unreadable is None:
             self._follow(held)
         self.on_held(held)
 
@@ -314,7 +317,7 @@ class Agent:
                 return
             del self._children[held.nonce]
         self.look_at(held)
-        if held.exit is not None or held.damage is not None:
+        if held.exit is not None or held.damage is not None or held.unreadable is not None:
             return
         if held.is_supervised():  # ours came second; another one has claimed the nonce
             self._follow(held)
@@ -355,6 +358,9 @@ class Agent:
         if order.nonce not in self.held and not self._hold_if_claimed(folder):
             self._spend(order, "stopped", tail=NEVER_STARTED, reason=order.reason)
         held = self.held[order.nonce]
+        if held.unreadable is not None:
+            logger.error("event=cannot_stop nonce=%s attempt=%s why=%s", held.nonce, held.key, held.unreadable)
+            return
         if held.exit is not None:
             held.changed.set()
             return
@@ -397,7 +403,8 @@ class Agent:
     def give_parameters(self, order: FurtherParameters) -> None:
         """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
         folder = self.home.attempt_folder(order.key, order.nonce)
-        if folder.is_dir():
+        held = self.held.get(order.nonce)
+        if folder.is_dir() and (held is None or held.unreadable is None):
             give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
@@ -418,6 +425,9 @@ class Agent:
 
     async def _remove_experiment(self, experiment_id: str) -> None:
         of_it = [held for held in self.held.values() if held.key.experiment_id == experiment_id]
+        if any(held.unreadable is not None for held in of_it):
+            logger.error("event=not_removed experiment=%s why=attempts of another version's format", experiment_id)
+            return
         for held in of_it:
             if held.exit is None:
                 held.order_stop(grace_s=0.0, reason="removed")

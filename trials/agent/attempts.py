@@ -42,6 +42,8 @@ from trials.wire.files import (
     FILE_STDOUT,
     FILE_STOP,
     FILE_WANTED,
+    FILES_FORMAT,
+    FORMAT,
 )
 from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import Launch, ObservedAttempt
@@ -60,8 +62,15 @@ class AttemptDamagedError(Exception):
     """A file of the attempt is not what was written there; the text says which, and what is there instead."""
 
 
+class UnknownFormatError(Exception):
+    """A file of the attempt is of a format that another version has brought; the text says which."""
+
+
 class HeldAttempt:
     """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit.
+
+    ``unreadable``: why its files cannot be understood, whose format another version has brought. Nothing of them is
+    read, written or removed then, and its trial is left alone: an agent of that version will take it over.
 
     ``damage``: what was found in place of its files, after which nothing of them is believed any more. Its trial is to
     be ended, and the attempt has failed.
@@ -80,6 +89,7 @@ class HeldAttempt:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.damage: str | None = None
+        self.unreadable: str | None = None
         self._seen_bytes = -1
         self._seen_wanted = 0
         self._folder = str(folder)  # as text: these files are looked at very often
@@ -90,12 +100,21 @@ class HeldAttempt:
         self._groups = ""
 
     def look(self) -> None:
-        """Take note of what its files say now, unless it is known that they cannot be believed."""
-        if self.damage is None:
+        """Take note of what its files say now, unless it is known that they cannot be believed, or not be read."""
+        if self.damage is None and self.unreadable is None:
             try:
                 self._look()
+            except UnknownFormatError as error:
+                self.note_unreadable(str(error))
             except (AttemptDamagedError, SpoolDamagedError) as error:
                 self.note_damage(str(error))
+
+    def note_unreadable(self, why: str) -> None:
+        """From now on its files are left as they are."""
+        if self.unreadable is None:
+            logger.error("event=format_unknown nonce=%s attempt=%s why=%s", self.nonce, self.key, why)
+            self.unreadable = why
+            self.spool.close()
 
     def note_damage(self, what: str) -> None:
         """An end that was recorded, and that nobody was told yet, is none that can be believed."""
@@ -130,14 +149,17 @@ class HeldAttempt:
             process=self.process,
             exit=self.exit,
             spooled=self.spool.last_sequence(),
+            unreadable=self.unreadable or "",
         )
 
     def is_supervised(self) -> bool:
         """Whether the very process that claimed it still runs, and has not recorded its end yet."""
         claim = self.supervisor
-        if self.damage is None:
+        if self.damage is None and self.unreadable is None:
             try:
                 self._look_for_exit()
+            except UnknownFormatError as error:
+                self.note_unreadable(str(error))
             except AttemptDamagedError as error:
                 self.note_damage(str(error))
         # A supervisor is there until the end is told to all; a fork server goes on to other attempts.
@@ -220,7 +242,7 @@ class HeldAttempt:
         """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            own, claim = to_json(dict(identity_of_this_process())), str(self.folder / FILE_CLAIM)
+            own, claim = _own_claim(), str(self.folder / FILE_CLAIM)
             if not create_once(claim, own, durable=True):
                 if read_json(claim) is not None:
                     return
@@ -254,8 +276,8 @@ class HeldAttempt:
                 self.folder.mkdir(parents=True)
             elif not stat.S_ISDIR(os.lstat(self._folder).st_mode):
                 return  # what is there instead belongs to somebody else
-            create_once(f"{self._folder}/{FILE_CLAIM}", to_json(dict(identity_of_this_process())))
-            write_durably(f"{self._folder}/{FILE_EXIT}", to_plain(self.exit))
+            create_once(f"{self._folder}/{FILE_CLAIM}", _own_claim())
+            write_durably(f"{self._folder}/{FILE_EXIT}", {FORMAT: FILES_FORMAT, **to_plain(self.exit)})
         except OSError as error:
             logger.warning("event=exit_not_written nonce=%s error=%s", self.nonce, error)
 
@@ -298,6 +320,7 @@ class HeldAttempt:
         """Once: the trial can write it, too."""
         if self.supervisor is None:
             claim = read_json(f"{self._folder}/{FILE_CLAIM}") or {}
+            require_known_format(claim, FILE_CLAIM)
             self.supervisor = _process_of(claim)
             if self.supervisor is not None:
                 orders = claim.get("orders")
@@ -321,7 +344,18 @@ class HeldAttempt:
             self.process = _process_of(read_json(f"{self._folder}/{FILE_PROCESS}")) or _process_of(value.get("process"))
         if self.trial_is_alive():
             raise AttemptDamagedError(f"{FILE_EXIT} was written while the trial ran")
+        require_known_format(value, FILE_EXIT)
         self.exit = _exit_of(value)
+
+
+def require_known_format(record: dict[str, Any], name: str) -> None:
+    """UnknownFormatError where the file ``name``, which holds ``record``, is of another format."""
+    found = record.get(FORMAT, 1)
+    if type(found) is int and found != FILES_FORMAT:
+        raise UnknownFormatError(
+            f"{name} is of format {found}, and this agent knows format {FILES_FORMAT}; "
+            "use the version of Tuner Service that wrote it, or a newer one"
+        )
 
 
 def _process_of(value: Any) -> ProcessRecord | None:
@@ -369,13 +403,21 @@ def _changed_at(path: str) -> int:
         return 0
 
 
-def identity_of_this_process() -> dict[str, str | int]:
-    return identity(os.getpid())
+def _own_claim() -> bytes:
+    """For an attempt that this process ends in the place of a supervisor."""
+    return to_json({FORMAT: FILES_FORMAT, **identity(os.getpid())})
 
 
 def load_attempt(folder: Path) -> HeldAttempt | None:
-    """The attempt prepared in ``folder``; None if the preparation was cut off, or what it wrote is damaged."""
+    """The attempt prepared in ``folder``; None if the preparation was cut off, or what it wrote is damaged.
+
+    One of an unknown format is ``unreadable``.
+    """
     data = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
+    try:
+        require_known_format(data or {}, FILE_ATTEMPT)
+    except UnknownFormatError as error:
+        return _unreadable(folder, str(error))
     try:
         launch: Launch = from_plain(Launch, data, where=FILE_ATTEMPT)
     except (ProtocolError, RecursionError):
@@ -385,4 +427,13 @@ def load_attempt(folder: Path) -> HeldAttempt | None:
     held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
     held.devices = tuple(device.uuid for device in launch.spec.devices)
     held.look()
+    return held
+
+
+def _unreadable(folder: Path, why: str) -> HeldAttempt | None:
+    key = key_of_folder(folder)
+    if key is None:
+        return None
+    held = HeldAttempt(folder, key=key, nonce=folder.name.partition("-")[2], lineage="")
+    held.note_unreadable(why)
     return held

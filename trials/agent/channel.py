@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from trials.agent.agent import Agent
-from trials.agent.conversation import Conversation, RefusedError
+from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
 from trials.agent.home import Home
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
 from trials.wire.peers import require_peer
@@ -45,6 +45,7 @@ class Outcome(Enum):
 
     TALKED = "talked"
     REFUSED = "refused"
+    ORDERED_TO_LEAVE = "ordered_to_leave"
     FAILED = "failed"
 
 
@@ -68,7 +69,7 @@ class Channel:
         self._asked.set()
 
     async def run(self) -> None:
-        """Returns when there was neither a service nor a running trial for ``idle_exit_s``."""
+        """Returns when there was neither a service nor a running trial for ``idle_exit_s``, or the service says so."""
         tried: ServiceAddress | None = None
         pause, next_try = BACKOFF_FIRST_S, 0.0
         idle_since = time.monotonic()
@@ -78,6 +79,8 @@ class Channel:
             if address is not None and due:
                 self._asked.clear()
                 outcome = await self._converse(address)
+                if outcome is Outcome.ORDERED_TO_LEAVE:
+                    return
                 failed_again = outcome is Outcome.FAILED and address == tried
                 pause = min(pause * 2, BACKOFF_MAX_S) if failed_again else BACKOFF_FIRST_S
                 next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
@@ -119,6 +122,9 @@ class Channel:
         except RefusedError as error:
             logger.error("event=refused url=%s reason=%s", address.url, error)
             return Outcome.REFUSED
+        except OrderedToLeaveError as error:
+            logger.warning("event=ordered_to_leave url=%s reason=%s", address.url, error)
+            return Outcome.ORDERED_TO_LEAVE
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("event=not_connected url=%s error=%r", address.url, error)
         return Outcome.FAILED

@@ -28,10 +28,10 @@ from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.devices import DevicesChanged
 from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
 from trials.wire.files import FILE_STDERR, FILE_STDOUT
+from trials.wire.handshake import Leave
 from trials.wire.limits import LOG_CHUNK_BYTES, NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
 from trials.wire.messages import (
     PROTOCOL_VERSION,
-    SUPPORTED_VERSIONS,
     Acknowledge,
     BlobSent,
     BlobStored,
@@ -61,7 +61,6 @@ from trials.wire.messages import (
 )
 from trials.wire.plain import ProtocolError
 from trials.wire.records import ExitRecord
-from trials.wire.versions import NotInVersionError
 
 WELCOME_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
@@ -79,6 +78,10 @@ class RefusedError(Exception):
     """The service will not talk to this agent; the text is its reason."""
 
 
+class OrderedToLeaveError(Exception):
+    """The service is of another version, and starts an agent of its own; the text is its reason."""
+
+
 class Conversation:
     """From Hello to the end of the connection."""
 
@@ -87,12 +90,11 @@ class Conversation:
         self._connection = connection
         self._agent_id = agent_id
         self._lineage = ""
-        self._version = PROTOCOL_VERSION
         self._not_understood = 0
         self._sending = asyncio.Lock()
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
-        self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send, version=lambda: self._version)
+        self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -102,7 +104,7 @@ class Conversation:
         self._trouble_since: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Until the connection is lost. RefusedError when the service says no."""
+        """Until the connection is lost. RefusedError when the service says no, OrderedToLeaveError when it says so."""
         try:
             await self._greet()
             self._agent.on_held = self._take_up
@@ -133,8 +135,7 @@ class Conversation:
         self._agent.look()
         held = list(self._agent.held.values())
         hello = Hello(
-            version=min(SUPPORTED_VERSIONS),
-            supported=SUPPORTED_VERSIONS,
+            version=PROTOCOL_VERSION,
             agent_id=self._agent_id,
             boot_id=boot_id(),
             host=socket.gethostname(),
@@ -145,14 +146,15 @@ class Conversation:
         self._told = {("started", attempt.nonce) for attempt in held if attempt.process is not None}
         await self._send(hello)
         answer = decode(str(await asyncio.wait_for(self._connection.recv(), WELCOME_TIMEOUT_S)))
+        if isinstance(answer, Leave):
+            raise OrderedToLeaveError(answer.reason)
         if isinstance(answer, Refused):
             raise RefusedError(answer.reason)
         if not isinstance(answer, Welcome):
-            raise ProtocolError(f"expected welcome or refused after hello, not {answer.kind}")
-        if answer.version not in SUPPORTED_VERSIONS:
-            spoken = ", ".join(map(str, SUPPORTED_VERSIONS))
-            raise RefusedError(f"the service speaks version {answer.version}, the agent {spoken}")
-        self._lineage, self._version = answer.lineage, answer.version
+            raise ProtocolError(f"expected welcome, refused or leave after hello, not {answer.kind}")
+        if answer.version != PROTOCOL_VERSION:
+            raise RefusedError(f"the service speaks version {answer.version}, the agent {PROTOCOL_VERSION}")
+        self._lineage = answer.lineage
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
@@ -169,6 +171,8 @@ class Conversation:
 
     def _move_spool(self, held: HeldAttempt, sequence: int) -> None:
         """To what the service has already. A trial that still runs has cut its spool where that is not in it."""
+        if held.unreadable is not None:
+            return
         try:
             if not held.spool.move_to(sequence) and held.is_supervised():
                 raise SpoolDamagedError(
@@ -177,7 +181,7 @@ class Conversation:
         except SpoolDamagedError as error:
             held.note_damage(str(error))
             self._agent.look_at(held)
-        except Exception as error:  # noqa: BLE001  likewise
+        except Exception as error:  # noqa: BLE001  whatever it is, it is of one attempt: the others are told
             self._agent.give_up(held, error)
 
     def _is_of_this_service(self, held: HeldAttempt) -> bool:
@@ -186,7 +190,7 @@ class Conversation:
     # ── telling ───────────────────────────────────────────────────────────────────────────────
     def _take_up(self, held: HeldAttempt) -> None:
         """From now on tell the service about the attempt; called again, tell everything once more."""
-        if not self._is_of_this_service(held):
+        if not self._is_of_this_service(held) or held.unreadable is not None:
             return
         if held.nonce in self._pumps and not self._pumps[held.nonce].done():
             self._told -= {("started", held.nonce), ("exited", held.nonce)}
@@ -248,7 +252,7 @@ class Conversation:
             first.append(Started(key=held.key, nonce=held.nonce, process=held.process))
             if held.exit is None:
                 await _within(STARTED_ALONE_S, held.ended)
-        if held.damage is None:
+        if held.damage is None and held.unreadable is None:
             await self._fetches.look(held)
         while True:
             exit_record = held.exit  # before the reading: a spool is complete once there is an exit
@@ -338,21 +342,15 @@ class Conversation:
                     logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
 
     async def _send(self, *messages: Message) -> None:
-        """In the version of the conversation; a service of an older one does without what that one cannot say."""
-        said = []
-        for message in messages:
-            try:
-                said.append(encode(message, version=self._version))
-            except NotInVersionError as error:
-                logger.debug("event=not_said error=%s", error)
+        said = [encode(message) for message in messages]
         async with self._sending:
-            for frame in frames(said, version=self._version):
+            for frame in frames(said):
                 await self._connection.send(frame)
 
     async def _send_blob(self, announcement: Message, data: bytes, *, chunk: int) -> None:
         """The announcement and its bytes, with nothing in between."""
         async with self._sending:
-            await self._connection.send(encode(announcement, version=self._version))
+            await self._connection.send(encode(announcement))
             for begin in range(0, len(data), chunk):
                 await self._connection.send(data[begin : begin + chunk])
 

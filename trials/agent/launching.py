@@ -28,8 +28,10 @@ from trials.wire.files import (
     FILE_CLAIM,
     FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
+    FILES_FORMAT,
     FOLDER_RESTORE,
     FOLDER_WORK,
+    FORMAT,
 )
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
@@ -114,7 +116,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
     local: dict[str, Any] = {"python": sys.executable, "wake": str(home.wake), "paths": paths, "umask": home.umask}
     local["secrets"] = str(home.path / "secrets")
     local |= {"has_devices": has_devices, "boot_id": boot_id()}
-    attempt: dict[str, Any] = {"kind": launch.kind, **to_plain(launch), "local": local}
+    attempt: dict[str, Any] = {FORMAT: FILES_FORMAT, "kind": launch.kind, **to_plain(launch), "local": local}
     write_plainly(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))  # one that was cut off is no JSON, and made anew
     return attempt
 

@@ -63,7 +63,8 @@ def stop_local(home: Path, keys: Collection[AttemptKey] | None = None, *, grace_
 
 def _claimed(home: Home) -> list[HeldAttempt]:
     loaded = [load_attempt(folder) for folder in home.live().values()]
-    return [held for held in loaded if held is not None and held.supervisor is not None]
+    # Those of a format that another version has brought are that version's to list and to stop.
+    return [held for held in loaded if held is not None and held.supervisor is not None and held.unreadable is None]
 
 
 def _local(held: HeldAttempt, *, unwritten: bool = False) -> LocalAttempt:

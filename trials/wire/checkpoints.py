@@ -19,7 +19,6 @@ class CheckpointsWanted:
     """
 
     kind: ClassVar[str] = "checkpoints_wanted"
-    since: ClassVar[int] = 2
     request_id: str
     nonce: str
     experiment_id: str
@@ -32,7 +31,6 @@ class CheckpointsFound:
     """Answer to CheckpointsWanted: newest first, the first that verifies is taken. ``error`` is for the script."""
 
     kind: ClassVar[str] = "checkpoints_found"
-    since: ClassVar[int] = 2
     request_id: str
     nonce: str
     checkpoints: tuple[CheckpointRef, ...] = ()

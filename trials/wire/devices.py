@@ -10,7 +10,6 @@ from typing import ClassVar
 class NodeDevice:
     """A GPU, or a MIG instance, as its agent judges it now."""
 
-    since: ClassVar[int] = 2
     uuid: str
     name: str
     memory_bytes: int
@@ -26,6 +25,5 @@ class DevicesChanged:
     """
 
     kind: ClassVar[str] = "devices"
-    since: ClassVar[int] = 2
     devices: tuple[NodeDevice, ...]
     peaks: dict[str, int] = field(default_factory=dict)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from trials.wire.handshake import Greeting
 from trials.wire.limits import FRAME_MESSAGES_LIMIT
-from trials.wire.messages import FRAMES_OF_SEVERAL_SINCE, PROTOCOL_VERSION, FromAgent, Message, ToAgent
+from trials.wire.messages import FromAgent, Message, ToAgent
 from trials.wire.plain import ProtocolError, from_plain, to_plain
 from trials.wire.records import SpoolRecord
 from trials.wire.texts import valid_json
-from trials.wire.versions import plain_in, require_kind
 
 _SPOOL_KINDS: dict[str, type[Any]] = {c.kind: c for c in get_args(SpoolRecord)}
 _MESSAGE_KINDS: dict[str, type[Any]] = {c.kind: c for c in (*get_args(FromAgent), *get_args(ToAgent))}
@@ -24,22 +24,14 @@ class UnknownKindError(ProtocolError):
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def encode(message: Message, *, version: int = PROTOCOL_VERSION) -> str:
-    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``).
-
-    Without what is newer than ``version``; NotInVersionError where that version cannot say it at all.
-    """
-    if version == PROTOCOL_VERSION:
-        plain = to_plain(message)
-    else:
-        require_kind(type(message), version)
-        plain = plain_in(message, version, where=message.kind)
-    return _to_text({"kind": message.kind, **plain})
+def encode(message: Message) -> str:
+    """One line of JSON. NaN and infinities are written as JavaScript does (``NaN``, ``Infinity``)."""
+    return _to_text({"kind": message.kind, **to_plain(message)})
 
 
-def frames(messages: Sequence[str], *, version: int) -> list[str]:
-    """Encoded messages in as few frames as ``version`` can: several in one are a list, from version 2 on."""
-    if version < FRAMES_OF_SEVERAL_SINCE or len(messages) == 1:
+def frames(messages: Sequence[str]) -> list[str]:
+    """Encoded messages in as few frames as there can be: several in one are a list."""
+    if len(messages) == 1:
         return list(messages)
     parts = [messages[start : start + FRAME_MESSAGES_LIMIT] for start in range(0, len(messages), FRAME_MESSAGES_LIMIT)]
     return [f"[{','.join(part)}]" for part in parts]
@@ -48,6 +40,14 @@ def frames(messages: Sequence[str], *, version: int) -> list[str]:
 def decode(text: str) -> Message:
     """The message ``text`` holds; ProtocolError names the kind or field that is wrong."""
     return decode_plain(_read(text))
+
+
+def greeting_in(text: str) -> Greeting:
+    """What the first message of an agent of any version says; ProtocolError where it is none."""
+    found = _read(text)
+    if kind_of(found) != Greeting.kind:
+        raise ProtocolError(f"the first message must be a {Greeting.kind}, not {kind_of(found)!r}")
+    return from_plain(Greeting, found, where=Greeting.kind)  # type: ignore[no-any-return]  # it is what it is given
 
 
 def messages_in(text: str) -> list[Any]:

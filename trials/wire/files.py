@@ -15,6 +15,12 @@ ENV_WAKE_SOCKET = "TUNER_WAKE_SOCKET"
 ENV_PARAMETER_PREFIX = "TRIAL_PARAM_"
 
 # ── files of an attempt: HOME/attempts/<experiment>/<number>/<attempt>-<nonce>/ ─────────────────
+# Trials outlive the version that started them, and every version finds them by these files. So what another version has
+# to know of a folder before it reads on never changes: where the folder lies, its index entry below HOME/agent/live,
+# and the field FORMAT of its attempt, claim and exit. That of the attempt stands for the folder as a whole, and so for
+# its spool; claim and exit have their own, because processes of another version may write them. Without it: format 1.
+FORMAT = "format"
+FILES_FORMAT = 1
 FILE_ATTEMPT = "attempt.json"  # the Launch message, written by the agent before anything starts
 FILE_CLAIM = "claim.json"  # ProcessRecord of the supervisor, created exclusively: the nonce is spent
 FILE_PROCESS = "process.json"  # ProcessRecord of the trial, once it runs

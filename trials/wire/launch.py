@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-from trials.wire.versions import since
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +20,13 @@ class CheckpointRef:
 class GivenDevice:
     """A device that an attempt may use."""
 
-    since: ClassVar[int] = 2
     uuid: str
     share: float = 1.0  # of it and of its memory; 1.0: it has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """Everything that decides how the script runs.
-
-    A field that version 1 did not have is made with ``since``: ``needed=True`` where a trial must not run without it
-    (a limit, a place), ``needed=False`` where an older agent may do without (a hint).
-    """
+    """Everything that decides how the script runs."""
 
     command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
     parameters: dict[str, Any]
@@ -49,13 +42,13 @@ class LaunchSpec:
     compat: str | None = None  # "nni" puts a module of that name on the path
     checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
     further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
-    preload: tuple[str, ...] = since(2, (), needed=False)  # modules that are imported once for all trials
-    isolation: str = since(2, "fork", needed=False)  # "spawn": a process of its own from the start
-    memory_bytes: int | None = since(2, None, needed=True)  # of the whole tree: more ends the attempt
-    max_duration_s: float | None = since(2, None, needed=True)  # of the attempt
-    processes_per_node: int = since(2, 1, needed=True)  # more: the command runs so often at once, each with its RANK
-    until_step: int | None = since(2, None, needed=False)  # should_stop() says yes from the report of this step on
-    devices: tuple[GivenDevice, ...] = since(2, (), needed=True)  # those that the script sees, and no others
-    pass_environment: tuple[str, ...] = since(2, (), needed=False)  # further variables of the agent's own
-    secrets: dict[str, str] = since(2, factory=dict, needed=True)  # variable: name of a secret of the node's home
-    data: dict[str, Any] | None = since(2, None, needed=False)  # what ``trials.data.shared`` is given where it asks
+    preload: tuple[str, ...] = ()  # modules that are imported once for all trials
+    isolation: str = "fork"  # "spawn": a process of its own from the start
+    memory_bytes: int | None = None  # of the whole tree: more ends the attempt
+    max_duration_s: float | None = None  # of the attempt
+    processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
+    until_step: int | None = None  # should_stop() says yes from the report of this step on
+    devices: tuple[GivenDevice, ...] = ()  # those that the script sees, and no others
+    pass_environment: tuple[str, ...] = ()  # further variables of the agent's own
+    secrets: dict[str, str] = field(default_factory=dict)  # variable: name of a secret of the node's home
+    data: dict[str, Any] | None = None  # what ``trials.data.shared`` is given where it asks

@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
+from trials.wire.handshake import Leave
 from trials.wire.launch import LaunchSpec
 from trials.wire.records import ExitRecord, ProcessRecord
-from trials.wire.versions import since
 
-PROTOCOL_VERSION = 2
-FRAMES_OF_SEVERAL_SINCE = 2
-SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
+# Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
+# service's own takes its trials over. Every change of a message is a new version.
+PROTOCOL_VERSION = 3
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -32,12 +32,16 @@ SUPPORTED_VERSIONS = (1, 2)  # what is newer than 1 is marked with ``since``
 class NodeResources:
     cpus: int
     memory_bytes: int
-    devices: tuple[NodeDevice, ...] = since(2, (), needed=False)
+    devices: tuple[NodeDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAttempt:
-    """One attempt the agent holds. ``exit`` is None while it lives."""
+    """One attempt the agent holds. ``exit`` is None while it lives.
+
+    ``unreadable``: why the agent cannot follow it, as where its files are of a format of another version. Its trial is
+    left alone, and nothing is known of it until an agent comes that can read them.
+    """
 
     key: AttemptKey
     nonce: str
@@ -45,14 +49,12 @@ class ObservedAttempt:
     process: ProcessRecord | None
     exit: ExitRecord | None
     spooled: int  # sequence of the last complete line in the spool
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """First message on a channel: what the node has and what it observes.
-
-    ``version`` is the oldest one the agent speaks, so that an older service takes it; ``supported`` are all of them.
-    """
+    """First message on a channel: what the node has and what it observes. Its first fields are those of a Greeting."""
 
     kind: ClassVar[str] = "hello"
     version: int
@@ -62,7 +64,6 @@ class Hello:
     pid: int
     resources: NodeResources
     attempts: tuple[ObservedAttempt, ...] = ()
-    supported: tuple[int, ...] = since(2, (), needed=False)  # empty: only ``version``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Reports:
     nonce: str
     first_sequence: int
     lines: tuple[str, ...]
-    locations: dict[str, str] = since(2, factory=dict, needed=False)
+    locations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,6 @@ class NotUnderstood:
     """A message was passed over: its kind is unknown or not for the receiver, or a field is wrong. Never answered."""
 
     kind: ClassVar[str] = "not_understood"
-    since: ClassVar[int] = 2
     about: str  # the kind of that message; "" where it had none
     reason: str  # what is wrong, with the known kinds or the field; for people
 
@@ -152,15 +152,14 @@ class NotUnderstood:
 class Welcome:
     """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk.
 
-    ``version`` is the newest one both speak: the conversation is held in it. ``checkpoint_store`` is a folder or a URL
-    for checkpoints over the inline limit; empty: the agent's own folder.
+    ``checkpoint_store`` is a folder or a URL for checkpoints over the inline limit; empty: the agent's own folder.
     """
 
     kind: ClassVar[str] = "welcome"
     version: int
     lineage: str
     acknowledged: dict[str, int] = field(default_factory=dict)
-    checkpoint_store: str = since(2, "", needed=False)
+    checkpoint_store: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +168,6 @@ class Refused:
 
     kind: ClassVar[str] = "refused"
     reason: str
-    supported: tuple[int, ...] = since(2, (), needed=False)  # the versions the service speaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +244,7 @@ class DeleteCheckpoint:
     kind: ClassVar[str] = "delete_checkpoint"
     nonce: str
     name: str
-    location: str | None = since(2, None, needed=False)
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +297,7 @@ FromAgent = (
     | CheckpointsWanted
 )
 ToAgent = (
-    Welcome | Refused | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
+    Welcome | Refused | Leave | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
     | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
 )  # fmt: skip
 Message = FromAgent | ToAgent

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trials.wire.versions import since
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
@@ -34,11 +32,11 @@ class ExitRecord:
     started_at: float | None = None  # seconds since the epoch
     ended_at: float | None = None
     peak_memory_bytes: int | None = None
-    processor_s: float | None = since(2, None, needed=False)  # of the whole tree, as far as it was seen
-    memory_limit_bytes: int | None = since(2, None, needed=False)  # set when it was ended for using more than this
-    isolation: str | None = since(2, None, needed=False)  # "fork" or "spawn"
-    why_spawned: str | None = since(2, None, needed=False)  # why it was not forked
-    ran_s: float | None = since(2, None, needed=False)  # by the monotonic clock; None where nobody saw the end
+    processor_s: float | None = None  # of the whole tree, as far as it was seen
+    memory_limit_bytes: int | None = None  # set when it was ended for using more than this
+    isolation: str | None = None  # "fork" or "spawn"
+    why_spawned: str | None = None  # why it was not forked
+    ran_s: float | None = None  # by the monotonic clock; None where nobody saw the end
     tail: str = ""  # the end of its standard error, or of its output where that is empty
 
 

@@ -7,14 +7,14 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from trials.wire.checkpoints import CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
-from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
+from trials.wire.encoding import decode, decode_plain, encode, frames, greeting_in, kind_of, messages_in
+from trials.wire.handshake import Greeting, Leave
 from trials.wire.limits import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
@@ -24,7 +24,6 @@ from trials.wire.limits import (
 )
 from trials.wire.messages import (
     PROTOCOL_VERSION,
-    SUPPORTED_VERSIONS,
     Acknowledge,
     BlobOffered,
     BlobSent,
@@ -35,7 +34,6 @@ from trials.wire.messages import (
     Forget,
     FromAgent,
     Hello,
-    Launch,
     LogChunk,
     Message,
     NotUnderstood,
@@ -47,8 +45,6 @@ from trials.wire.messages import (
     Welcome,
 )
 from trials.wire.plain import ProtocolError
-from trials.wire.records import ExitRecord
-from trials.wire.versions import NotInVersionError, common_version
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (
@@ -85,17 +81,15 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
     await socket.accept()
     services = services_of(socket)
     try:
-        try:
-            hello = decode(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S))
-            trouble = _trouble(hello, agent_id)
-        except ProtocolError as exc:
-            trouble = str(exc)
-        if trouble:
-            await socket.send_text(encode(Refused(reason=trouble, supported=SUPPORTED_VERSIONS)))
-            await socket.close(PROTOCOL_ERROR)
+        assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
+        greeting, said = _greeted(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S), agent_id)
+        if isinstance(said, Hello):
+            await _Connection(socket, services, said).run()
             return
-        assert isinstance(hello, Hello)  # noqa: S101  # anything else is trouble
-        await _Connection(socket, services, hello).run()
+        await socket.send_text(encode(said))
+        if greeting is not None and isinstance(said, Leave):
+            _dismiss(services.hub, greeting)
+        await socket.close(PROTOCOL_ERROR)
     except (TimeoutError, KeyError) as exc:
         logger.warning("an agent's channel was closed", extra={"agent_id": agent_id, "error": repr(exc)})
         await socket.close(PROTOCOL_ERROR)
@@ -103,20 +97,33 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
         pass
 
 
-def _trouble(hello: Message, agent_id: str) -> str:
-    if not isinstance(hello, Hello):
-        return f"the first message must be a hello, not {hello.kind!r}"
-    if _version_of(hello) is None:
-        supported = ", ".join(str(v) for v in SUPPORTED_VERSIONS)
-        spoken = ", ".join(str(v) for v in hello.supported or (hello.version,))
-        return f"the agent speaks version {spoken}, the service {PROTOCOL_VERSION} (and takes {supported})"
-    if hello.agent_id != agent_id:
-        return f"the hello of agent {hello.agent_id!r} came on the channel of {agent_id!r}"
-    return ""
+def _greeted(text: str, agent_id: str) -> tuple[Greeting | None, Hello | Refused | Leave]:
+    """Who it is, and its Hello; or, in place of that, the answer to it.
+
+    Of an agent of another version only the greeting is read: the rest may mean something else there.
+    """
+    try:
+        greeting = greeting_in(text)
+        if greeting.agent_id != agent_id:
+            return greeting, Refused(
+                reason=f"the hello of agent {greeting.agent_id!r} came on the channel of {agent_id!r}"
+            )
+        if greeting.version != PROTOCOL_VERSION:
+            reason = f"the agent speaks version {greeting.version}, the service {PROTOCOL_VERSION}"
+            return greeting, Leave(version=PROTOCOL_VERSION, reason=reason)
+        hello = decode(text)
+        assert isinstance(hello, Hello)  # noqa: S101  # its kind was looked at
+        return greeting, hello
+    except ProtocolError as exc:
+        return None, Refused(reason=str(exc))
 
 
-def _version_of(hello: Hello) -> int | None:
-    return common_version(SUPPORTED_VERSIONS, hello.supported or (hello.version,))
+def _dismiss(hub: AgentHub, greeting: Greeting) -> None:
+    logger.warning(
+        "an agent of another version was ordered to leave; its trials go on",
+        extra={"agent_id": greeting.agent_id, "version": greeting.version, "own_version": PROTOCOL_VERSION},
+    )
+    hub.dismiss(greeting.pid)
 
 
 class _Connection:
@@ -128,7 +135,6 @@ class _Connection:
         self._channel = Channel(hello=hello, send=self._send, close=self._close)
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
-        self._version = _version_of(hello) or PROTOCOL_VERSION
         self._welcomed = False
         self._not_understood = 0
         self._incoming: BlobOffered | None = None
@@ -136,6 +142,10 @@ class _Connection:
 
     async def run(self) -> None:
         hello = self._hello
+        for attempt in hello.attempts:
+            if attempt.unreadable:
+                fields = {"agent_id": hello.agent_id, "attempt": str(attempt.key), "error": attempt.unreadable}
+                logger.error("an agent cannot follow an attempt; it is left alone", extra=fields)
         self._hub.add(self._channel)
         writer = asyncio.create_task(self._write())
         try:
@@ -161,7 +171,7 @@ class _Connection:
     # ── out ─────────────────────────────────────────────────────────────────────────────────────
     def _send(self, message: ToAgent) -> None:
         if isinstance(message, Welcome):
-            message, self._welcomed = replace(message, version=self._version), True
+            self._welcomed = True
         elif not self._welcomed:
             return  # of the connection before: the welcome settles it
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
@@ -192,30 +202,14 @@ class _Connection:
     async def _send_messages(self, messages: list[ToAgent]) -> None:
         # Who is told to forget an attempt need not be told besides that its reports were taken.
         forgotten = {message.nonce for message in messages if isinstance(message, Forget)}
-        said = [
-            self._said(message)
+        texts = [
+            encode(message)
             for message in messages
             if not isinstance(message, Acknowledge) or message.nonce not in forgotten
         ]
-        texts = [text for text in said if text is not None]
-        alone = 1 if messages and isinstance(messages[0], Welcome) else 0  # it says in which version the rest is
-        for frame in (*texts[:alone], *frames(texts[alone:], version=self._version)):
+        alone = 1 if messages and isinstance(messages[0], Welcome) else 0  # the answer to Hello is never in a list
+        for frame in (*texts[:alone], *frames(texts[alone:])):
             await self._socket.send_text(frame)
-
-    def _said(self, message: ToAgent) -> str | None:
-        """In the agent's version. A launch that it cannot be told has failed; anything else it does without."""
-        try:
-            return encode(message, version=self._version)
-        except NotInVersionError as exc:
-            logger.warning("not said", extra={"agent_id": self._hello.agent_id, "error": str(exc)})
-            if isinstance(message, Launch):
-                why = (
-                    f"agent {self._hello.agent_id!r} speaks version {self._version} of the protocol, the service "
-                    f"{PROTOCOL_VERSION}: {exc}; update the agent, or leave that setting out"
-                )
-                record = ExitRecord(cause="launch_failed", tail=why)
-                self._take(Exited(key=message.key, nonce=message.nonce, exit=record, last_sequence=0))
-            return None
 
     # ── in ──────────────────────────────────────────────────────────────────────────────────────
     async def _read(self) -> None:
@@ -245,7 +239,7 @@ class _Connection:
 
     def _say_not_understood(self, about: str, reason: str) -> None:
         self._not_understood += 1
-        if about != NotUnderstood.kind and self._version > 1 and self._not_understood <= NOT_UNDERSTOOD_LIMIT:
+        if about != NotUnderstood.kind and self._not_understood <= NOT_UNDERSTOOD_LIMIT:
             self._send(NotUnderstood(about=about, reason=reason))
 
     def _take(self, message: Message) -> None:

@@ -1,6 +1,7 @@
 """The local executor: keeps one agent alive on this machine for the home folder.
 
-The agent is a session of its own and outlives the service. One that is alive already is only told where the service is.
+The agent is a session of its own and outlives the service. One that is alive already is only told where the service is;
+one of another version is made to leave, and the next one takes its trials over.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import fcntl
 import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +27,32 @@ OF_THE_SERVICE = frozenset({"TUNER_TOKEN", "TUNER_DB", "TUNER_URL"})
 WATCH_EVERY_S = 0.5  # of an agent that another service started; the end of its own is seen at once
 RESPAWN_BACKOFF_S = 0.1  # doubled with every start in a row that did not last
 RESPAWN_BACKOFF_LIMIT_S = 10.0
+LEAVE_S = 1.0  # for an agent of another version to follow the order to leave; then it gets SIGTERM
+LEAVE_AFTER_TERM_S = 45.0  # it finishes what it is about to write; then it gets SIGKILL, which harms no trial either
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class _Leaving:
+    """The agent that has to go, by a descriptor that no later process of the same pid can have."""
+
+    process: int
+    due: float  # by the monotonic clock: when ``next_signal`` is sent
+    next_signal: signal.Signals = signal.SIGTERM
+
+    def press(self, now: float) -> bool:
+        """Send it what is due; whether it has ended, after which the descriptor is closed."""
+        look = select.poll()
+        look.register(self.process, select.POLLIN)
+        if look.poll(0):
+            os.close(self.process)
+            return True
+        if now >= self.due:
+            logger.warning("the agent of another version does not leave", extra={"signal": self.next_signal.name})
+            signal.pidfd_send_signal(self.process, self.next_signal)
+            self.next_signal, self.due = signal.SIGKILL, now + LEAVE_AFTER_TERM_S
+        return False
 
 
 @dataclass(kw_only=True)
@@ -39,6 +66,8 @@ class LocalExecutor:
     _ends: int | None = None  # readable once the agent that was started here has ended
     _thread: threading.Thread | None = None
     _backoff: float = 0.0
+    _leaving: _Leaving | None = None
+    _dismissed_own: bool = False  # the package was exchanged while this service ran: every agent it starts has to go
 
     def start(self) -> None:
         """See to it that an agent is there, now and for as long as the service lives. Returns at once.
@@ -58,6 +87,23 @@ class LocalExecutor:
             except OSError:
                 logger.debug("no agent to wake yet; it finds the service by itself")
 
+    def dismiss(self, pid: int) -> None:
+        """The agent ``pid`` was ordered to leave: see to it that it does, and that one of this version follows it.
+
+        Returns at once, from any thread. A process that is not the agent of this home is left alone.
+        """
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:
+            return  # it has gone
+        # The descriptor first: what is verified after it is true of the process that is signalled.
+        if self._leaving is not None or self._closing or not holds_lock(pid, self.home):
+            os.close(process)
+            return
+        self._dismissed_own |= self._agent is not None and self._agent.pid == pid
+        self._leaving = _Leaving(process=process, due=time.monotonic() + LEAVE_S)
+        os.eventfd_write(self._wake, 1)
+
     def close(self) -> None:
         """Stop watching. The agent and its trials go on."""
         if self._closing:
@@ -68,6 +114,8 @@ class LocalExecutor:
             self._thread.join()
         os.close(self._wake)
         self._forget_end()
+        if self._leaving is not None:
+            os.close(self._leaving.process)
         if self._agent is not None:
             self._agent.poll()
             self._agent.returncode = self._agent.returncode or 0  # not ours to wait for: it outlives this process
@@ -84,18 +132,25 @@ class LocalExecutor:
                 logger.error("the agent cannot be started; it is tried again", extra={"error": str(error)})
 
     def _wait(self) -> None:
-        """Until the agent ends, or for a moment where it lives by itself or was just started anew."""
+        """Until the agent ends, or for a moment where it lives by itself, has to leave, or was just started anew."""
         look = select.poll()
         look.register(self._wake, select.POLLIN)
-        if self._ends is not None and not self._backoff:
+        if self._leaving is not None:
+            look.register(self._leaving.process, select.POLLIN)
+            events = look.poll(1000 * WATCH_EVERY_S)
+        elif self._ends is not None and not self._backoff:
             look.register(self._ends, select.POLLIN)
-            look.poll()
+            events = look.poll()
         else:
-            look.poll(1000 * max(WATCH_EVERY_S, self._backoff))
+            events = look.poll(1000 * max(WATCH_EVERY_S, self._backoff))
+        if not self._closing and any(descriptor == self._wake for descriptor, _ in events):
+            os.eventfd_read(self._wake)
+        if self._leaving is not None and self._leaving.press(time.monotonic()):
+            self._leaving = None
 
     def _see_to_it(self) -> None:
         if self._agent is not None and self._agent.poll() is None:
-            self._backoff = 0.0
+            self._backoff = self._backoff if self._dismissed_own else 0.0
             return
         self._forget_end()
         if agent_is_alive(self.home):
@@ -142,6 +197,22 @@ def _environment() -> dict[str, str]:
     environment = {k: v for k, v in os.environ.items() if k not in OF_THE_SERVICE}
     root = str(Path(__file__).resolve().parents[2])
     return with_path(environment, root)
+
+
+def holds_lock(pid: int, home: Path) -> bool:
+    """Whether ``pid`` has the lock of this home's agent open, which nothing but an agent of it does."""
+    try:
+        lock = (home / "agent" / "lock").stat()
+        return any(_is_file(descriptor, lock) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def _is_file(descriptor: Path, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(descriptor.stat(), wanted)
+    except OSError:
+        return False  # closed meanwhile
 
 
 def agent_is_alive(home: Path) -> bool:

@@ -32,9 +32,14 @@ class Channel:
 
 
 class AgentHub:
-    """Who is connected. A second channel of the same agent replaces the first."""
+    """Who is connected. A second channel of the same agent replaces the first.
 
-    def __init__(self) -> None:
+    ``dismiss`` is given the pid that an agent of another version names, once it was ordered to leave. It may be called
+    from any thread and returns at once.
+    """
+
+    def __init__(self, *, dismiss: Callable[[int], None] = lambda _: None) -> None:
+        self.dismiss = dismiss
         self._lock = threading.Lock()
         self._channels: dict[str, Channel] = {}
         self._request_ids = itertools.count(1)

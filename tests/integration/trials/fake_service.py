@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.encoding import decode_plain, encode, messages_in
+from trials.wire.handshake import Leave
 from trials.wire.launch import CheckpointRef, LaunchSpec
 from trials.wire.messages import (
     PROTOCOL_VERSION,
@@ -51,6 +52,7 @@ class FakeService:
         self.home = home
         self.lineage = lineage
         self.version = PROTOCOL_VERSION
+        self.orders_to_leave = False
         # Processes are found by nonce on the whole machine, where the same test may run twice at once.
         self._suffix = f"-{secrets.token_hex(6)}"
         self.messages: list[Message] = []
@@ -160,7 +162,9 @@ class FakeService:
             return
 
     def _answer(self, connection: ServerConnection, message: Message) -> None:
-        if isinstance(message, Hello):
+        if isinstance(message, Hello) and self.orders_to_leave:
+            connection.send(encode(Leave(version=self.version, reason="it is of another version")))
+        elif isinstance(message, Hello):
             known = {nonce + self._suffix: len(records) for nonce, records in self.spools.items()}
             welcome = Welcome(
                 version=self.version,

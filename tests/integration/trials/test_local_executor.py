@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
+from tuner_service.executors import local
 from tuner_service.executors.local import LocalExecutor
 
 
@@ -58,3 +60,62 @@ def test_where_no_agent_can_be_started_at_first_the_caller_is_told(
     with pytest.raises(BlockingIOError):
         executor.start()
     executor.close()
+
+
+class HeldHome:
+    """A home whose agent is a process that holds its lock and does with SIGTERM as it was told."""
+
+    def __init__(self, home: Path, *, obeys: bool) -> None:
+        (home / "agent").mkdir()
+        handled = "" if obeys else "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        script = (
+            "import fcntl, signal, sys, time; lock = open(sys.argv[1], 'wb'); fcntl.flock(lock, fcntl.LOCK_EX); "
+            f"{handled}print(flush=True); time.sleep(600)"
+        )
+        command = [sys.executable, "-c", script, str(home / "agent" / "lock")]
+        self.agent = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.agent.stdout is not None
+        self.agent.stdout.readline()
+        self.agent.stdout.close()
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_an_agent_of_another_version_that_does_not_leave_is_ended_and_one_of_its_own_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, obeys: bool
+) -> None:
+    spawns, other = Spawns(), HeldHome(tmp_path, obeys=obeys)
+    monkeypatch.setattr(LocalExecutor, "_spawn", spawns)
+    monkeypatch.setattr(local, "LEAVE_S", 0.05)
+    monkeypatch.setattr(local, "LEAVE_AFTER_TERM_S", 0.05)
+    executor = LocalExecutor(home=tmp_path, service_file=tmp_path / "service.json")
+    executor.start()
+    try:
+        executor.dismiss(other.agent.pid)
+        executor.dismiss(other.agent.pid)  # it connects again and again meanwhile
+        assert other.agent.wait(timeout=20) == (-signal.SIGTERM if obeys else -signal.SIGKILL)
+        wait_until(lambda: len(spawns.made) == 1)
+    finally:
+        executor.close()
+        for process in (*spawns.made, other.agent):
+            process.kill()
+            process.wait()
+
+
+def test_a_process_that_is_not_the_agent_of_the_home_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawns = Spawns()
+    monkeypatch.setattr(LocalExecutor, "_spawn", spawns)
+    monkeypatch.setattr(local, "LEAVE_S", 0.0)
+    executor = LocalExecutor(home=tmp_path, service_file=tmp_path / "service.json")
+    executor.start()
+    try:
+        executor.dismiss(spawns.made[0].pid)  # it has no lock of this home open
+        executor.dismiss(2**22)  # nobody
+        assert executor._leaving is None
+        assert spawns.made[0].poll() is None
+    finally:
+        executor.close()
+        for process in spawns.made:
+            process.kill()
+            process.wait()

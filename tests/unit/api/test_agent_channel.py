@@ -1,4 +1,4 @@
-"""One agent's channel: what is said on it, in which order, and in which version."""
+"""One agent's channel: what is said on it, and in which order."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ import pytest
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode
-from trials.wire.launch import LaunchSpec
+from trials.wire.handshake import Leave
 from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
-from trials.wire.messages import Acknowledge, Hello, Launch, NodeResources, Reports, Welcome
-from tuner_service.api.agents import _Connection, _trouble
-from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
+from trials.wire.messages import (
+    PROTOCOL_VERSION,
+    Acknowledge,
+    Hello,
+    NodeResources,
+    ObservedAttempt,
+    Refused,
+    Reports,
+    Welcome,
+)
+from tuner_service.api.agents import _Connection, _greeted
+from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, ReportsReceived
 from tuner_service.service.cluster import AgentHub
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
-SPEC = LaunchSpec(command=("python",), parameters={}, seed=1, objective="loss")
 
 
 def a_hello(**fields: Any) -> Hello:
     resources = NodeResources(cpus=1, memory_bytes=1)
-    whole: dict[str, Any] = {"version": 1, "supported": (1, 2), "agent_id": "a", "boot_id": "b", "host": "h", "pid": 1}
+    whole: dict[str, Any] = {"version": PROTOCOL_VERSION, "agent_id": "a", "boot_id": "b", "host": "h", "pid": 1}
     return Hello(**(whole | {"resources": resources} | fields))
 
 
@@ -71,7 +79,7 @@ class Script:
 
 def welcome(hub: AgentHub, command: Any) -> None:
     if isinstance(command, AgentConnected):
-        hub.send("a", Welcome(version=2, lineage="l"))
+        hub.send("a", Welcome(version=PROTOCOL_VERSION, lineage="l"))
 
 
 def test_nothing_is_said_before_the_welcome() -> None:
@@ -87,39 +95,6 @@ def test_nothing_is_said_before_the_welcome() -> None:
     assert [message["kind"] for message in script.sent] == ["welcome", "acknowledge"]
     assert script.sent[1]["nonce"] == "n"
     assert isinstance(script.commands[-1], AgentDisconnected)
-
-
-@pytest.mark.parametrize(("hello", "version"), [({}, 2), ({"supported": ()}, 1), ({"supported": (1,)}, 1)])
-def test_the_welcome_names_the_newest_common_version(hello: dict[str, Any], version: int) -> None:
-    script = Script([], welcome)
-    script.run(a_hello(**hello))
-
-    assert script.sent[0]["version"] == version
-    assert ("checkpoint_store" in script.sent[0]) == (version == 2)
-
-
-@pytest.mark.parametrize(
-    ("needs", "launched"), [({}, True), ({"preload": ("torch",)}, True), ({"memory_bytes": 1}, False)]
-)
-def test_an_older_agent_is_told_a_launch_without_what_is_new_or_the_attempt_fails(
-    needs: dict[str, Any], launched: bool
-) -> None:
-    spec = LaunchSpec(command=("python",), parameters={}, seed=1, objective="loss", **needs)
-
-    def launch(hub: AgentHub, command: Any) -> None:
-        welcome(hub, command)
-        if isinstance(command, AgentConnected):
-            hub.send("a", Launch(key=KEY, nonce="n", lineage="l", spec=spec))
-
-    script = Script([], launch)
-    script.run(a_hello(supported=()))
-
-    assert [message["kind"] for message in script.sent] == (["welcome", "launch"] if launched else ["welcome"])
-    exits = [command for command in script.commands if isinstance(command, AttemptExited)]
-    assert bool(exits) != launched
-    for command in exits:
-        assert (command.exit.cause, command.nonce, command.last_sequence) == ("launch_failed", "n", 0)
-        assert "agent 'a' speaks version 1 of the protocol, the service 2: launch.spec.memory_by" in command.exit.tail
 
 
 def test_more_lines_in_one_message_than_an_agent_sends_are_not_taken() -> None:
@@ -143,23 +118,42 @@ def test_what_is_not_understood_is_answered_a_limited_number_of_times_and_never_
     assert len(answers) == NOT_UNDERSTOOD_LIMIT - 1
     assert {answer["about"] for answer in answers} == {"dance"}
 
-    older = Script(['{"kind": "dance"}'], welcome)
-    older.run(a_hello(supported=()))
-    assert [message["kind"] for message in older.sent] == ["welcome"]
+
+def greeted(text: str) -> Any:
+    """What the first message of an agent is answered, on the channel of agent "a"; or the Hello that it is."""
+    return _greeted(text, "a")[1]
+
+
+def test_a_hello_of_this_version_is_taken() -> None:
+    assert greeted(encode(a_hello())) == a_hello()
+
+
+@pytest.mark.parametrize("version", [1, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_an_agent_of_another_version_is_ordered_to_leave_whatever_else_its_hello_says(version: int) -> None:
+    hello = {"kind": "hello", "version": version, "agent_id": "a", "pid": 17, "resources": "of another kind"}
+
+    reason = f"the agent speaks version {version}, the service {PROTOCOL_VERSION}"
+    assert greeted(json.dumps(hello)) == Leave(version=PROTOCOL_VERSION, reason=reason)
 
 
 @pytest.mark.parametrize(
-    ("hello", "trouble"),
+    ("text", "reason"),
     [
-        ({}, ""),
-        ({"version": 2, "supported": (2, 3)}, ""),
-        ({"version": 2, "supported": ()}, ""),
-        ({"version": 3, "supported": (3, 4)}, "the agent speaks version 3, 4, the service 2 (and takes 1, 2)"),
-        ({"version": 99, "supported": ()}, "the agent speaks version 99, the service 2 (and takes 1, 2)"),
-        ({"agent_id": "b"}, "the hello of agent 'b' came on the channel of 'a'"),
+        (encode(a_hello(agent_id="b")), "the hello of agent 'b' came on the channel of 'a'"),
+        (encode(a_hello(agent_id="b", version=1)), "the hello of agent 'b' came on the channel of 'a'"),
+        ('{"kind": "pong"}', "the first message must be a hello, not 'pong'"),
+        (encode(a_hello()).replace('"host":"h"', '"host":3'), "hello.host: expected str, got int"),
     ],
 )
-def test_a_hello_is_refused_when_there_is_no_common_version_or_it_is_anothers(
-    hello: dict[str, Any], trouble: str
-) -> None:
-    assert _trouble(a_hello(**hello), "a") == trouble
+def test_what_is_no_hello_of_this_agent_is_refused(text: str, reason: str) -> None:
+    assert greeted(text) == Refused(reason=reason)
+
+
+def test_an_attempt_that_its_agent_cannot_follow_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    unreadable = ObservedAttempt(
+        key=KEY, nonce="n", lineage="", process=None, exit=None, spooled=0, unreadable="claim.json is of format 2"
+    )
+    Script([], welcome).run(a_hello(attempts=(unreadable,)))
+
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (record.__dict__["attempt"], record.__dict__["error"]) == ("e/1/1", "claim.json is of format 2")

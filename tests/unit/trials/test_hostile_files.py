@@ -121,7 +121,7 @@ async def look_at_everything(home: Home, folder: Path) -> HeldAttempt | None:
     servers.note_end("n1", folder)
     held = load_attempt(folder)
     if held is not None:
-        fetches = CheckpointFetches(home, blobs=cast("Any", None), send=heard.send, version=lambda: 2)
+        fetches = CheckpointFetches(home, blobs=cast("Any", None), send=heard.send)
         offers = CheckpointOffers(home, send=heard.send, send_blob=heard.send_blob)
         held.look()
         assert held.exit is None or isinstance(held.exit, ExitRecord)

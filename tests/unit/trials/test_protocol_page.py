@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
-from trials.wire import attempt, checkpoints, devices, files, launch, limits, messages, records, sockets
+from trials.wire import attempt, checkpoints, devices, files, handshake, launch, limits, messages, records, sockets
 
 WIRE: dict[str, Any] = {
     name: value
-    for module in (attempt, checkpoints, devices, files, launch, limits, messages, records, sockets)
+    for module in (attempt, checkpoints, devices, files, handshake, launch, limits, messages, records, sockets)
     for name, value in vars(module).items()
 }
 PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(encoding="utf-8")
@@ -51,20 +51,11 @@ def test_every_field_stands_on_the_page_in_order(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", sorted(DESCRIBED))
-def test_the_version_that_brought_a_field_is_the_one_of_the_page(title: str) -> None:
-    whole = getattr(DESCRIBED[title], "since", 1)
-    expected = {f.name: max(whole, f.metadata.get("since", 1)) for f in fields(DESCRIBED[title])}
-
-    assert {cells[0].strip("`"): int(cells[2]) for cells in rows_of_fields(title)} == expected
-
-
-@pytest.mark.parametrize("title", sorted(DESCRIBED))
-def test_what_may_be_left_out_and_what_is_needed_is_said(title: str) -> None:
-    said = {cells[0].strip("`"): " ".join(cells[3:]) for cells in rows_of_fields(title)}
+def test_what_may_be_left_out_is_said(title: str) -> None:
+    said = {cells[0].strip("`"): " ".join(cells[2:]) for cells in rows_of_fields(title)}
     for entry in fields(DESCRIBED[title]):
         has_default = entry.default is not MISSING or entry.default_factory is not MISSING
         assert said[entry.name].startswith("default") == has_default, entry.name
-        assert ("*needed*" in said[entry.name]) == bool(entry.metadata.get("needed")), entry.name
 
 
 def test_every_heading_is_something_of_the_protocol() -> None:
@@ -96,9 +87,9 @@ def test_every_file_and_variable_stands_on_the_page() -> None:
 
 
 def test_the_version_of_the_page_is_the_one_of_the_code() -> None:
-    assert f"This page describes version {messages.PROTOCOL_VERSION};" in PAGE
-    supported = " and ".join(map(str, messages.SUPPORTED_VERSIONS))
-    assert f"takes agents of versions {supported}" in PAGE
+    assert f"This page describes version {messages.PROTOCOL_VERSION}." in PAGE
+    assert f'"kind":"hello","version":{messages.PROTOCOL_VERSION},' in PAGE
+    assert f"`format` {files.FILES_FORMAT}" in PAGE
 
 
 def test_the_messages_of_each_side_stand_in_its_part() -> None:

@@ -24,7 +24,7 @@ from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.identity import is_alive
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
-from trials.wire.files import FILE_ATTEMPT, FOLDER_WORK
+from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
 
@@ -326,6 +326,8 @@ class ForkServers:
                 alive = False  # of another version
             if not alive:
                 self._remove_files(path.name.partition(".")[0])
+            elif state.get(FORMAT, 1) != FILES_FORMAT:
+                continue  # it could not read what it would be given; once its trials have ended, it ends by itself
             elif server.key not in self._servers and server.problem is None:
                 self._servers[server.key] = server
                 self._watch(server, server.pid)

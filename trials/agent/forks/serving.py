@@ -29,7 +29,7 @@ from trials.agent.supervision.supervised import Supervised
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.processes.identity import become_subreaper, identity
 from trials.processes.marks import NONCE_VARIABLE, FirstMemory
-from trials.wire.files import FILE_ATTEMPT
+from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FORMAT
 
 ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
@@ -118,6 +118,7 @@ class ForkServer:
             "id": self._config["id"],
             "key": self._config["key"],
             "orders": self._config["orders"],
+            FORMAT: FILES_FORMAT,
             "problem": problem,
             "shadowable": sorted(modules - set(self._at_start)),
             "files": files,

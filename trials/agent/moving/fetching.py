@@ -18,7 +18,6 @@ from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
 from trials.wire.messages import Message
 from trials.wire.plain import ProtocolError
 
-OLD_SERVICE = "the service is of a version that cannot give a trial the checkpoints of another one"
 NOT_UNDERSTOOD = f"the request names no trial and step: both are whole numbers from 0 to {STEP_MAX}"
 ASKED_REMEMBERED = 10_000  # requests on one connection; a script that still waits for an older one asks again
 logger = logging.getLogger(__name__)
@@ -27,11 +26,8 @@ logger = logging.getLogger(__name__)
 class CheckpointFetches:
     """On one connection. A script asks by a file, and waits for another one; it asks for one thing at a time."""
 
-    def __init__(
-        self, home: Home, *, blobs: BlobReceiver, send: Callable[[Message], Awaitable[None]], version: Callable[[], int]
-    ) -> None:
+    def __init__(self, home: Home, *, blobs: BlobReceiver, send: Callable[[Message], Awaitable[None]]) -> None:
         self._home = home
-        self._version = version  # of the conversation, once it is known
         self._blobs = blobs
         self._send = send
         self._asked: dict[str, HeldAttempt] = {}  # by request
@@ -54,8 +50,6 @@ class CheckpointFetches:
         if not _is_count(number) or not (step is None or _is_count(step)):
             logger.warning("event=request_refused nonce=%s number=%.100r step=%.100r", held.nonce, number, step)
             self.found(CheckpointsFound(request_id=request, nonce=held.nonce, error=NOT_UNDERSTOOD))
-        elif self._version() < CheckpointsWanted.since:
-            self.found(CheckpointsFound(request_id=request, nonce=held.nonce, error=OLD_SERVICE))
         else:
             await self._send(
                 CheckpointsWanted(

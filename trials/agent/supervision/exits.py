@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from trials.files import is_in_the_way, to_json, write_atomically
+from trials.wire.files import FILES_FORMAT, FORMAT
 
 EXIT_WRITE_TIMEOUT_S = 600.0  # a disk that is full for longer loses the record; the agent then writes supervisor_lost
 EXIT_WRITE_PAUSE_MAX_S = 5.0
@@ -40,6 +41,7 @@ def cause_of(*, stopped: str | None, status: int | None, killed_for_memory: bool
 def exit_record(cause: str, **fields: Any) -> dict[str, Any]:
     """The fields of an ExitRecord, as they are written."""
     record: dict[str, Any] = {
+        FORMAT: FILES_FORMAT,
         "cause": cause,
         "code": None,
         "signal": None,

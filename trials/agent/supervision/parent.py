@@ -19,6 +19,7 @@ from trials.agent.supervision.starting import Start
 from trials.processes.control_groups import ENV_CGROUPS, own_group
 from trials.processes.family import Family
 from trials.processes.identity import identity
+from trials.wire.files import FILES_FORMAT, FORMAT
 
 if TYPE_CHECKING:
     from trials.agent.supervision.supervised import Supervised
@@ -45,7 +46,7 @@ class Parent:
         # One that lives on can wait for the word that the service has an exit on its disk. One that would live for
         # that alone is better gone.
         self.syncs_later = orders is not None
-        self.claim = {**identity(os.getpid()), **({} if orders is None else {"orders": orders})}
+        self.claim = {FORMAT: FILES_FORMAT, **identity(os.getpid()), **({} if orders is None else {"orders": orders})}
         if self.makes_groups and self.group is not None:
             self.claim["groups"] = self.group
         self.extra: dict[int, Callable[[], None]] = {}  # further descriptors, and what to do when they are readable

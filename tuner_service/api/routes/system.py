@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from trials.wire.messages import SUPPORTED_VERSIONS
+from trials.wire.messages import PROTOCOL_VERSION
 from tuner_service.advisors.registry import ADVISORS
 from tuner_service.api.auth import role_of
 from tuner_service.api.dependencies import CurrentServices
@@ -42,7 +42,7 @@ async def read_readiness(request: Request, services: CurrentServices) -> Respons
 
 @router.get("/version")
 async def read_version(services: CurrentServices) -> Response:
-    return json_response({"version": services.version, "api": "v1", "agent_protocols": list(SUPPORTED_VERSIONS)})
+    return json_response({"version": services.version, "api": "v1", "agent_protocols": [PROTOCOL_VERSION]})
 
 
 @router.get("/api/v1/agents")
