@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test check format formatted lint types layers simulate mutants demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench clean
+.PHONY: setup demo test check format formatted lint types layers simulate mutants demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
@@ -28,6 +28,7 @@ campaigns: setup shared-data-campaign documented-campaign schema-campaign freeze
 BENCHMARKS ?= startup dispatch reports scale checkpoints suggest loading
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
+gpu: setup ; $(RUN) benchmarks.gpu
 clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python

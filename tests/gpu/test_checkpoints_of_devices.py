@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,20 @@ def test_the_generators_of_devices_go_on_where_they_were(tmp_path: Path) -> None
     read_image(tmp_path / record.name)
 
     assert torch.equal(torch.rand(5, device="cuda"), drawn)
+
+
+def test_the_script_waits_for_less_than_a_copy_to_the_host_takes(tmp_path: Path) -> None:
+    weights = torch.zeros(100_000_000, device="cuda")  # 400 MB
+    imaging, waited, copied = Imaging(), [], []
+    for step in range(4):
+        torch.cuda.synchronize()
+        began = time.monotonic()
+        image = imaging.capture({"w": weights}, step=step)
+        waited.append(time.monotonic() - began)
+        image.wait()
+        began = time.monotonic()
+        weights.cpu()
+        copied.append(time.monotonic() - began)
+
+    print(json.dumps({"waited_s": min(waited), "copied_s": min(copied)}))
+    assert min(waited) < min(copied)
