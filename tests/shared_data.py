@@ -16,9 +16,9 @@ import torch
 
 from trials.data.core.sample_layout import Layout
 from trials.data.sharing.group_order import GroupSamples
-from trials.data.sharing.loader import SharedDataLoader, Sharing
 from trials.data.sharing.producer_client import Link, greeting
 from trials.data.sharing.shared_batches import Making, SharedBatches
+from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 from trials.data.sharing.start import DatasetName, ServerSpec, SharedOrder, order_of
 from trials.wire.plain import to_plain
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import ENDED_TIMEOUT_S, Child
-from trials.data.sharing.loader import SharedDataLoader, Sharing
+from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 from trials.data.sharing.start import SharedOrder, read_spec, serve
 
 LENGTH = 210

@@ -164,8 +164,8 @@ NAMED: tuple[Mutant, ...] = (
     ),
     _mutant(
         "trials/data/loader.py",
-        "        self._delivered = plan.end\n",
-        "        self._delivered = plan.begin\n",
+        "        self._delivered = loaded.end\n",
+        "        self._delivered = loaded.end - 1\n",
         "tests/integration/trials/test_data_solo_equality.py",
     ),
     _mutant(

@@ -107,7 +107,10 @@ def test_the_list_of_known_circles_has_only_those_that_are_there() -> None:
 # Each room of ``trials.data`` imports only those after it, so that its pure rules can be read and tested alone.
 ROOMS_OF_DATA = (
     "trials.data.sharing",
+    "trials.data.async_data_loader",
+    "trials.data.own_batches",
     "trials.data.loader",
+    "trials.data.state",
     "trials.data.options",
     "trials.data.workers",
     "trials.data.core",

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trials.data.async_data_loader import AsyncDataLoader
     from trials.data.errors import (
         BrokenReferenceError,
         DataLoadingError,
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
         StateError,
         WorkerDied,
     )
-    from trials.data.loader import AsyncDataLoader
     from trials.data.reference_files import Reference, references
-    from trials.data.sharing.loader import SharedDataLoader, Sharing
     from trials.data.sharing.producer_lookup import shared
+    from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 
 __all__ = [
     "AsyncDataLoader",
@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncDataLoader": "loader",
+    "AsyncDataLoader": "async_data_loader",
     "Reference": "reference_files",
-    "SharedDataLoader": "sharing.loader",
-    "Sharing": "sharing.loader",
+    "SharedDataLoader": "sharing.shared_data_loader",
+    "Sharing": "sharing.shared_data_loader",
     "references": "reference_files",
     "shared": "sharing.producer_lookup",
 }

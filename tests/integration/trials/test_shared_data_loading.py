@@ -20,9 +20,9 @@ import torch
 
 from tests.shared_data import DatasetName, Served, batches_of, epochs_of, flat, loader_of, order, serving
 from tests.waiting import wait_until
+from trials.data import AsyncDataLoader
 from trials.data.core.sample_layout import Layout
 from trials.data.errors import SampleError, SharingError
-from trials.data.loader import AsyncDataLoader
 from trials.data.sharing.producer_client import greeting
 from trials.data.sharing.producer_protocol import encode, receive_with_descriptor
 from trials.data.sharing.start import order_of

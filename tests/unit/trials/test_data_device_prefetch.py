@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tests.waiting import wait_until
+from trials.data import AsyncDataLoader
 from trials.data.core.in_order_pipeline import Plan
-from trials.data.loader import AsyncDataLoader
 from trials.data.workers.batch_assembly import Assembled
 from trials.data.workers.device_prefetch import AHEAD, DeviceFeed, feed_device
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
-from trials.data.sharing.loader import SharedDataLoader, Sharing
 from trials.data.sharing.producer_lookup import shared
+from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 from trials.data.sharing.start import DatasetName, SharedOrder
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from trials.data.errors import SampleError
-from trials.data.loader import AsyncDataLoader
+from trials.data.loader import CLOSE_TIMEOUT_S
+from trials.data.options import LoaderOptions
+from trials.data.own_batches import OwnBatches
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.state import Position
 
 Items = Callable[[int, int, int], list[int]]  # the indices of the trial's positions begin to end of an epoch
 
@@ -32,41 +35,52 @@ class AloneBatches:
     def __init__(self, samples: GroupSamples, order: GroupOrder, *, workers: int, items: Items) -> None:
         self._dataset = _Coded(samples, order.length)
         self._length, self._workers, self._items = order.length, workers, items
-        self._loader: AsyncDataLoader | None = None
-        self._iterator: Iterator[list[Any]] = iter(())
+        self._source: OwnBatches | None = None
         self._next: tuple[int, int] | None = None
         self._epoch = 0
 
     def batch(self, epoch: int, begin: int, end: int, *, size: int) -> list[Any]:
         """Decoded samples of the trial's positions; those after them are on their way."""
-        if self._next != (epoch, begin):
-            self._restart(epoch, begin, size)
+        source = self._source
+        if source is None or self._next != (epoch, begin):
+            source = self._restarted(epoch, begin, size)
         self._next = (epoch, end)
         try:
-            return next(self._iterator)
+            loaded = source.next()
         except SampleError as error:
             if isinstance(error.index, int):
                 raise SampleError(
                     index=error.index % self._length, worker=error.worker, cause=repr(error.__cause__)
                 ) from error.__cause__
             raise
+        assert loaded is not None  # the caller asks for batches of the epoch only
+        samples: list[Any] = loaded.value
+        return samples
 
     def close(self) -> None:
-        if self._loader is not None:
-            self._loader.close()
-            self._loader = None
+        if self._source is not None:
+            self._source.close(CLOSE_TIMEOUT_S)
+            self._source = None
             self._next = None
 
-    def _restart(self, epoch: int, begin: int, size: int) -> None:
+    def _restarted(self, epoch: int, begin: int, size: int) -> OwnBatches:
         self.close()
         batches = [
             [epoch * self._length + index for index in self._items(epoch, first, min(first + size, self._length))]
             for first in range(begin, self._length, size)
         ]
-        self._loader = AsyncDataLoader(
-            self._dataset, batch_sampler=batches, num_workers=self._workers, collate_fn=_kept, worker_type="process"
+        options = LoaderOptions(
+            dataset=self._dataset,
+            batch_sampler=batches,
+            num_workers=self._workers,
+            collate_fn=_kept,
+            worker_type="process",
+            seed=0,  # samples have the group's randomness, and batches the trial's order: nothing here draws
         )
-        self._iterator = iter(self._loader)
+        self._source = OwnBatches(options)
+        start = Position(dataset="", seed=0, epoch=0, delivered=0, batch_size=0, order=options.order_name)
+        self._source.begin(start, None)
+        return self._source
 
 
 def _kept(samples: list[Any]) -> list[Any]:

@@ -60,6 +60,7 @@ class GroupOrder:
         self.length = length
         self.block = block
         self._shuffle = shuffle
+        self._group_seed = group_seed
         # What the order depends on, so that peers who agree on it agree on every position.
         self.fingerprint = f"{dataset}:{derive('shared order', length, int(shuffle), block, dataset, group_seed):032x}"
         self._of_epoch = lru_cache(EPOCHS_KEPT)(
@@ -70,6 +71,12 @@ class GroupOrder:
         # A permutation costs nearly as much for one position as for a thousand.
         self._segment_of_indices = lru_cache(SEGMENTS_KEPT)(self._permuted_indices)
         self._segment_of_places = lru_cache(SEGMENTS_KEPT)(self._permuted_places)
+
+    def name(self, *, is_own: bool) -> str:
+        """Of a trial's order in a state; ``is_own``: inside each block it has an order of its own."""
+        if not self._shuffle:
+            return "sequential"
+        return f"blocks{'' if is_own else ' of the group'} {self.block} {self._group_seed}"
 
     def indices(self, epoch: int, places: Positions) -> Positions:
         if not self._shuffle:

@@ -1,26 +1,29 @@
-"""Batches of a trial that shares: the same bytes whether its samples come from the producer or are decoded here."""
+"""Batches of samples that trials share: the same bytes whether the producer decoded them or this trial did."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
 from trials.data.core.sample_layout import Array, Bytes, Layout, as_value
-from trials.data.errors import SampleError, SharingError
+from trials.data.errors import SampleError, SharingError, StateError
+from trials.data.loader import Loaded
 from trials.data.sharing.alone import AloneBatches
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer_client import Link, LinkLostError, Wanted
+from trials.data.state import Position
 
 BUFFERS_KEPT = 3  # batches of memory
 RECONNECT_S = 5.0  # between two looks for a server
+REPORT_S = 10.0  # between two reports of where the time went
 Transform = Callable[[Any, np.random.Generator], Any]
 Collate = Callable[[list[Any]], Any]
 
@@ -55,14 +58,26 @@ class Making:
     zero_copy: bool = False
     workers: int = 0  # processes of the trial's own, for while there is no server
     batch_size: int = 1
+    drop_last: bool = False
 
 
 class SharedBatches:
-    """``connect`` gives a link, or None while there is no server; it is asked again every RECONNECT_S at most."""
+    """A source of batches (see ``loader.py``). ``connect`` gives a link, or None while there is no server; it is asked
+    again every RECONNECT_S at most. ``report`` is told the statistics, every REPORT_S and at the end of an epoch."""
 
-    def __init__(self, making: Making, *, connect: Callable[[Layout], Link | None]) -> None:
+    def __init__(
+        self,
+        making: Making,
+        *,
+        connect: Callable[[Layout], Link | None],
+        report: Callable[[Mapping[str, float]], None] | None = None,
+    ) -> None:
         self._making = making
         self._connect = connect
+        self._report = report
+        self._reported_at = time.monotonic()
+        self._epoch = 0
+        self._position = 0  # in the epoch, of the next batch
         self._layout: Layout | None = None
         self._link: Link | None = None
         self._look_at = 0.0
@@ -71,15 +86,65 @@ class SharedBatches:
         self._own = SampleGenerator()
         self._alone: AloneBatches | None = None
         self._buffers = _Buffers()
-        self.stats = SharingStats()
+        self._stats = SharingStats()
 
     @property
     def is_sharing(self) -> bool:
         return self._link is not None
 
-    def close(self) -> None:
+    @property
+    def order_name(self) -> str:
+        return self._making.order.name(is_own=self._making.own_order)
+
+    @property
+    def has_state(self) -> bool:
+        return False
+
+    def batches(self) -> int:
+        length, size = self._making.order.length, self._making.batch_size
+        return length // size if self._making.drop_last else -(-length // size)
+
+    def stats(self) -> dict[str, float]:
+        return self._stats.as_numbers()
+
+    # ── a source of batches ───────────────────────────────────────────────────────────────────
+    def require_reachable(self, position: Position, state: Mapping[str, Any]) -> None:  # noqa: ARG002  # a source's signature
+        if position.delivered > self._making.order.length:
+            raise StateError(f"the state has {position.delivered} samples delivered of {self._making.order.length}")
+
+    def restore(self, source_state: Any) -> None:
+        """Nothing but the position says where it goes on."""
+
+    def begin(self, position: Position, source_state: Any) -> None:  # noqa: ARG002  # a source's signature
+        if position.seed != self._making.seed:
+            self._making = replace(self._making, seed=position.seed)
+            self._end_alone()  # what it has prefetched is of another order
+        self._epoch, self._position = position.epoch, position.delivered
+
+    def next(self) -> Loaded | None:
+        """After an error the next call tries the same batch again."""
+        begin, making = self._position, self._making
+        end = min(begin + making.batch_size, making.order.length)
+        if begin >= end or (making.drop_last and end - begin < making.batch_size):
+            self._tell(is_due=True)
+            return None
+        batch = self.batch(self._epoch, begin, end)
+        self._position = end
+        self._tell(is_due=time.monotonic() - self._reported_at >= REPORT_S)
+        return Loaded(batch, end)
+
+    def abandon(self) -> None:
+        """What was prefetched may be wanted still: the next iteration often goes on where this one ends."""
+
+    def close(self, timeout_s: float = 0.0) -> None:  # noqa: ARG002  # nothing here can take long
+        """Leave the producer, which ends when its last trial has left."""
         self._unlink()
         self._end_alone()
+
+    def _tell(self, *, is_due: bool) -> None:
+        if is_due and self._report is not None:
+            self._reported_at = time.monotonic()
+            self._report(self.stats())
 
     def _unlink(self) -> None:
         if self._link is not None:
@@ -120,8 +185,8 @@ class SharedBatches:
             )
         began = time.perf_counter()
         samples = self._alone.batch(epoch, begin, end, size=making.batch_size)
-        self.stats.wait_s += time.perf_counter() - began
-        self.stats.misses += len(samples)
+        self._stats.wait_s += time.perf_counter() - began
+        self._stats.misses += len(samples)
         return samples
 
     def _wanted(self, epoch: int, begin: int, end: int) -> Wanted:
@@ -150,7 +215,7 @@ class SharedBatches:
         if self._layout is not None and self._layout.leaves:
             self._link = self._connect(self._layout)
         self._look_at = time.monotonic() + RECONNECT_S
-        self.stats.connections += self._link is not None
+        self._stats.connections += self._link is not None
 
     def _lose_link(self, error: LinkLostError) -> None:
         sys.stderr.write(f"{error}; this trial decodes for itself until there is another one\n")
@@ -170,8 +235,8 @@ class SharedBatches:
             return np.zeros(len(wanted.indices), dtype=np.bool_)
         finally:
             waited = link.wait_s - waited
-            self.stats.wait_s += waited
-            self.stats.copy_s += time.perf_counter() - began - waited
+            self._stats.wait_s += waited
+            self._stats.copy_s += time.perf_counter() - began - waited
 
     # ── lending ───────────────────────────────────────────────────────────────────────────────
     def _lend(self, wanted: Wanted) -> Any:
@@ -185,7 +250,7 @@ class SharedBatches:
         if columns is None:
             return None
         self._lent = wanted
-        self.stats.hits += len(wanted.indices)
+        self._stats.hits += len(wanted.indices)
         return self._layout.batch(columns)
 
     def _check_lent(self) -> None:
@@ -205,7 +270,7 @@ class SharedBatches:
             return self._collated(samples, wanted)
         columns = self._buffers.take(layout, len(wanted.indices))
         there = self._fetch(wanted, columns)
-        self.stats.hits += int(there.sum())
+        self._stats.hits += int(there.sum())
         odd = {} if there.all() else self._decode_missing(wanted, there, layout, columns)
         if not odd and self._making.transform is None and self._making.collate is None:
             return layout.batch(columns)
@@ -243,7 +308,7 @@ class SharedBatches:
                     for sample, index in zip(samples, wanted.indices.tolist(), strict=True)
                 ]
         batch = (self._making.collate or _default_collate)(samples)
-        self.stats.transform_s += time.perf_counter() - began
+        self._stats.transform_s += time.perf_counter() - began
         return batch
 
     def _transformed(self, transform: Transform, sample: Any, keys: SampleKeys, index: int) -> Any:
@@ -261,8 +326,8 @@ class SharedBatches:
         except Exception as error:
             raise SampleError(index=index, worker="this process", cause=repr(error)) from error
         finally:
-            self.stats.misses += 1
-            self.stats.decode_s += time.perf_counter() - began
+            self._stats.misses += 1
+            self._stats.decode_s += time.perf_counter() - began
 
     @contextmanager
     def _own_generators_kept(self) -> Iterator[None]:

@@ -1,0 +1,116 @@
+"""The loader of a trial: torch's DataLoader by its names; exact in order and randomness, resumable to the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trials.data.loader import Loader
+from trials.data.options import LoaderOptions
+from trials.data.own_batches import OwnBatches
+from trials.data.workers.device_prefetch import feed_device
+from trials.data.workers.inline import InlineEngine
+from trials.data.workers.prefetcher import Engine
+
+
+class AsyncDataLoader(Loader):
+    """Batches of a dataset, in an order and with a randomness that depend on (seed, epoch) alone.
+
+    The arguments are torch's, with its defaults. ``dataset`` is a dataset with an index, an iterable, or a data
+    source: a callable that is asked with ``batch_size`` and returns samples, or functions that the workers run.
+    The keyword arguments of its own:
+
+    - ``seed``: of order and randomness; the trial's own where it is not given, 0 outside a trial.
+    - ``transform(sample, rng)``: after loading, with a NumPy generator keyed by (seed, epoch, index).
+    - ``order``: ``"keyed"``, or ``"torch"`` for torch's own permutation of ``seed + epoch``.
+    - ``chunk_size``: samples of one unit of work; found by measuring where it is not given.
+    - ``worker_type``: ``"process"``, ``"thread"``, or ``"auto"``: threads where two load nearly twice as fast as one.
+    - ``num_workers="auto"``: none for samples that cost nothing, else one for each core.
+    - ``on_error="skip"``: samples that raise are left out and counted.
+    - ``device``: batches arrive on this CUDA device, copied beside the computation; ``"cpu"`` leaves them in memory.
+
+    Each iteration is one epoch; the first goes on where ``load_state_dict`` says.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # torch's signature
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,  # noqa: FBT001  # torch's signature
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int | str = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: FBT001, FBT002  # torch's signature
+        drop_last: bool = False,  # noqa: FBT001, FBT002  # torch's signature
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = True,  # noqa: ARG002  # accepted for torch's sake: they always stay
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        chunk_size: int | None = None,
+        worker_type: str = "auto",
+        device: Any = None,
+        on_error: str = "raise",
+        order: str = "keyed",
+        transform: Callable[..., Any] | None = None,
+    ) -> None:
+        if multiprocessing_context is not None or not in_order:
+            raise ValueError(
+                "workers come from the loader's own fork server, and batches in order: leave those two out"
+            )
+        if seed is None and generator is not None:
+            seed = generator.initial_seed()
+        options = LoaderOptions(
+            dataset=dataset,
+            batch_size=batch_size,
+            shuffle=bool(shuffle),
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            prefetch_factor=prefetch_factor,
+            seed=seed,
+            chunk_size=chunk_size,
+            worker_type=worker_type,
+            device=feed_device(pin_memory_device if device is None and pin_memory_device else device),
+            on_error=on_error,
+            order=order,
+            transform=transform,
+        )
+        self._options = options
+        self._own = OwnBatches(options)
+        super().__init__(self._own, dataset=dataset, batch_size=batch_size, seed=options.the_seed)
+
+    @property
+    def pins(self) -> bool:
+        """Whether batches are copied to pinned memory: on request, where there is a device to pin for."""
+        return self._own.pins
+
+    @property
+    def last_indices(self) -> Sequence[Any]:
+        """What the batch delivered last was made of: indices, or what the sampler gave."""
+        return self._last_items
+
+    @property
+    def workers(self) -> Engine | InlineEngine | None:
+        """What loads the batches; None before the first iteration."""
+        return self._own.workers
+
+    def update_priorities(self, indices: Sequence[Any], priorities: Sequence[float]) -> None:
+        """What the trial learnt, told to the sampler or data source; TypeError when it has no ``update_priorities``."""
+        options = self._options
+        for holder in (options.batch_sampler, options.sampler, options.dataset):
+            if hasattr(holder, "update_priorities"):
+                holder.update_priorities(indices, priorities)
+                return
+        raise TypeError("neither the sampler nor the data source has update_priorities(indices, priorities)")

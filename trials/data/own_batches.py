@@ -1,0 +1,269 @@
+"""Batches of the trial's own: made by its workers, or in the calling process where it has none."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trials.data.core.in_order_pipeline import Plan
+from trials.data.core.sample_layout import mapped
+from trials.data.core.sample_order import SequentialOrder, shuffle_named
+from trials.data.core.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
+from trials.data.core.stats import Stats
+from trials.data.core.worker_messages import IterableBegin
+from trials.data.errors import StateError
+from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
+from trials.data.options import LoaderOptions
+from trials.data.state import Position
+from trials.data.workers.data_sources import AheadPlans, AskedPlans, called
+from trials.data.workers.device_prefetch import CudaStream, DeviceFeed
+from trials.data.workers.inline import InlineEngine
+from trials.data.workers.prefetcher import Engine, EngineOptions
+from trials.data.workers.sample_maker import Recipe
+
+CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
+AUTO_WORKERS_LIMIT = 8
+_LOOK_SAMPLES = 16
+_DRAW_SAMPLES = 2
+_SLOW_LOOK_S = 0.1
+
+
+class OwnBatches:
+    """A source of batches (see ``loader.py``) for what ``options`` ask for.
+
+    Processes, threads and memory begin with the first iteration, stay for those after it, and end with ``close``, or
+    when nobody refers to the source any more.
+    """
+
+    def __init__(self, options: LoaderOptions) -> None:
+        self._options = options
+        self._stats = Stats()
+        self._engine: Engine | InlineEngine | None = None
+        self._engine_seed = options.the_seed
+        self._feed: DeviceFeed | None = None
+        self._finalizer: Any = None
+
+    @property
+    def order_name(self) -> str:
+        return self._options.order_name
+
+    @property
+    def has_state(self) -> bool:
+        return self._options.kind != "index"
+
+    @property
+    def workers(self) -> Engine | InlineEngine | None:
+        """What loads the batches; None before the first iteration."""
+        return self._engine
+
+    @property
+    def pins(self) -> bool:
+        """Whether batches are copied to pinned memory: on request, where there is a device to pin for."""
+        return self._options.pin_memory and self._options.device is None and _has_cuda()
+
+    def batches(self) -> int:
+        options = self._options
+        if options.batch_sampler is not None:
+            return len(options.batch_sampler)
+        samples = len(options.dataset if options.sampler is None else options.sampler)
+        size = options.batch_size or 1
+        return samples // size if options.drop_last else -(-samples // size)
+
+    def stats(self) -> dict[str, Any]:
+        return self._stats.to_dict()
+
+    # ── going on ────────────────────────────────────────────────────────────────────────────────
+    def require_reachable(self, position: Position, state: Mapping[str, Any]) -> None:  # noqa: ARG002  # a source's signature
+        if self.has_state and "source" not in state:
+            raise StateError("the state has nothing of its source: it was taken with a dataset that has an index")
+
+    def restore(self, source_state: Any) -> None:
+        if self._options.kind == "source" and source_state is not None:
+            self._options.dataset.load_state_dict(source_state)
+
+    # ── iterating ───────────────────────────────────────────────────────────────────────────────
+    def begin(self, position: Position, source_state: Any) -> None:
+        begin = None
+        if self._options.kind == "iterable":
+            state = None if source_state is None else pickle.dumps(source_state)
+            begin = IterableBegin(position.epoch, state, position.delivered if state is None else 0)
+        engine = self._engine_of(position)
+        engine.begin(position.epoch, self._plans(position, engine), begin)
+        if self._options.device is not None:
+            if isinstance(engine, Engine):
+                engine.pin()
+            self._feed = DeviceFeed(engine, CudaStream(self._options.device))
+
+    def next(self) -> Loaded | None:
+        engine = self._engine
+        assert engine is not None
+        found = (self._feed or engine).next()
+        if found is None:
+            if self._feed is not None:
+                self._feed.stop()
+            return None
+        plan, assembled = found
+        state = None
+        if self._options.kind == "iterable":
+            state = None if engine.source_state is None else pickle.loads(engine.source_state)  # noqa: S301  # our own
+        elif self._options.kind == "source":
+            state = plan.source_state
+        self._stats.batches += 0 if assembled.empty else 1
+        self._stats.samples += assembled.samples
+        self._stats.skipped += len(assembled.skipped)
+        value = mapped(assembled.value, _pinned) if self.pins and not assembled.empty else assembled.value
+        return Loaded(value, plan.end, plan.items, state, assembled.empty)
+
+    def abandon(self) -> None:
+        if self._feed is not None:
+            self._feed.stop()
+        if self._engine is not None:
+            self._engine.abandon()
+
+    def close(self, timeout_s: float) -> None:
+        if self._engine is not None:
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._engine.close(timeout_s)
+            self._engine = None
+
+    # ── the engine ──────────────────────────────────────────────────────────────────────────────
+    def _engine_of(self, position: Position) -> Engine | InlineEngine:
+        if position.seed != self._engine_seed:
+            self.close(CLOSE_TIMEOUT_S)  # its workers draw from streams of another seed
+        if self._engine is None:
+            self._engine = self._made_engine(position)
+            self._engine_seed = position.seed
+            self._finalizer = weakref.finalize(self, self._engine.close, CLOSE_TIMEOUT_S)
+        return self._engine
+
+    def _plans(self, position: Position, engine: Engine | InlineEngine | None) -> Iterator[Plan]:
+        options, begin = self._options, position.delivered
+        size = options.batch_size or 1
+        if options.kind == "iterable":
+            return counted_plans(begin=begin, batch_size=size)
+        if options.kind == "source":
+            asked = AskedPlans(options.dataset, begin=begin, batch_size=size, drop_last=options.drop_last)
+            return AheadPlans(asked, engine.poke) if isinstance(engine, Engine) else asked
+        for sampler in (options.batch_sampler, options.sampler):
+            if sampler is not None:
+                items: Iterable[Any] = drawn_items(sampler, seed=position.seed, epoch=position.epoch)
+                if sampler is options.batch_sampler:
+                    return batch_plans(items, begin=begin)
+                return sampled_plans(items, begin=begin, batch_size=size, drop_last=options.drop_last)
+        length = len(options.dataset)
+        shuffled = shuffle_named(options.order, dataset=position.dataset)
+        order = shuffled(length=length, seed=position.seed, epoch=position.epoch) if options.shuffle else None
+        chosen = SequentialOrder(length=length) if order is None else order
+        return indexed_plans(chosen, begin=begin, batch_size=size, drop_last=options.drop_last)
+
+    def _made_engine(self, position: Position) -> Engine | InlineEngine:
+        options, recipe = self._options, self._recipe(position.seed)
+        inline = InlineEngine(recipe, self._stats)
+        look = () if options.num_workers == 0 else self._look(position.seed)
+        workers, worker_type = options.num_workers, options.worker_type
+        if workers == "auto":
+            workers = self._worth_workers(inline, look)
+        if workers == 0 or (worker_type == "thread" and self._draws(inline, look)):
+            return inline
+        batch_size = options.batch_size or 1
+        if options.batch_sampler is not None:
+            batch_size = max((len(plan.items) for plan in self._plans(position, None)), default=1)
+        asked = EngineOptions(
+            workers=int(workers),
+            worker_type=worker_type,
+            batch_size=batch_size,
+            chunk_size=options.chunk_size,
+            prefetch_factor=options.prefetch_factor,
+            timeout_s=options.timeout,
+            whole_batches=not recipe.rows,
+            look=look,
+            on_demand=options.kind == "source",
+        )
+        return Engine(recipe, asked, self._stats)
+
+    def _recipe(self, seed: int) -> Recipe:
+        options = self._options
+        load: Any = {"index": getattr(options.dataset, "__getitem__", None), "source": called}.get(options.kind)
+        collate, rows = _collate(options)
+        return Recipe(
+            load=load,
+            iterable=options.dataset if options.kind == "iterable" else None,
+            transform=options.transform,
+            collate=collate,
+            rows=rows and options.kind == "index",
+            seed=seed,
+            skip_errors=options.on_error == "skip",
+            drop_last=options.drop_last,
+            dataset=None if options.kind == "source" else options.dataset,
+            worker_init=options.worker_init_fn,
+        )
+
+    def _look(self, seed: int) -> Sequence[Any]:
+        """A few items to try: of the beginning, wherever the loader goes on, so that it decides the same way."""
+        options = self._options
+        if options.kind != "index":
+            return ()
+        for sampler in (options.batch_sampler, options.sampler):
+            if sampler is not None:
+                items = drawn_items(sampler, seed=seed, epoch=0)
+                few = list(items[:_LOOK_SAMPLES]) if isinstance(items, list) else []
+                return few if sampler is options.sampler else [item for batch in few for item in batch][:_LOOK_SAMPLES]
+        return range(min(_LOOK_SAMPLES, len(options.dataset)))
+
+    def _draws(self, inline: InlineEngine, look: Sequence[Any]) -> bool:
+        """Whether samples draw from the global generators, which threads share with the trial. Then the calling process
+        makes them itself: slower, and exact."""
+        drawn = inline.draws(look[:_DRAW_SAMPLES])
+        if drawn:
+            sys.stderr.write(
+                "samples draw from the global generators, which threads share: they are made in the calling process; "
+                "transform(sample, rng) or worker_type='process' is faster\n"
+            )
+        return drawn
+
+    def _worth_workers(self, inline: InlineEngine, look: Sequence[Any]) -> int:
+        """None where a batch costs less than handing it over, else one for each core."""
+        if not look:
+            return 1
+        first_s = inline.time_of(look)  # it opens files and fills caches
+        if first_s < _SLOW_LOOK_S and inline.time_of(look) / len(look) < CHEAP_SAMPLE_S:
+            return 0
+        return min(len(os.sched_getaffinity(0)), AUTO_WORKERS_LIMIT)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _pinned(leaf: Any) -> Any:
+    return leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
+
+
+def _collate(options: LoaderOptions) -> tuple[Callable[[list[Any]], Any], bool]:
+    """The function that makes a batch of samples, and whether it is torch's own."""
+    from torch.utils.data import default_collate, default_convert
+
+    from trials.data.core.collating import collated
+
+    if options.batch_size is None and options.batch_sampler is None:
+        return _Single(options.collate_fn or default_convert), False
+    if options.collate_fn in {None, default_collate}:
+        return collated, True
+    return options.collate_fn, False
+
+
+class _Single:
+    """``batch_size=None``: each sample is delivered by itself."""
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self._convert = convert
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return self._convert(samples[0])

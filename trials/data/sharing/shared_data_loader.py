@@ -1,0 +1,117 @@
+"""The loader of a trial that shares its node's producer; it iterates as AsyncDataLoader does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trials.data.core.sample_layout import Layout
+from trials.data.loader import Loader
+from trials.data.sharing.group_order import GroupSamples
+from trials.data.sharing.producer_client import Link, greeting
+from trials.data.sharing.shared_batches import Making, SharedBatches
+from trials.data.sharing.start import SharedOrder, order_of
+from trials.wire.files import ENV_SEED
+
+LAGS = ("detach", "wait")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """With whom. ``locate`` gives the producer's socket; None while there is none: then the loader goes on alone."""
+
+    order: SharedOrder = field(default_factory=SharedOrder)
+    locate: Callable[[], Path | None] = lambda: None
+    report: Callable[[Mapping[str, float]], None] | None = None
+
+
+class SharedDataLoader(Loader):
+    """Batches of a dataset that other trials of the node read, too; each sample is decoded once for all of them.
+
+    The bytes of a batch depend on the dataset, ``sharing.order``, ``seed``, the epoch and ``batch_size`` alone: not on
+    who shares, on how fast the others are, or on whether there is a producer at all.
+
+    - ``seed``: of the order inside each block and of ``transform``; the trial's own where it is not given.
+    - ``transform(sample, rng)``: after decoding, in the trial, with a generator keyed by (seed, epoch, index); the
+      dataset's own ``transform`` where it has one. ``decode(index)`` of the dataset is what is shared, else
+      ``dataset[index]``, keyed by (group_seed, epoch, index).
+    - ``lag="detach"``: a trial that falls behind decodes for itself; ``"wait"``: the others wait for it.
+    - ``own_order=False``: the group's order instead of one's own inside each block.
+    - ``zero_copy``: batches are views of the producer's memory, valid until the next one; never write to them. Needs
+      ``lag="wait"`` and the group's order.
+    - ``num_workers``: of the trial itself, for while there is no producer.
+
+    ``stats()``: seconds waited, decoded here and copied, samples from the producer (hits) and not (misses),
+    ``hit_rate``.
+    """
+
+    def __init__(  # noqa: PLR0913  # torch's names, by keyword
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        *,
+        sharing: Sharing | None = None,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        transform: Callable[..., Any] | None = None,
+        seed: int | None = None,
+        lag: str = "detach",
+        own_order: bool = True,
+        zero_copy: bool = False,
+        num_workers: int = 0,
+        timeout: float = 30.0,
+    ) -> None:
+        self._sharing = sharing or Sharing()
+        shuffled = self._sharing.order.shuffle and own_order
+        transform = transform or getattr(dataset, "transform", None)
+        _require_sound(batch_size=batch_size, lag=lag, num_workers=num_workers, timeout=timeout)
+        if zero_copy and (lag != "wait" or shuffled or transform is not None or collate_fn is not None):
+            raise ValueError(
+                "zero_copy needs lag='wait' and own_order=False (or shuffle=False), and neither transform nor "
+                "collate_fn: only then a batch is one piece of the producer's memory that nobody overwrites"
+            )
+        order = order_of(dataset, self._sharing.order)
+        self._hello = greeting(order.fingerprint, is_waited_for=lag == "wait")
+        self._timeout_s = timeout
+        making = Making(
+            order=order,
+            samples=GroupSamples(dataset, group_seed=self._sharing.order.group_seed),
+            seed=int(os.environ.get(ENV_SEED, "0")) if seed is None else seed,
+            own_order=own_order,
+            transform=transform,
+            collate=collate_fn,
+            zero_copy=zero_copy,
+            workers=num_workers,
+            batch_size=batch_size,
+            drop_last=drop_last,
+        )
+        self._batches = SharedBatches(making, connect=self._connect, report=self._sharing.report)
+        super().__init__(self._batches, dataset=dataset, batch_size=batch_size, seed=making.seed)
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether there is a producer at present."""
+        return self._batches.is_sharing
+
+    def _connect(self, layout: Layout) -> Link | None:
+        path = self._sharing.locate()
+        if path is None:
+            return None
+        try:
+            return Link.open(path, layout, self._hello, patience_s=self._timeout_s)
+        except (FileNotFoundError, ConnectionError):
+            return None  # it is not there yet, or has just ended
+
+
+def _require_sound(*, batch_size: int, lag: str, num_workers: int, timeout: float) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch_size is at least 1, not {batch_size}")
+    if lag not in LAGS:
+        raise ValueError(f"lag is {' or '.join(map(repr, LAGS))}, not {lag!r}")
+    if num_workers < 0:
+        raise ValueError(f"num_workers is at least 0, not {num_workers}")
+    if timeout <= 0:
+        raise ValueError(f"timeout is more than 0 seconds, not {timeout}")
