@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from trials.wire.log_format import configure_logging
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import StorageError
@@ -127,7 +128,7 @@ def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
     clock.not_before(newest_at)
     if behind > CLOCK_BEHIND_WARNED_S:
         logger.warning(
-            "the machine's clock was set back: times go on from the newest one of the experiments that have not ended",
+            "clock_was_set_back",
             extra={"behind_s": round(behind)},
         )
 
@@ -148,7 +149,7 @@ def _import_json_tricks_alone() -> None:
 
 def serve(settings: Settings) -> int:
     """Run the service until a signal ends it. The exit code; trials run on."""
-    configure_logging(settings)
+    log_to_standard_error(settings)
     warn_of_open_door(settings)
     umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
     for number in ENDING_SIGNALS:
@@ -227,7 +228,7 @@ def _spare_the_collector() -> None:
 def warn_of_open_door(settings: Settings) -> None:
     """Every request needs a token, wherever it comes from; beyond this machine it also travels unencrypted."""
     if settings.host not in LOOPBACK and not settings.allowed_hosts:
-        logger.warning("listening beyond this machine without encryption", extra={"host": settings.host})
+        logger.warning("listening_unencrypted", extra={"host": settings.host})
 
 
 @contextlib.contextmanager
@@ -288,20 +289,6 @@ def withdraw(settings: Settings) -> None:
 
 
 # ── logging ─────────────────────────────────────────────────────────────────────────────────────
-class _Structured(logging.Formatter):
-    """``time level event="message" field=value …``: the message is constant, the particulars are fields."""
-
-    _KNOWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {k: v for k, v in record.__dict__.items() if k not in self._KNOWN}
-        text = f"{self.formatTime(record)} {record.levelname.lower()} {record.name} event={record.getMessage()!r}"
-        text += "".join(f" {key}={value!r}" for key, value in fields.items())
-        return text + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
-
-
-def configure_logging(settings: Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Structured())
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+def log_to_standard_error(settings: Settings) -> None:
+    configure_logging(logging.StreamHandler(sys.stderr), level=settings.log_level.upper())
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -19,6 +19,7 @@ from trials.agent.channel import Channel
 from trials.agent.data_servers import DataServers
 from trials.agent.home import Home, plain_name
 from trials.agent.wake import WakeSocket
+from trials.wire.log_format import configure_logging
 from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
@@ -64,7 +65,7 @@ def _leave_session() -> None:
 
 def _log_to(path: Path) -> None:
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=AGENT_LOG_BYTES, backupCount=1, encoding="utf-8")
-    logging.basicConfig(handlers=[handler], level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logging(handler)
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
@@ -76,7 +77,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     data = DataServers(home, agent.folder_of_running)
     data.open()
     gc.freeze()  # what was imported stays: reading reports need not look through it
-    logger.info("event=agent_started pid=%d agent_id=%s", os.getpid(), agent_id)
+    logger.info("agent_started", extra={"pid": os.getpid(), "agent_id": agent_id})
     agent.adopt()
     agent.prepare_fork_server()
     await agent.devices.open()
@@ -87,14 +88,14 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     try:
         await serving
     except asyncio.CancelledError:
-        logger.info("event=agent_terminated")
+        logger.info("agent_terminated")
     finally:
         looking.cancel()
         watching.cancel()
         wake.close()
         await data.close()
         await agent.close()
-        logger.info("event=agent_ended")
+        logger.info("agent_ended")
 
 
 async def _look_now_and_then(agent: Agent, lock: int, *, leave: Callable[[], object]) -> None:
@@ -102,7 +103,7 @@ async def _look_now_and_then(agent: Agent, lock: int, *, leave: Callable[[], obj
         await asyncio.sleep(LOOK_S)
         if not _is_in_place(lock, agent.home.agent / "lock"):
             # Its lock would keep another agent from serving the home where it is now.
-            logger.error("event=home_moved home=%s", agent.home.path)
+            logger.error("home_moved", extra={"home": agent.home.path})
             leave()
             return
         agent.look_thoroughly()

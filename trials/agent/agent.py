@@ -117,13 +117,13 @@ class Agent:
 
     def give_up(self, held: HeldAttempt, error: BaseException) -> None:
         """The one place where anything about one attempt ends that nobody has foreseen: it has failed, and says why."""
-        logger.error("event=attempt_given_up nonce=%s attempt=%s", held.nonce, held.key, exc_info=error)
+        logger.error("attempt_given_up", extra={"nonce": held.nonce, "attempt": held.key}, exc_info=error)
         held.note_damage(f"the agent could not follow its files: {error!r:.500}")
         self.look_at(held)
 
     async def _end_damaged(self, held: HeldAttempt) -> None:
         """Nothing of its files is believed any more: its trial is ended, and the attempt has failed."""
-        logger.error("event=attempt_damaged nonce=%s attempt=%s what=%s", held.nonce, held.key, held.damage)
+        logger.error("attempt_damaged", extra={"nonce": held.nonce, "attempt": held.key, "what": held.damage})
         if held.exit is None:
             try:
                 held.order_stop(grace_s=0.0, reason=FILES_DAMAGED)
@@ -162,14 +162,14 @@ class Agent:
             try:
                 self._adopt(nonce, folder)
             except Exception:  # whatever it is: the others are adopted
-                logger.exception("event=not_adopted nonce=%s folder=%s", nonce, folder)
+                logger.exception("not_adopted", extra={"nonce": nonce, "folder": folder})
         for nonce, folder in self.home.lost().items():
             held = load_attempt(folder)
             if held is not None and held.unreadable is not None:
                 self._hold(held)
             elif tree(None, nonce):
                 self._hold_damaged(folder, f"its folder was removed, or its {FILE_ATTEMPT} damaged")
-        logger.info("event=adopted attempts=%d unclaimed=%d", len(self.held), len(self._unclaimed))
+        logger.info("adopted", extra={"attempts": len(self.held), "unclaimed": len(self._unclaimed)})
 
     def _adopt(self, nonce: str, folder: Path) -> None:
         if self._hold_if_claimed(folder):
@@ -227,14 +227,14 @@ class Agent:
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
-            logger.error("event=no_room nonce=%s error=%s", launch.nonce, error)
+            logger.error("no_room", extra={"nonce": launch.nonce, "error": error})
             return  # the service repeats the launch while nobody says that it started
         except DeviceUnavailableError as error:
-            logger.warning("event=device_unavailable nonce=%s error=%s", launch.nonce, error)
+            logger.warning("device_unavailable", extra={"nonce": launch.nonce, "error": error})
             self._spend(launch, "device_unavailable", tail=str(error))
             return
         except CannotLaunchError as error:
-            logger.warning("event=launch_failed nonce=%s error=%s", launch.nonce, error)
+            logger.warning("launch_failed", extra={"nonce": launch.nonce, "error": error})
             self._spend(launch, "launch_failed", tail=str(error))
             return
         except asyncio.CancelledError:
@@ -242,19 +242,20 @@ class Agent:
             return
         except (OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
             # Not foreseen. Left alone, the launch would be ordered again for ever, and nobody would know why.
-            logger.exception("event=launch_failed nonce=%s", launch.nonce)
+            logger.exception("launch_failed", extra={"nonce": launch.nonce})
             self._spend(launch, "launch_failed", tail=f"the agent could not prepare the attempt: {error!r}")
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
         if why is None:
-            logger.debug("event=launched nonce=%s attempt=%s isolation=fork", launch.nonce, launch.key)
+            logger.debug("launched", extra={"nonce": launch.nonce, "attempt": launch.key, "isolation": "fork"})
         else:
             self._spawn(held, why=why)
         self._hold(held)
 
     def _spawn(self, held: HeldAttempt, *, why: str) -> None:
-        logger.info("event=launched nonce=%s attempt=%s isolation=spawn why=%r", held.nonce, held.key, why)
+        fields = {"nonce": held.nonce, "attempt": held.key, "isolation": "spawn", "why": why}
+        logger.info("launched", extra=fields)
         self._children[held.nonce] = spawn_supervisor(held.folder, why=why)
 
     def _lost_by_fork_server(self, folders: list[Path]) -> None:
@@ -288,7 +289,7 @@ class Agent:
         try:
             descriptor = os.pidfd_open(pid)
         except OSError as error:
-            logger.debug("event=no_pidfd pid=%d error=%s", pid, error)
+            logger.debug("no_pidfd", extra={"pid": pid, "error": error})
             return  # looked at again by look_thoroughly()
         self._pidfds[held.nonce] = descriptor
         asyncio.get_running_loop().add_reader(descriptor, self._pid_ended, held)
@@ -328,7 +329,7 @@ class Agent:
 
     async def _spawn_again(self, held: HeldAttempt) -> None:
         """The disk had no room for the claim; nothing was started, and a full disk is no failure of the trial."""
-        logger.error("event=no_room nonce=%s attempt=%s", held.nonce, held.key)
+        logger.error("no_room", extra={"nonce": held.nonce, "attempt": held.key})
         self._without_room.add(held.nonce)
         await asyncio.sleep(NO_ROOM_PAUSE_S)
         self._without_room.discard(held.nonce)
@@ -340,7 +341,7 @@ class Agent:
             tail = _end_of(held.folder / SUPERVISOR_LOG)
             held.spend("launch_failed", tail=f"the supervisor did not start: {tail}")
         else:
-            logger.warning("event=supervisor_lost nonce=%s attempt=%s", held.nonce, held.key)
+            logger.warning("supervisor_lost", extra={"nonce": held.nonce, "attempt": held.key})
             record = await asyncio.to_thread(held.record_loss)
             held.look()
             if held.damage is None:
@@ -359,12 +360,12 @@ class Agent:
             self._spend(order, "stopped", tail=NEVER_STARTED, reason=order.reason)
         held = self.held[order.nonce]
         if held.unreadable is not None:
-            logger.error("event=cannot_stop nonce=%s attempt=%s why=%s", held.nonce, held.key, held.unreadable)
+            logger.error("cannot_stop", extra={"nonce": held.nonce, "attempt": held.key, "why": held.unreadable})
             return
         if held.exit is not None:
             held.changed.set()
             return
-        logger.info("event=stopping nonce=%s attempt=%s reason=%s", held.nonce, held.key, order.reason)
+        logger.info("stopping", extra={"nonce": held.nonce, "attempt": held.key, "reason": order.reason})
         held.order_stop(grace_s=order.grace_s, reason=order.reason)
         held.signal_supervisor(signal.SIGCONT)
         asyncio.get_running_loop().call_later(max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._end_by_force, held)
@@ -373,7 +374,7 @@ class Agent:
         """The trial should have ended long ago: end it from here, and its parent only if that does not help."""
         self.look_at(held)
         if held.exit is None and held.is_supervised():
-            logger.error("event=trial_does_not_end nonce=%s attempt=%s", held.nonce, held.key)
+            logger.error("trial_does_not_end", extra={"nonce": held.nonce, "attempt": held.key})
             self._run(asyncio.to_thread(kill_tree, None, held.nonce))
             # A fork server has other trials, too, and may only be waiting for room on the disk.
             asyncio.get_running_loop().call_later(SUPERVISOR_GRACE_S, self._kill_hanging_parent, held)
@@ -381,10 +382,10 @@ class Agent:
     def _kill_hanging_parent(self, held: HeldAttempt) -> None:
         self.look_at(held)
         if held.exit is None and held.is_supervised() and held.trial_is_alive():
-            logger.error("event=supervisor_hangs nonce=%s attempt=%s", held.nonce, held.key)
+            logger.error("supervisor_hangs", extra={"nonce": held.nonce, "attempt": held.key})
             held.signal_supervisor(signal.SIGKILL)
         elif held.exit is None and held.supervisor is not None and is_stopped(held.supervisor):
-            logger.error("event=parent_stays_stopped nonce=%s attempt=%s", held.nonce, held.key)
+            logger.error("parent_stays_stopped", extra={"nonce": held.nonce, "attempt": held.key})
             self._run(self._record_loss(held))
 
     def forget(self, nonce: str) -> None:
@@ -426,7 +427,9 @@ class Agent:
     async def _remove_experiment(self, experiment_id: str) -> None:
         of_it = [held for held in self.held.values() if held.key.experiment_id == experiment_id]
         if any(held.unreadable is not None for held in of_it):
-            logger.error("event=not_removed experiment=%s why=attempts of another version's format", experiment_id)
+            logger.error(
+                "not_removed", extra={"experiment": experiment_id, "why": "attempts of another version's format"}
+            )
             return
         for held in of_it:
             if held.exit is None:
@@ -453,7 +456,7 @@ class Agent:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("event=task_failed error=%r", error, exc_info=error)
+            logger.error("task_failed", extra={"error": repr(error)}, exc_info=error)
 
     async def close(self) -> None:
         """Let go of everything; the trials run on."""

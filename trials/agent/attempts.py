@@ -112,7 +112,7 @@ class HeldAttempt:
     def note_unreadable(self, why: str) -> None:
         """From now on its files are left as they are."""
         if self.unreadable is None:
-            logger.error("event=format_unknown nonce=%s attempt=%s why=%s", self.nonce, self.key, why)
+            logger.error("format_unknown", extra={"nonce": self.nonce, "attempt": self.key, "why": why})
             self.unreadable = why
             self.spool.close()
 
@@ -279,7 +279,7 @@ class HeldAttempt:
             create_once(f"{self._folder}/{FILE_CLAIM}", _own_claim())
             write_durably(f"{self._folder}/{FILE_EXIT}", {FORMAT: FILES_FORMAT, **to_plain(self.exit)})
         except OSError as error:
-            logger.warning("event=exit_not_written nonce=%s error=%s", self.nonce, error)
+            logger.warning("exit_not_written", extra={"nonce": self.nonce, "error": error})
 
     def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> dict[str, Any]:
         """The record of its end; on the disk if there is a place for it, and none was there."""
@@ -292,7 +292,7 @@ class HeldAttempt:
         except OSError as error:
             if not is_in_the_way(error):
                 raise
-            logger.warning("event=exit_not_written nonce=%s error=%s", self.nonce, error)
+            logger.warning("exit_not_written", extra={"nonce": self.nonce, "error": error})
         return record
 
     def _tail(self) -> str:

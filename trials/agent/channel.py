@@ -120,13 +120,13 @@ class Channel:
                 await Conversation(self._agent, connection, agent_id=self._agent_id).run()
             return Outcome.TALKED
         except RefusedError as error:
-            logger.error("event=refused url=%s reason=%s", address.url, error)
+            logger.error("refused", extra={"url": address.url, "reason": error})
             return Outcome.REFUSED
         except OrderedToLeaveError as error:
-            logger.warning("event=ordered_to_leave url=%s reason=%s", address.url, error)
+            logger.warning("ordered_to_leave", extra={"url": address.url, "reason": error})
             return Outcome.ORDERED_TO_LEAVE
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
-            logger.info("event=not_connected url=%s error=%r", address.url, error)
+            logger.info("not_connected", extra={"url": address.url, "error": repr(error)})
         return Outcome.FAILED
 
 

@@ -116,7 +116,7 @@ class Conversation:
             finally:
                 saving.cancel()
         except ConnectionClosed as error:
-            logger.info("event=channel_closed reason=%s", error)
+            logger.info("channel_closed", extra={"reason": error})
         finally:
             await self._close()
 
@@ -160,7 +160,7 @@ class Conversation:
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
                 self._move_spool(attempt, answer.acknowledged[attempt.nonce])
             self._take_up(attempt)
-        logger.info("event=welcomed lineage=%s attempts=%d", answer.lineage, len(held))
+        logger.info("welcomed", extra={"lineage": answer.lineage, "attempts": len(held)})
 
     def _observed(self, held: HeldAttempt) -> ObservedAttempt:
         try:
@@ -219,7 +219,7 @@ class Conversation:
         """What may pass, as a machine without descriptors to spare, is waited for; not for ever."""
         now = asyncio.get_running_loop().time()
         since = self._trouble_since.setdefault(held.nonce, now)
-        logger.error("event=spool_unreadable nonce=%s error=%s", held.nonce, error)
+        logger.error("spool_unreadable", extra={"nonce": held.nonce, "error": error})
         if now - since > READ_ERRORS_S or is_in_the_way(error):
             await self._give_up(held, error)
         else:
@@ -233,7 +233,7 @@ class Conversation:
         elif held.damage is None:
             self._agent.give_up(held, error)
         else:  # its end could not be told
-            logger.error("event=not_told nonce=%s", held.nonce, exc_info=error)
+            logger.error("not_told", extra={"nonce": held.nonce}, exc_info=error)
             await asyncio.sleep(READ_ERROR_PAUSE_S)
         if held.damage is None:  # the whole home was moved: this agent is about to leave
             await asyncio.sleep(READ_ERROR_PAUSE_S)
@@ -310,7 +310,7 @@ class Conversation:
                     return
                 answered = await answer
         except TimeoutError:
-            logger.warning("event=reports_unanswered nonce=%s first_sequence=%d", held.nonce, begin)
+            logger.warning("reports_unanswered", extra={"nonce": held.nonce, "first_sequence": begin})
             return
         finally:
             self._answers.pop(held.nonce, None)
@@ -339,7 +339,7 @@ class Conversation:
                 try:
                     held.spool.save()
                 except (OSError, ValueError, TypeError) as error:
-                    logger.warning("event=acknowledged_not_saved nonce=%s error=%s", held.nonce, error)
+                    logger.warning("acknowledged_not_saved", extra={"nonce": held.nonce, "error": error})
 
     async def _send(self, *messages: Message) -> None:
         said = [encode(message) for message in messages]
@@ -374,7 +374,7 @@ class Conversation:
                 await self._not_followed(error, message)
 
     async def _not_followed(self, error: Exception, what: Any) -> None:
-        logger.error("event=message_not_followed error=%r message=%.200r", error, what)
+        logger.error("message_not_followed", extra={"error": repr(error), "what": f"{what!r:.200}"})
         if isinstance(error, ProtocolError):
             await self._say_not_understood(kind_of(what), str(error))
 
@@ -411,7 +411,7 @@ class Conversation:
             case Ping():
                 await self._send(Pong())
             case NotUnderstood():
-                logger.warning("event=not_understood about=%s reason=%s", message.about, message.reason)
+                logger.warning("not_understood", extra={"about": message.about, "reason": message.reason})
             case Refused():
                 raise ProtocolError(f"refused in the middle of a conversation: {message.reason}")
             case _:
@@ -470,7 +470,7 @@ async def _tell_nobody() -> None:
 
 def _log_failure(pump: asyncio.Task[None]) -> None:
     if not pump.cancelled() and (error := pump.exception()) is not None:
-        logger.error("event=pump_failed error=%r", error, exc_info=error)
+        logger.error("pump_failed", extra={"error": repr(error)}, exc_info=error)
 
 
 def _resources() -> NodeResources:

@@ -172,7 +172,7 @@ class DataServers:
         while taken and sum(taken.values()) > most:
             key = max(taken, key=lambda key: taken[key])
             server, bytes_taken = self._servers[key], taken.pop(key)
-            logger.error("event=data_server_too_large key=%s bytes=%d most=%d", key, bytes_taken, most)
+            logger.error("data_server_too_large", extra={"key": key, "bytes": bytes_taken, "most": most})
             send_verified(signal.SIGKILL, pid=server.pid, start_time=server.start_time)
 
     # ── trials that ask ───────────────────────────────────────────────────────────────────────
@@ -198,18 +198,18 @@ class DataServers:
                     line = await _read_line(connection)
                 answer = {"socket": str(await self._served(_read_request(line)))}
             except (NotServedError, ProtocolError, TimeoutError) as error:
-                logger.warning("event=data_not_served error=%s", error)
+                logger.warning("data_not_served", extra={"error": error})
                 answer = {"error": str(error) or "the request did not come in time"}
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 answer = {"error": f"the attempt's {FILE_ATTEMPT} is damaged: {error!r}"}
-                logger.error("event=data_not_served error=%r", error)
+                logger.error("data_not_served", extra={"error": repr(error)})
             except OSError as error:
                 answer = {"error": f"the server cannot be started: {error}", "again": str(is_full_disk(error))}
-                logger.error("event=data_not_served error=%s", error)
+                logger.error("data_not_served", extra={"error": error})
             try:
                 await loop.sock_sendall(connection, json.dumps(answer).encode() + b"\n")
             except OSError as error:
-                logger.debug("event=asker_gone error=%s", error)
+                logger.debug("asker_gone", extra={"error": error})
 
     async def _served(self, request: Request) -> Path:
         folder = self._find(request.nonce)
@@ -258,7 +258,7 @@ class DataServers:
             send_verified(signal.SIGKILL, pid=server.pid, start_time=server.start_time)
             tail = said or _tail(folder / FILE_LOG) or f"it was not ready within {START_TIMEOUT_S:g} s"
             raise NotServedError(f"the data server of {request.factory} did not start: {tail}")
-        logger.info("event=data_server_started key=%s pid=%d memory_bytes=%d", key, server.pid, granted)
+        logger.info("data_server_started", extra={"key": key, "pid": server.pid, "memory_bytes": granted})
 
     def _granted(self, wanted: int) -> int:
         free = self._limit - self.reserved_bytes()
@@ -304,7 +304,7 @@ class DataServers:
         os.close(descriptor)
         child = self._children.pop(server.pid, None)
         code = child.wait() if child is not None else None
-        logger.info("event=data_server_ended key=%s pid=%d code=%s", server.key, server.pid, code)
+        logger.info("data_server_ended", extra={"key": server.key, "pid": server.pid, "code": code})
         if self._servers.get(server.key) is server:
             del self._servers[server.key]
         if server.key not in self._starting:

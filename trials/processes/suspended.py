@@ -34,7 +34,7 @@ class StoppedParents:
         self._since = {parent: self._since.get(parent, now) for parent in stopped}
         for parent, since in self._since.items():
             if now - since >= STOPPED_S:
-                logger.warning("event=parent_stopped pid=%d for_s=%.0f; it is continued", parent.pid, now - since)
+                logger.warning("parent_stopped", extra={"pid": parent.pid, "for_s": round(now - since)})
                 send_verified(signal.SIGCONT, pid=parent.pid, start_time=parent.start_time)
                 continued.add(parent)
         return continued

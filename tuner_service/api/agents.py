@@ -91,7 +91,7 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
             _dismiss(services.hub, greeting)
         await socket.close(PROTOCOL_ERROR)
     except (TimeoutError, KeyError) as exc:
-        logger.warning("an agent's channel was closed", extra={"agent_id": agent_id, "error": repr(exc)})
+        logger.warning("agent_channel_closed", extra={"agent_id": agent_id, "error": repr(exc)})
         await socket.close(PROTOCOL_ERROR)
     except WebSocketDisconnect:
         pass
@@ -120,7 +120,7 @@ def _greeted(text: str, agent_id: str) -> tuple[Greeting | None, Hello | Refused
 
 def _dismiss(hub: AgentHub, greeting: Greeting) -> None:
     logger.warning(
-        "an agent of another version was ordered to leave; its trials go on",
+        "agent_ordered_to_leave",
         extra={"agent_id": greeting.agent_id, "version": greeting.version, "own_version": PROTOCOL_VERSION},
     )
     hub.dismiss(greeting.pid)
@@ -145,7 +145,7 @@ class _Connection:
         for attempt in hello.attempts:
             if attempt.unreadable:
                 fields = {"agent_id": hello.agent_id, "attempt": str(attempt.key), "error": attempt.unreadable}
-                logger.error("an agent cannot follow an attempt; it is left alone", extra=fields)
+                logger.error("attempt_left_alone", extra=fields)
         self._hub.add(self._channel)
         writer = asyncio.create_task(self._write())
         try:
@@ -161,7 +161,7 @@ class _Connection:
             )
             await self._read()
         except TunerServiceError as exc:
-            logger.warning("an agent could not be welcomed", extra={"agent_id": hello.agent_id, "error": str(exc)})
+            logger.warning("agent_not_welcomed", extra={"agent_id": hello.agent_id, "error": str(exc)})
         finally:
             if self._hub.remove(self._channel):
                 self._services.runner.submit(AgentDisconnected(at=self._now(), agent_id=hello.agent_id))
@@ -234,7 +234,7 @@ class _Connection:
                     self._ignore(kind_of(message), exc)
 
     def _ignore(self, about: str, error: ProtocolError) -> None:
-        logger.warning("a message was ignored", extra={"agent_id": self._hello.agent_id, "error": str(error)})
+        logger.warning("agent_message_ignored", extra={"agent_id": self._hello.agent_id, "error": str(error)})
         self._say_not_understood(about, str(error))
 
     def _say_not_understood(self, about: str, reason: str) -> None:
@@ -270,7 +270,7 @@ class _Connection:
                 pass
             case NotUnderstood():
                 fields = {"agent_id": agent_id, "about": message.about, "error": message.reason}
-                logger.warning("an agent did not understand", extra=fields)
+                logger.warning("agent_did_not_understand", extra=fields)
             case _:
                 raise ProtocolError(f"{message.kind!r} is not for a service at this point; {_TAKEN}")
 
@@ -352,4 +352,4 @@ def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:
 def _log_failure(future: Any) -> None:
     if not future.cancelled() and future.exception() is not None:
         # Owed still: the agent says it again when it connects anew.
-        logger.warning("not done", extra={"error": str(future.exception())})
+        logger.warning("command_not_done", extra={"error": str(future.exception())})

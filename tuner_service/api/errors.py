@@ -81,7 +81,7 @@ def domain_problem(exc: TunerServiceError) -> Response:
         if isinstance(exc, cls):
             more = {"allowed": list(exc.allowed)} if isinstance(exc, ConflictError) and exc.allowed else None
             return problem(status, str(exc), kind=kind, more=more, headers=HEADERS_OF.get(status))
-    logger.error("request failed: %s", exc, exc_info=exc)
+    logger.error("request_failed", extra={"error": exc}, exc_info=exc)
     return problem(500, "the service made a mistake; its log has the details", kind="internal")
 
 

@@ -49,7 +49,7 @@ class _Leaving:
             os.close(self.process)
             return True
         if now >= self.due:
-            logger.warning("the agent of another version does not leave", extra={"signal": self.next_signal.name})
+            logger.warning("agent_does_not_leave", extra={"signal": self.next_signal.name})
             signal.pidfd_send_signal(self.process, self.next_signal)
             self.next_signal, self.due = signal.SIGKILL, now + LEAVE_AFTER_TERM_S
         return False
@@ -85,7 +85,7 @@ class LocalExecutor:
             try:
                 wake.sendto(WAKE_CONNECT, str(wake_socket_path(self.home)))
             except OSError:
-                logger.debug("no agent to wake yet; it finds the service by itself")
+                logger.debug("no_agent_to_wake")
 
     def dismiss(self, pid: int) -> None:
         """The agent ``pid`` was ordered to leave: see to it that it does, and that one of this version follows it.
@@ -129,7 +129,7 @@ class LocalExecutor:
                 self._see_to_it()
             except OSError as error:  # no process, descriptor or room on the disk is to be had
                 self._wait_longer()
-                logger.error("the agent cannot be started; it is tried again", extra={"error": str(error)})
+                logger.error("agent_not_started", extra={"error": str(error)})
 
     def _wait(self) -> None:
         """Until the agent ends, or for a moment where it lives by itself, has to leave, or was just started anew."""
@@ -157,7 +157,7 @@ class LocalExecutor:
             return
         if self._agent is not None:
             self._wait_longer()
-            logger.warning("the agent ended and is started again", extra={"code": self._agent.returncode})
+            logger.warning("agent_ended", extra={"code": self._agent.returncode})
             self._agent = None
         self._agent = self._spawn()
         self._ends = os.pidfd_open(self._agent.pid)

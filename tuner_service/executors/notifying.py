@@ -133,7 +133,7 @@ class Notifier:
                 found, after = notices_of(before, experiment)
                 wanted = [notice for notice in found if self._commands_of(notice)]
                 if len(wanted) + sum(map(len, self._waiting.values())) > WAITING_LIMIT:
-                    logger.error("too many notices wait: one is left out", extra={"experiment": experiment.id})
+                    logger.error("notice_left_out", extra={"experiment": experiment.id})
                     continue
                 self._seen[experiment.id] = after
                 if found and not wanted and experiment.id not in self._waiting:
@@ -183,7 +183,7 @@ class Notifier:
         try:
             process = self._start(self._wanted.commands[name], notice)
         except OSError as exc:
-            logger.error("a command could not be started", extra={**fields, "error": str(exc)})
+            logger.error("notice_command_not_started", extra={**fields, "error": str(exc)})
             return
         if process is None:
             return
@@ -194,7 +194,7 @@ class Notifier:
                 code = process.wait()  # it was killed if it had not ended
                 self._running.discard(process)
         if code and not self._closing:
-            logger.error("a command failed", extra={**fields, "code": code, "output": printed})
+            logger.error("notice_command_failed", extra={**fields, "code": code, "output": printed})
 
     def _start(self, words: Sequence[str], notice: Notice) -> subprocess.Popen[bytes] | None:
         environment = os.environ | {"TUNER_EVENT": notice.event.value, "TUNER_EXPERIMENT": notice.experiment_id}
@@ -223,7 +223,7 @@ class Notifier:
                 draft.write_text(json.dumps(marks), encoding="utf-8")
                 draft.replace(file)
             except OSError as exc:
-                logger.error("what was told could not be marked", extra={"error": str(exc)})
+                logger.error("notice_not_marked", extra={"error": str(exc)})
 
 
 def _follow(process: subprocess.Popen[bytes], text: bytes) -> str:
@@ -269,5 +269,5 @@ def _read_marks(file: Path) -> dict[str, Mark] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as exc:
-        logger.error("the marks of what was told cannot be read; all counts as told", extra={"error": str(exc)})
+        logger.error("notice_marks_unreadable", extra={"error": str(exc)})
         return None

@@ -46,9 +46,9 @@ class Performer:
                 self.hub.send(effect.agent_id, welcome)
             case e.WarnQueueLength():
                 fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
-                logger.warning("a queue is long", extra=fields)
+                logger.warning("queue_is_long", extra=fields)
             case e.WarnNoCheckpoint():
                 fields = {"experiment_id": effect.experiment_id, "trial": effect.number}
-                logger.warning("a trial saved no checkpoint: promoted or forked, it begins anew", extra=fields)
+                logger.warning("trial_begins_anew", extra=fields)
             case _:
                 assert_never(effect)

@@ -39,9 +39,7 @@ def make_private(home: Path) -> int:
         if was_open and entry.is_dir(follow_symlinks=False):
             closed += sum(map(_close, _below(Path(entry.path))))
     if closed:
-        logger.warning(
-            "files of the home folder could be read by others; closed", extra={"home": str(home), "entries": closed}
-        )
+        logger.warning("home_closed_to_others", extra={"home": str(home), "entries": closed})
     return closed
 
 
@@ -63,6 +61,6 @@ def _close(path: Path) -> bool:
             return False
         path.chmod(stat.S_IMODE(mode) & ~OPEN_TO_OTHERS)
     except OSError as error:
-        logger.debug("not closed", extra={"path": str(path), "error": str(error)})
+        logger.debug("path_not_closed_to_others", extra={"path": str(path), "error": str(error)})
         return False
     return True

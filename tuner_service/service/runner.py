@@ -188,21 +188,21 @@ class Runner:
             try:
                 self.perform(effect)
             except Exception:  # an effect that fails is owed still, and found again on reconnect or restart
-                logger.exception("effect failed", extra={"effect": type(effect).__name__})
+                logger.exception("effect_failed", extra={"effect": type(effect).__name__})
 
     def _say_saved(self, changes: Changes) -> None:
         try:
             self.on_saved(changes.experiments.values())
         except Exception:  # whoever listens, the search goes on
-            logger.exception("telling of experiments failed")
+            logger.exception("experiments_not_told")
 
     # ── when a step fails ───────────────────────────────────────────────────────────────────────
     def _drop(self, exc: Exception, futures: list[Future[None]]) -> None:
         foreseen = isinstance(exc, UnavailableError)
         if foreseen:
-            logger.error("the database takes no writes", extra={"error": str(exc)})
+            logger.error("database_takes_no_writes", extra={"error": str(exc)})
         else:
-            logger.error("a step failed; rebuilding from the rows", exc_info=exc)
+            logger.error("step_failed", exc_info=exc)
         self._dispatcher = None
         self._trouble = str(exc)
         error = exc if foreseen else UnavailableError(f"the service could not do this: {exc}; see its log")

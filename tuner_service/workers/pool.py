@@ -60,7 +60,7 @@ class WorkerPool:
         try:
             self._start(link, order)
         except (OSError, StorageError) as exc:
-            logger.exception("a worker could not be started")
+            logger.exception("worker_not_started")
             # Said from another thread, as everything a link says: the caller is the one who takes it.
             died = WorkerDied(
                 at=self.now(),

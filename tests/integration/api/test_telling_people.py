@@ -97,7 +97,7 @@ def test_a_command_that_takes_too_long_is_killed_with_what_it_started(
         wait_until(lambda: "8f3k2" in marks(tmp_path), LONG_S)
 
     wait_until(lambda: not left_of(tmp_path), LONG_S)
-    assert "a command failed" in caplog.text
+    assert "notice_command_failed" in caplog.text
 
 
 @pytest.mark.parametrize("words", [("/no/such/command",), ("sh", "-c", "yes | head -c 9000000; exit 3"), ("true",)])

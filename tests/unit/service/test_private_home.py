@@ -36,7 +36,7 @@ def test_a_home_that_an_earlier_version_left_open_is_closed_to_its_last_file(
     assert all(mode & 0o077 == 0 for mode in found.values())
     assert (found["."], found["agent/code/d/run.sh"], found["token"]) == (0o700, 0o700, 0o600)
     assert closed == len(found)
-    assert "could be read by others" in caplog.text
+    assert "home_closed_to_others" in caplog.text
     assert make_private(home) == 0
 
 

@@ -80,7 +80,7 @@ class NodeDevices:
         self._devices = Devices(source, allow_active=allow, is_there=knows)
         await self._read()
         self._had_some = bool(self.states)
-        logger.info("event=devices count=%d source=%s", len(self.states), type(source).__name__)
+        logger.info("devices", extra={"count": len(self.states), "source": type(source).__name__})
 
     def close(self) -> None:
         if self._devices is not None:

@@ -76,7 +76,7 @@ class SimulatedDevices:
             uses = self._uses()
             return tuple(_with_uses(_simulated(entry), uses) for entry in listed)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("the simulated devices cannot be read", extra={"file": str(self._file), "error": str(error)})
+            logger.warning("simulated_devices_unreadable", extra={"file": str(self._file), "error": str(error)})
             return ()
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class NvmlDevices:
         try:
             return int(self._nvml.nvmlDeviceGetCount())
         except self._nvml.NVMLError as error:
-            logger.warning("the driver lists no GPUs any more", extra={"error": str(error)})
+            logger.warning("driver_lists_no_devices", extra={"error": str(error)})
             return 0
 
     def _read_index(self, index: int) -> list[Reading]:
@@ -153,7 +153,7 @@ class NvmlDevices:
             return [self._reading(one) for one in instances or [handle]]
         except self._nvml.NVMLError as error:
             # Which one it is can only be told by what is missing: ``read`` names it as listed no more.
-            logger.warning("a GPU cannot be read", extra={"index": index, "error": str(error)})
+            logger.warning("device_unreadable", extra={"index": index, "error": str(error)})
             return []
 
     def _instances(self, handle: Any) -> list[Any]:
@@ -209,7 +209,7 @@ def open_source(environ: Mapping[str, str] = os.environ) -> DeviceSource:
     try:
         return NvmlDevices(pynvml)
     except pynvml.NVMLError as error:
-        logger.info("no GPU: NVML does not start", extra={"error": str(error)})
+        logger.info("nvml_does_not_start", extra={"error": str(error)})
         return NoDevices()
 
 

@@ -78,7 +78,7 @@ class Server:
         try:
             self._take(state)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            logger.error("event=fork_server_state_damaged id=%s error=%r", self.id, error)
+            logger.error("fork_server_state_damaged", extra={"id": self.id, "error": repr(error)})
             return False
         self.ready.set()
         return True
@@ -181,7 +181,7 @@ class ForkServers:
             changed = server.changed_file()
             # A watched one that has ended is taken out by that.
             if changed is not None or (server.id not in self._pidfds and not server.is_alive()):
-                logger.info("event=fork_server_replaced id=%s changed=%s", server.id, changed)
+                logger.info("fork_server_replaced", extra={"id": server.id, "changed": changed})
                 self._let_go(server)
                 server = None
         if server is None:
@@ -242,7 +242,7 @@ class ForkServers:
         with suppress(OSError):  # on a full disk it is known as long as this agent lives
             write_atomically(str(self._imports(experiment_id)), to_json({"modules": list(modules)}))
         self._learned[experiment_id] = modules
-        logger.info("event=imports_learned experiment=%s modules=%d", experiment_id, len(modules))
+        logger.info("imports_learned", extra={"experiment": experiment_id, "modules": len(modules)})
         try:
             attempt = read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES) or {}
             choice = choose(attempt, base=os.environ, preload=modules)
@@ -297,7 +297,7 @@ class ForkServers:
         self._servers[choice.key] = server
         self._watch(server, server.process.pid)
         logger.info(
-            "event=fork_server_started id=%s pid=%d modules=%d", number, server.process.pid, len(choice.preload)
+            "fork_server_started", extra={"id": number, "pid": server.process.pid, "modules": len(choice.preload)}
         )
         return server
 
@@ -387,7 +387,7 @@ class ForkServers:
             os.close(descriptor)
         if server.process is not None:
             server.process.wait()
-        logger.info("event=fork_server_ended id=%s", server.id)
+        logger.info("fork_server_ended", extra={"id": server.id})
         if self._servers.get(server.key) is server:
             del self._servers[server.key]
         if server in self._leaving:

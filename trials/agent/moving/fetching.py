@@ -48,7 +48,9 @@ class CheckpointFetches:
         while len(self._asked) > ASKED_REMEMBERED:
             del self._asked[next(iter(self._asked))]
         if not _is_count(number) or not (step is None or _is_count(step)):
-            logger.warning("event=request_refused nonce=%s number=%.100r step=%.100r", held.nonce, number, step)
+            logger.warning(
+                "request_refused", extra={"nonce": held.nonce, "number": f"{number!r:.100}", "step": f"{step!r:.100}"}
+            )
             self.found(CheckpointsFound(request_id=request, nonce=held.nonce, error=NOT_UNDERSTOOD))
         else:
             await self._send(
@@ -76,7 +78,7 @@ class CheckpointFetches:
         except ConnectionLostError:
             return  # asked again on the next connection
         except (OSError, ValueError, LookupError, TypeError) as error:
-            logger.error("event=checkpoints_not_fetched nonce=%s error=%r", held.nonce, error)
+            logger.error("checkpoints_not_fetched", extra={"nonce": held.nonce, "error": repr(error)})
             self._asked.pop(answer.request_id, None)  # asked again when the script wakes the agent the next time
 
     async def close(self) -> None:

@@ -57,7 +57,7 @@ class CheckpointOffers:
                 try:
                     record = decode_record(line)
                 except ProtocolError as error:
-                    logger.warning("event=record_unreadable nonce=%s error=%s", held.nonce, error)
+                    logger.warning("record_unreadable", extra={"nonce": held.nonce, "error": error})
                     continue
                 if isinstance(record, CheckpointRecord) and (location := await self._offer(held, record)):
                     locations[record.digest] = location
@@ -74,7 +74,7 @@ class CheckpointOffers:
 
     async def _offer(self, held: HeldAttempt, record: CheckpointRecord) -> str | None:
         if not NAME.fullmatch(record.name) or not DIGEST.fullmatch(record.digest):
-            logger.warning("event=checkpoint_refused nonce=%s name=%.100r: no name of one", held.nonce, record.name)
+            logger.warning("checkpoint_refused", extra={"nonce": held.nonce, "file": f"{record.name!r:.100}"})
             return None
         where = f"{held.folder.relative_to(self._home.attempts)}/{record.name}"
         if where in self._stored:
@@ -86,10 +86,10 @@ class CheckpointOffers:
             if location is None:
                 return None
         elif (data := await asyncio.to_thread(_intact, path, record)) is None:
-            logger.warning("event=checkpoint_not_offered path=%s", path)  # deleted meanwhile, or damaged
+            logger.warning("checkpoint_not_offered", extra={"path": path})  # deleted meanwhile, or damaged
             return None
         elif not await self._store(data, record):
-            logger.error("event=checkpoint_not_stored nonce=%s digest=%s", held.nonce, record.digest)
+            logger.error("checkpoint_not_stored", extra={"nonce": held.nonce, "digest": record.digest})
             return None
         self._stored[where] = location
         while len(self._stored) > STORED_REMEMBERED:
@@ -104,13 +104,13 @@ class CheckpointOffers:
                     return await asyncio.to_thread(self._keep_here, path, record.digest)
                 return await asyncio.to_thread(self.store.put, path, where)
             except StoreUnusableError as error:
-                logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
+                logger.error("checkpoint_not_put", extra={"path": path, "error": error})
                 return None
             except OSError as error:
                 if is_in_the_way(error) or not path.exists():
-                    logger.warning("event=checkpoint_not_offered path=%s error=%s", path, error)  # deleted meanwhile
+                    logger.warning("checkpoint_not_offered", extra={"path": path, "error": error})  # deleted meanwhile
                     return None
-                logger.error("event=checkpoint_not_put path=%s error=%s", path, error)
+                logger.error("checkpoint_not_put", extra={"path": path, "error": error})
             if attempt + 1 < STORE_ATTEMPTS:
                 await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return None
@@ -138,7 +138,7 @@ class CheckpointOffers:
                 self._waiting.pop(record.digest, None)
             if answer.error is None:
                 return True
-            logger.warning("event=checkpoint_refused digest=%s error=%s", record.digest, answer.error)
+            logger.warning("checkpoint_refused", extra={"digest": record.digest, "error": answer.error})
             await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return False
 

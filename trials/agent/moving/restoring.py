@@ -46,7 +46,7 @@ async def _entries(
             found = await _fetched(home, blobs, reference, found)
         entry: dict[str, Any] = {"digest": reference.digest, "step": reference.step}
         if found.path is None:
-            logger.warning("event=checkpoint_missing digest=%s problem=%s", reference.digest, found.problem)
+            logger.warning("checkpoint_missing", extra={"digest": reference.digest, "problem": found.problem})
             entries.append(entry | {"file": "", "problem": found.problem, "damaged": found.damaged})
         else:
             entries.append(entry | {"file": _placed(found.path, target / file_name(reference.step, reference.digest))})
@@ -71,7 +71,7 @@ def _local(home: Home, attempt: Path, reference: CheckpointRef) -> _Found:
             found = _Found(problem=f"{path.name} is damaged (its digest differs)", damaged=True)
         except OSError as error:
             found = found if found.damaged else _Found(problem=f"{path.name}: {error.strerror}")
-        logger.warning("event=checkpoint_unusable path=%s problem=%s", path, found.problem)
+        logger.warning("checkpoint_unusable", extra={"path": path, "problem": found.problem})
     return found
 
 

@@ -177,12 +177,12 @@ class SharedDataServer:
 
     def _goes_on(self) -> bool:
         if self._deaths >= DEATHS_IN_A_ROW_MAX:
-            logger.error("event=workers_die_at_once count=%d", self._deaths)
+            logger.error("workers_die_at_once", extra={"count": self._deaths})
             return False
         return bool(self._members) or time.monotonic() - self._idle_since < self._options.idle_s
 
     def _close(self) -> None:
-        logger.info("event=shared_data_ended %s", " ".join(f"{name}={count}" for name, count in self.counts.items()))
+        logger.info("shared_data_ended", extra=dict(self.counts))
         for number in list(self._members):
             self._drop(number)
         for worker in self._workers:
@@ -223,7 +223,7 @@ class SharedDataServer:
             except BlockingIOError:
                 return
             except (OSError, ProtocolError, SharingError) as error:
-                logger.warning("event=member_dropped member=%d error=%s", number, error)
+                logger.warning("member_dropped", extra={"member": number, "error": error})
                 self._drop(number)
             if number not in self._members:
                 return
@@ -253,7 +253,7 @@ class SharedDataServer:
         member.welcomed, member.is_waited_for = True, hello.is_waited_for
         self._windows.join(number, is_waited_for=hello.is_waited_for)
         self.counts["members"] += 1
-        logger.info("event=member_joined member=%d pid=%d", number, hello.pid)
+        logger.info("member_joined", extra={"member": number, "pid": hello.pid})
 
     def _answer(self, answers: list[Answer]) -> None:
         for answer in answers:
@@ -302,7 +302,7 @@ class SharedDataServer:
         except BlockingIOError:
             return
         except OSError as error:
-            logger.warning("event=worker_unreadable pid=%d error=%s", worker.process.pid, error)
+            logger.warning("worker_unreadable", extra={"pid": worker.process.pid, "error": error})
         # Its end is told by its pidfd.
 
     def _take(self, worker: _Worker, seconds: float, worked: float, made: bytes) -> None:
@@ -329,7 +329,7 @@ class SharedDataServer:
         worker.process.socket.close()
         self._deaths += 1
         self.counts["workers_lost"] += 1
-        logger.warning("event=worker_lost pid=%d chunks=%d", worker.process.pid, len(worker.chunks))
+        logger.warning("worker_lost", extra={"pid": worker.process.pid, "chunks": len(worker.chunks)})
         for number, fill in enumerate(worker.chunks):
             self._let_go_of_cache(fill)
             blamed = number == 0  # the others it had not begun
@@ -356,7 +356,7 @@ class SharedDataServer:
         try:
             worker.process.socket.send(self._order_to_fill(fill))
         except OSError as error:
-            logger.warning("event=worker_unwritable pid=%d error=%s", worker.process.pid, error)
+            logger.warning("worker_unwritable", extra={"pid": worker.process.pid, "error": error})
         return True
 
     def _order_to_fill(self, fill: Fill) -> bytes:
@@ -399,13 +399,13 @@ class SharedDataServer:
         self._look_at = now + LOOK_S
         for worker in self._workers:
             if worker.chunks and now - worker.since > FILL_TIMEOUT_S:
-                logger.error("event=worker_hangs pid=%d first=%d", worker.process.pid, worker.chunks[0].first)
+                logger.error("worker_hangs", extra={"pid": worker.process.pid, "first": worker.chunks[0].first})
                 os.kill(worker.process.pid, signal.SIGKILL)
         for number, member in list(self._members.items()):
             silent = now - member.heard_at
             holds_up = member.is_waited_for and silent > WAITED_FOR_S and self._windows.is_waiting()
             if holds_up or (not member.welcomed and silent > HELLO_TIMEOUT_S):
-                logger.warning("event=member_silent member=%d", number)
+                logger.warning("member_silent", extra={"member": number})
                 self._drop(number)
 
 
@@ -413,4 +413,4 @@ def _refuse(connection: socket.socket, reason: str) -> None:
     try:
         connection.send(encode(Refused(reason=reason)))
     except OSError as error:
-        logger.debug("event=not_refused error=%s", error)
+        logger.debug("not_refused", extra={"error": error})

@@ -22,6 +22,7 @@ from trials.data.errors import SharingError
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer_protocol import listen, require_private
 from trials.data.sharing.server import ServerOptions, SharedDataServer
+from trials.wire.log_format import configure_logging
 from trials.wire.plain import ProtocolError, from_plain
 
 BLOCK_SIZE = 128
@@ -101,7 +102,7 @@ def serve(spec: ServerSpec, *, ready: int | None = None) -> int:
         return 0
     except SharingError as error:
         _tell(ready, str(error).encode())
-        logger.error("event=not_served error=%s", error)
+        logger.error("not_served", extra={"error": error})
         return 1
     except Exception as error:
         _tell(ready, f"the dataset cannot be made: {error!r}".encode())
@@ -135,7 +136,7 @@ def _tell(descriptor: int | None, text: bytes) -> None:
         os.write(descriptor, text[:PROBLEM_BYTES])
         os.close(descriptor)
     except OSError as error:  # told already, or nobody listens any more
-        logger.debug("event=not_told error=%s", error)
+        logger.debug("not_told", extra={"error": error})
 
 
 def read_spec(text: str) -> ServerSpec:
@@ -150,7 +151,7 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m trials.data.sharing.start SPEC\n")
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logging(logging.StreamHandler())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ready = environ.get("TUNER_DATA_READY")
     return serve(read_spec(arguments[0]), ready=None if ready is None else int(ready))

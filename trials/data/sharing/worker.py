@@ -78,7 +78,7 @@ def _become_worker(tools: Tools, orders: socket.socket, server: int, in_child: C
             _serve(tools, orders)
             code = 0
     except (OSError, ValueError, MemoryError):
-        logger.exception("event=worker_failed pid=%d", os.getpid())
+        logger.exception("worker_failed", extra={"pid": os.getpid()})
     finally:
         os._exit(code)
 
@@ -142,5 +142,5 @@ def _decode(tools: Tools, epoch: int, index: int) -> list[Any] | None:
     try:
         return tools.layout.values(tools.samples.load(epoch, index))
     except Exception:
-        logger.warning("event=sample_failed index=%d", index, exc_info=True)
+        logger.warning("sample_failed", extra={"index": index}, exc_info=True)
         return None
