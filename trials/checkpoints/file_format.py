@@ -1,4 +1,4 @@
-"""A checkpoint as the bytes its file will have, apart from everything the script may change from here on.
+"""The file format of a checkpoint: its image in memory, which the script cannot change any more, and reading it back.
 
 Two forms, told apart by their first line:
 

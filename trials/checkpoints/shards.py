@@ -189,7 +189,7 @@ def _planner() -> Any:
     planner = import_module("torch.distributed.checkpoint.default_planner")
     nested = import_module("torch.distributed.checkpoint._nested_dict")
 
-    class Planner(planner.DefaultLoadPlanner):  # type: ignore[misc,name-defined]  # likewise
+    class Planner(planner.DefaultLoadPlanner):  # type: ignore[misc,name-defined]  # torch is not typed here
         def load_bytes(self, read_item: Any, value: Any) -> None:
             """As torch's own, but nothing in the bytes is executed."""
             found = torch_states.load(value)

@@ -1,4 +1,4 @@
-"""Checkpoint files: written so that there is a whole one or none, and believed only if their digest matches."""
+"""Checkpoint files: written atomically, so that there is a whole one or none; believed only if the digest matches."""
 
 from __future__ import annotations
 

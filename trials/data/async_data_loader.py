@@ -7,10 +7,8 @@ from typing import Any
 
 from trials.data.loader import Loader
 from trials.data.options import LoaderOptions
-from trials.data.own_batches import OwnBatches
+from trials.data.own_batches import BatchMaker, OwnBatches
 from trials.data.workers.device_prefetch import feed_device
-from trials.data.workers.inline import InlineEngine
-from trials.data.workers.prefetcher import Engine
 
 
 class AsyncDataLoader(Loader):
@@ -102,7 +100,7 @@ class AsyncDataLoader(Loader):
         return self._last_items
 
     @property
-    def workers(self) -> Engine | InlineEngine | None:
+    def workers(self) -> BatchMaker | None:
         """What loads the batches; None before the first iteration."""
         return self._own.workers
 

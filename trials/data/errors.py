@@ -36,7 +36,7 @@ class WorkerDied(DataLoadingError):  # noqa: N818  # the design's name for a fac
         self.indices = tuple(indices)
 
 
-class LoaderTimeout(DataLoadingError):  # noqa: N818  # likewise
+class LoaderTimeout(DataLoadingError):  # noqa: N818  # the design's name for a fact
     """The next batch did not arrive within ``timeout``."""
 
     def __init__(self, *, timeout_s: float, index: int | None, worker: int | str | None, stack: str) -> None:
@@ -55,14 +55,14 @@ class SourceError(DataLoadingError):
     """A data source gave another number of samples than it was asked for."""
 
 
-class LoaderClosed(DataLoadingError):  # noqa: N818  # likewise
+class LoaderClosed(DataLoadingError):  # noqa: N818  # the design's name for a fact
     """The loader, or this iterator of it, has ended for good."""
 
     def __init__(self, why: str = "the loader was closed; make a new one to go on") -> None:
         super().__init__(why)
 
 
-class DatasetMismatch(DataLoadingError):  # noqa: N818  # likewise
+class DatasetMismatch(DataLoadingError):  # noqa: N818  # the design's name for a fact
     """The state belongs to another dataset."""
 
     def __init__(self, *, ours: str, theirs: str) -> None:

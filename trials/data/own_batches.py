@@ -20,11 +20,12 @@ from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
 from trials.data.options import LoaderOptions
 from trials.data.state import Position
 from trials.data.workers.data_sources import AheadPlans, AskedPlans, called
-from trials.data.workers.device_prefetch import CudaStream, DeviceFeed
-from trials.data.workers.inline import InlineEngine
-from trials.data.workers.prefetcher import Engine, EngineOptions
+from trials.data.workers.device_prefetch import CudaStream, DevicePrefetcher
+from trials.data.workers.inline import InlineBatches
+from trials.data.workers.prefetcher import Prefetcher, PrefetcherOptions
 from trials.data.workers.sample_maker import Recipe
 
+BatchMaker = Prefetcher | InlineBatches
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
 AUTO_WORKERS_LIMIT = 8
 _LOOK_SAMPLES = 16
@@ -42,9 +43,9 @@ class OwnBatches:
     def __init__(self, options: LoaderOptions) -> None:
         self._options = options
         self._stats = Stats()
-        self._engine: Engine | InlineEngine | None = None
-        self._engine_seed = options.the_seed
-        self._feed: DeviceFeed | None = None
+        self._maker: BatchMaker | None = None
+        self._maker_seed = options.the_seed
+        self._to_device: DevicePrefetcher | None = None
         self._finalizer: Any = None
 
     @property
@@ -56,9 +57,9 @@ class OwnBatches:
         return self._options.kind != "index"
 
     @property
-    def workers(self) -> Engine | InlineEngine | None:
+    def workers(self) -> BatchMaker | None:
         """What loads the batches; None before the first iteration."""
-        return self._engine
+        return self._maker
 
     @property
     def pins(self) -> bool:
@@ -91,25 +92,25 @@ class OwnBatches:
         if self._options.kind == "iterable":
             state = None if source_state is None else pickle.dumps(source_state)
             begin = IterableBegin(position.epoch, state, position.delivered if state is None else 0)
-        engine = self._engine_of(position)
-        engine.begin(position.epoch, self._plans(position, engine), begin)
+        maker = self._maker_of(position)
+        maker.begin(position.epoch, self._plans(position, maker), begin)
         if self._options.device is not None:
-            if isinstance(engine, Engine):
-                engine.pin()
-            self._feed = DeviceFeed(engine, CudaStream(self._options.device))
+            if isinstance(maker, Prefetcher):
+                maker.pin()
+            self._to_device = DevicePrefetcher(maker, CudaStream(self._options.device))
 
     def next(self) -> Loaded | None:
-        engine = self._engine
-        assert engine is not None
-        found = (self._feed or engine).next()
+        maker = self._maker
+        assert maker is not None
+        found = (self._to_device or maker).next()
         if found is None:
-            if self._feed is not None:
-                self._feed.stop()
+            if self._to_device is not None:
+                self._to_device.stop()
             return None
         plan, assembled = found
         state = None
         if self._options.kind == "iterable":
-            state = None if engine.source_state is None else pickle.loads(engine.source_state)  # noqa: S301  # our own
+            state = None if maker.source_state is None else pickle.loads(maker.source_state)  # noqa: S301  # our own
         elif self._options.kind == "source":
             state = plan.source_state
         self._stats.batches += 0 if assembled.empty else 1
@@ -119,36 +120,36 @@ class OwnBatches:
         return Loaded(value, plan.end, plan.items, state, assembled.empty)
 
     def abandon(self) -> None:
-        if self._feed is not None:
-            self._feed.stop()
-        if self._engine is not None:
-            self._engine.abandon()
+        if self._to_device is not None:
+            self._to_device.stop()
+        if self._maker is not None:
+            self._maker.abandon()
 
     def close(self, timeout_s: float) -> None:
-        if self._engine is not None:
+        if self._maker is not None:
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._engine.close(timeout_s)
-            self._engine = None
+            self._maker.close(timeout_s)
+            self._maker = None
 
-    # ── the engine ──────────────────────────────────────────────────────────────────────────────
-    def _engine_of(self, position: Position) -> Engine | InlineEngine:
-        if position.seed != self._engine_seed:
+    # ── what makes them ──────────────────────────────────────────────────────────────────────────────
+    def _maker_of(self, position: Position) -> BatchMaker:
+        if position.seed != self._maker_seed:
             self.close(CLOSE_TIMEOUT_S)  # its workers draw from streams of another seed
-        if self._engine is None:
-            self._engine = self._made_engine(position)
-            self._engine_seed = position.seed
-            self._finalizer = weakref.finalize(self, self._engine.close, CLOSE_TIMEOUT_S)
-        return self._engine
+        if self._maker is None:
+            self._maker = self._new_maker(position)
+            self._maker_seed = position.seed
+            self._finalizer = weakref.finalize(self, self._maker.close, CLOSE_TIMEOUT_S)
+        return self._maker
 
-    def _plans(self, position: Position, engine: Engine | InlineEngine | None) -> Iterator[Plan]:
+    def _plans(self, position: Position, maker: BatchMaker | None) -> Iterator[Plan]:
         options, begin = self._options, position.delivered
         size = options.batch_size or 1
         if options.kind == "iterable":
             return counted_plans(begin=begin, batch_size=size)
         if options.kind == "source":
             asked = AskedPlans(options.dataset, begin=begin, batch_size=size, drop_last=options.drop_last)
-            return AheadPlans(asked, engine.poke) if isinstance(engine, Engine) else asked
+            return AheadPlans(asked, maker.poke) if isinstance(maker, Prefetcher) else asked
         for sampler in (options.batch_sampler, options.sampler):
             if sampler is not None:
                 items: Iterable[Any] = drawn_items(sampler, seed=position.seed, epoch=position.epoch)
@@ -161,9 +162,9 @@ class OwnBatches:
         chosen = SequentialOrder(length=length) if order is None else order
         return indexed_plans(chosen, begin=begin, batch_size=size, drop_last=options.drop_last)
 
-    def _made_engine(self, position: Position) -> Engine | InlineEngine:
+    def _new_maker(self, position: Position) -> BatchMaker:
         options, recipe = self._options, self._recipe(position.seed)
-        inline = InlineEngine(recipe, self._stats)
+        inline = InlineBatches(recipe, self._stats)
         look = () if options.num_workers == 0 else self._look(position.seed)
         workers, worker_type = options.num_workers, options.worker_type
         if workers == "auto":
@@ -173,7 +174,7 @@ class OwnBatches:
         batch_size = options.batch_size or 1
         if options.batch_sampler is not None:
             batch_size = max((len(plan.items) for plan in self._plans(position, None)), default=1)
-        asked = EngineOptions(
+        asked = PrefetcherOptions(
             workers=int(workers),
             worker_type=worker_type,
             batch_size=batch_size,
@@ -184,7 +185,7 @@ class OwnBatches:
             look=look,
             on_demand=options.kind == "source",
         )
-        return Engine(recipe, asked, self._stats)
+        return Prefetcher(recipe, asked, self._stats)
 
     def _recipe(self, seed: int) -> Recipe:
         options = self._options
@@ -215,7 +216,7 @@ class OwnBatches:
                 return few if sampler is options.sampler else [item for batch in few for item in batch][:_LOOK_SAMPLES]
         return range(min(_LOOK_SAMPLES, len(options.dataset)))
 
-    def _draws(self, inline: InlineEngine, look: Sequence[Any]) -> bool:
+    def _draws(self, inline: InlineBatches, look: Sequence[Any]) -> bool:
         """Whether samples draw from the global generators, which threads share with the trial. Then the calling process
         makes them itself: slower, and exact."""
         drawn = inline.draws(look[:_DRAW_SAMPLES])
@@ -226,7 +227,7 @@ class OwnBatches:
             )
         return drawn
 
-    def _worth_workers(self, inline: InlineEngine, look: Sequence[Any]) -> int:
+    def _worth_workers(self, inline: InlineBatches, look: Sequence[Any]) -> int:
         """None where a batch costs less than handing it over, else one for each core."""
         if not look:
             return 1

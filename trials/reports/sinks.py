@@ -1,4 +1,4 @@
-"""Where reports go: into the spool of an attempt, or, for a script that runs alone, to the terminal."""
+"""The sinks of reports: into the spool of an attempt, or, for a script that runs alone, to the terminal."""
 
 from __future__ import annotations
 

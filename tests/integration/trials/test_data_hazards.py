@@ -41,7 +41,7 @@ from trials.data import (
     WorkerDied,
 )
 from trials.data.workers.crew import ProcessCrew
-from trials.data.workers.prefetcher import Engine
+from trials.data.workers.prefetcher import Prefetcher
 
 PATIENCE_S = 60.0  # the cores are shared
 WORKERS = [{"num_workers": 2, "worker_type": "process"}, {"num_workers": 2, "worker_type": "thread"}]
@@ -66,10 +66,10 @@ def a_loader(dataset: Any, batch_size: int = 4, **options: Any) -> AsyncDataLoad
 
 
 def crew_of(loader: AsyncDataLoader) -> ProcessCrew:
-    engine = loader.workers
-    assert isinstance(engine, Engine)
-    assert isinstance(engine.crew, ProcessCrew)
-    return engine.crew
+    prefetcher = loader.workers
+    assert isinstance(prefetcher, Prefetcher)
+    assert isinstance(prefetcher.crew, ProcessCrew)
+    return prefetcher.crew
 
 
 def workers_of(loader: AsyncDataLoader, count: int = 2) -> dict[int, int]:

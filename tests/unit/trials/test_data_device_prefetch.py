@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from trials.data import AsyncDataLoader
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.workers.batch_assembly import Assembled
-from trials.data.workers.device_prefetch import AHEAD, DeviceFeed, feed_device
+from trials.data.workers.device_prefetch import AHEAD, DevicePrefetcher, feed_device
 
 
 @pytest.mark.parametrize("device", [None, "cpu", "cpu:0", torch.device("cpu")], ids=str)
@@ -103,7 +103,7 @@ class Made:
         self.values.clear()
 
 
-def rest(feed: DeviceFeed) -> list[int]:
+def rest(feed: DevicePrefetcher) -> list[int]:
     found = []
     while (item := feed.next()) is not None:
         found.append(int(item[1].value[0]))
@@ -114,13 +114,13 @@ def rest(feed: DeviceFeed) -> list[int]:
 def test_batches_arrive_on_the_device_in_order_each_behind_its_event() -> None:
     stream = FakeStream()
 
-    assert rest(DeviceFeed(Made(1, 2, 3), stream)) == [101, 102, 103]
+    assert rest(DevicePrefetcher(Made(1, 2, 3), stream)) == [101, 102, 103]
     assert stream.handed == stream.events
 
 
 def test_no_more_than_a_few_batches_are_copied_ahead() -> None:
     made = Made(*range(10))
-    feed = DeviceFeed(made, FakeStream())
+    feed = DevicePrefetcher(made, FakeStream())
 
     wait_until(lambda: len(feed._ready) == AHEAD)
     assert made.asked == AHEAD
@@ -131,7 +131,7 @@ def test_no_more_than_a_few_batches_are_copied_ahead() -> None:
 
 def test_memory_is_held_until_the_copy_out_of_it_is_done() -> None:
     made, stream = Made(1), FakeStream(ends_at_once=False)
-    feed = DeviceFeed(made, stream)
+    feed = DevicePrefetcher(made, stream)
 
     feed.next()
     assert made.alive[0]() is not None
@@ -142,7 +142,7 @@ def test_memory_is_held_until_the_copy_out_of_it_is_done() -> None:
 
 
 def test_an_error_comes_in_the_place_of_its_batch_and_the_next_one_after_it() -> None:
-    feed = DeviceFeed(Made(1, LookupError("damaged"), 2), FakeStream())
+    feed = DevicePrefetcher(Made(1, LookupError("damaged"), 2), FakeStream())
 
     first = feed.next()
     assert first is not None
@@ -155,7 +155,7 @@ def test_an_error_comes_in_the_place_of_its_batch_and_the_next_one_after_it() ->
 
 def test_a_feed_that_is_stopped_waits_for_its_copies_and_drops_the_rest() -> None:
     made, stream = Made(*range(10)), FakeStream(ends_at_once=False)
-    feed = DeviceFeed(made, stream)
+    feed = DevicePrefetcher(made, stream)
     wait_until(lambda: len(stream.events) == AHEAD)
     stopping = threading.Thread(target=feed.stop)
     stopping.start()
@@ -175,7 +175,7 @@ def test_what_has_no_samples_needs_no_copy() -> None:
             return super().next() and (Plan(0, 1, [0]), Assembled(value=None, empty=True))
 
     stream = FakeStream()
-    feed = DeviceFeed(Empty(1), stream)
+    feed = DevicePrefetcher(Empty(1), stream)
 
     found = feed.next()
     assert found is not None

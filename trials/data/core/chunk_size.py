@@ -1,4 +1,7 @@
-"""How large a unit of work is, from what the first samples were like. The bytes of a batch do not depend on it."""
+"""The chunk size: how many samples one task of a worker has, chosen from what the first samples were like.
+
+The bytes of a batch do not depend on it.
+"""
 
 from __future__ import annotations
 

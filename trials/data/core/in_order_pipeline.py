@@ -1,4 +1,6 @@
-"""Which worker does what, and which batch is delivered next: a state machine without threads, clocks or memory.
+"""The scheduler and reorder buffer: which worker does what, and which batch is delivered next, whichever is done first.
+
+A state machine without threads, clocks or memory.
 
 Rules that stay true:
 1. A batch is delivered when all before it were: strictly by its sequence, a number that never repeats.

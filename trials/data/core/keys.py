@@ -1,4 +1,4 @@
-"""Keys: what makes one random choice independent of another, derived from what names the choice."""
+"""Key derivation: a key makes one random choice independent of every other, and is a hash of what names the choice."""
 
 from __future__ import annotations
 

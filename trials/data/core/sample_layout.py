@@ -1,4 +1,4 @@
-"""How samples lie in memory: found from the first one, then the same for every sample that looks like it."""
+"""The memory layout of samples: found from the first one, then the same for every sample that looks like it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which index stands at which position of an epoch: pure functions of a key, for any positions at once.
+"""Shuffling: which index stands at which position of an epoch, as a function of a key, for any positions at once.
 
 The shuffle is a keyed permutation: a Feistel network over a grid of rows × columns that is hardly larger than the
 dataset (Black, Rogaway: Ciphers with Arbitrary Finite Domains, 2002), and cycle walking for what falls outside.

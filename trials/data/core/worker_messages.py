@@ -1,4 +1,4 @@
-"""What a loader and its workers tell each other. All of it is small: samples travel through shared memory."""
+"""The messages between a loader and its workers. All are small: samples travel through shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While there is no producer: the trial's own workers decode the same samples, from any batch on."""
+"""Decoding without a producer: the trial's own workers decode the same samples, from any batch on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of each sample that all trials share, and the order in which they want it."""
+"""The group order: in which order all trials that share want their samples, and the part of each that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial's end of the connection to its node's producer: what is there is copied, what is not the trial decodes."""
+"""The client of the node's producer: it copies the samples that are in the ring, and says which are not."""
 
 from __future__ import annotations
 

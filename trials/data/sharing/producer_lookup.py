@@ -1,4 +1,4 @@
-"""``trials.data.shared``: a loader of the node's producer, whoever starts it; alone without an agent."""
+"""``trials.data.shared``: a loader that finds its node's producer by asking the agent; without an agent it is alone."""
 
 from __future__ import annotations
 

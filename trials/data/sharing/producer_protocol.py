@@ -1,4 +1,4 @@
-"""What a trial and a shared data server say to each other over a Unix socket of whole messages (SOCK_SEQPACKET).
+"""The protocol between a trial and the node's producer, over a Unix socket of whole messages (SOCK_SEQPACKET).
 
 First the trial's Hello and the server's Welcome, as JSON, with the descriptor of the ring beside the Welcome; after
 that, records of fixed size. Nothing is ever unpickled, and a message that is no such record ends the connection.

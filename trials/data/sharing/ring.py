@@ -1,4 +1,4 @@
-"""The memory of a shared data server: windows of samples that are mapped twice back to back, and a cache.
+"""The shared ring buffer of a producer: windows of samples, each mapped twice back to back, and a cache.
 
 One memfd without a name: it is gone when the last process that has it is. A slot holds a sample; its *key* says
 which: a reader looks at the key, copies, and looks at the key again (a seqlock), so that it never believes a copy

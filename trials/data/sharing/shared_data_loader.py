@@ -1,4 +1,4 @@
-"""The loader of a trial that shares its node's producer; it iterates as AsyncDataLoader does."""
+"""SharedDataLoader: the loader of a trial that takes its samples from the node's producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which samples a shared data server has decoded next, and who may go on: the rules, without any input or output.
+"""Flow control by sliding windows: which samples the producer has decoded next, and which trials have to wait.
+
+The rules alone, without any input or output.
 
 Epochs follow one another in one endless *stream*: position = epoch x length + place in the group's order. A *window*
 is a run of the stream that lies in ``capacity`` slots, position p in slot p % capacity. Members are trials.

@@ -1,4 +1,6 @@
-"""From the pieces of a batch to the batch, as the trial gets it; an error stands in the place of its sample."""
+"""Batch assembly: from the pieces that workers made to the batch as the trial gets it, without a copy where possible.
+
+An error stands in the place of its sample."""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Assembled:
     samples: int = 0
 
 
-class Delivery:
+class BatchAssembly:
     """Batches are views of their slots while the trial holds few of them; a slot is freed with the last view of it."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Batches on their way to a device: copied by a thread on a stream of its own, while the trial computes.
+"""Prefetch to a device: a thread copies batches on a CUDA stream of its own while the trial computes.
 
 Rules that stay true, with a real stream and with a fake one:
 1. A batch is handed to the trial only with the promise that what it does next waits for the copy.
@@ -51,7 +51,7 @@ class _Arrived(NamedTuple):
     event: Event | None
 
 
-class DeviceFeed:
+class DevicePrefetcher:
     """One iteration's batches, from ``batches`` to the device."""
 
     def __init__(self, batches: Batches, stream: Stream) -> None:

@@ -21,8 +21,8 @@ from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
 HERE = "the calling process"
 
 
-class InlineEngine:
-    """The same face as the engine with workers."""
+class InlineBatches:
+    """Used as the prefetcher is (``prefetcher.py``), without anything ahead of time."""
 
     def __init__(self, recipe: Recipe, stats: Stats) -> None:
         self._recipe = recipe
@@ -129,7 +129,7 @@ class InlineEngine:
     def _collated(self, plan: Plan, samples: list[Any]) -> Any:
         try:
             return self._recipe.collate(samples)
-        except Exception as error:  # noqa: BLE001  # likewise
+        except Exception as error:  # noqa: BLE001  # a collate function may raise anything; it becomes a SampleError
             what = f"{plan.begin} to {plan.end} (collating them)"
             raise_failure(failure(0, what, error), HERE, error)
 

@@ -1,4 +1,4 @@
-"""Sources without an index: read in order by one worker, and resumed by their own ``state_dict``."""
+"""Iterable datasets, which have no index: read in order by one worker, and resumed by their own ``state_dict``."""
 
 from __future__ import annotations
 

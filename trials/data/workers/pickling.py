@@ -1,4 +1,4 @@
-"""Any value as one small pickle and the large buffers beside it (pickle protocol 5, PEP 574).
+"""Pickling with out-of-band buffers (protocol 5, PEP 574): one small pickle, and the large arrays beside it.
 
 Only for what this process's own workers made: unpickling executes what the pickle says.
 """

@@ -1,4 +1,4 @@
-"""The loop of a loader with workers: one thread waits for answers, gives out chunks, and replaces workers that died."""
+"""Prefetching with workers: one thread waits for answers, gives out chunks, and replaces workers that died."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trials.data.core.sample_layout import rounded_up
 from trials.data.core.stats import Stats
 from trials.data.core.worker_messages import Done, IterableBegin, Probe, Probed, Ring, Setup
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
-from trials.data.workers.batch_assembly import Assembled, Delivery
+from trials.data.workers.batch_assembly import Assembled, BatchAssembly
 from trials.data.workers.crew import Crew, ProcessCrew, ThreadCrew
 from trials.data.workers.data_sources import AheadPlans
 from trials.data.workers.device_prefetch import PinnedRing
-from trials.data.workers.progress_board import Board
+from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, close_all
 from trials.data.workers.sample_maker import Recipe
 from trials.data.workers.shared_memory import PAGE, SharedMemory
@@ -30,12 +30,12 @@ PROBE_SAMPLES = 3
 PROBE_WAIT_S = 10.0
 THREADS_GAIN = 1.8  # of two threads against one; below it processes are the better choice
 ENCODED_ROOM = 4  # of a slot, in sizes of the batch that the first sample promises; pages never written cost nothing
-SLOT_SIZE_MIN = 1 << 20  # for encoded batches, likewise
+SLOT_SIZE_MIN = 1 << 20  # of a slot for encoded batches: pages never written cost nothing
 DEATHS_LIMIT = 6  # of workers (and fork servers), with no chunk done in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
+class PrefetcherOptions:
     workers: int
     worker_type: str  # auto, process, thread
     batch_size: int  # the largest there is
@@ -47,10 +47,10 @@ class EngineOptions:
     on_demand: bool = False  # workers start with the first batch that has something for them to load
 
 
-class Engine:
+class Prefetcher:
     """Used by one consumer at a time."""
 
-    def __init__(self, recipe: Recipe, options: EngineOptions, stats: Stats) -> None:
+    def __init__(self, recipe: Recipe, options: PrefetcherOptions, stats: Stats) -> None:
         self._recipe = recipe
         self._options = options
         self._stats = stats
@@ -61,9 +61,9 @@ class Engine:
         self._channels: dict[int, Channel] = {}
         self._by_descriptor: dict[int, int] = {}
         self._crew: Crew | None = None
-        self._board: Board | None = None
+        self._board: ProgressBoard | None = None
         self._pipeline: Pipeline | None = None
-        self._delivery: Delivery | None = None
+        self._assembly: BatchAssembly | None = None
         self._ring: SharedMemory | None = None
         self._pinned: PinnedRing | None = None
         self._slot_size = 0
@@ -105,12 +105,12 @@ class Engine:
         self._stats.wait_s += time.perf_counter() - begun
         if batch is None:
             return None
-        assert self._delivery is not None
+        assert self._assembly is not None
         piece = batch.pieces[0] if batch.pieces else None
         if piece is not None and piece.ended:
             self._ended_early()
-        assembled = self._delivery.assemble(batch, skip=self._recipe.skip_errors)
-        self._stats.held_copies = self._delivery.copies
+        assembled = self._assembly.assemble(batch, skip=self._recipe.skip_errors)
+        self._stats.held_copies = self._assembly.copies
         if piece is not None and self._recipe.load is None:
             self.source_state = piece.source_state
         return batch.plan, assembled
@@ -204,7 +204,7 @@ class Engine:
     def _start(self, epoch: int) -> None:
         """Crew, ring and loop."""
         workers = 1 if self._recipe.load is None else self._options.workers
-        self._board = Board.create(workers)
+        self._board = ProgressBoard.create(workers)
         probed = None
         if self._options.worker_type == "thread":
             self._crew = ThreadCrew(self._recipe)
@@ -299,7 +299,7 @@ class Engine:
         size = pipeline_size(asked, sample_s=sample_s, slot_size=slot_size, rows_fit=layout is not None)
         ring = SharedMemory.create(size.slots * slot_size, name="trials-data-ring")
         self._ring, self._slot_size, self._layout = ring, slot_size, layout
-        self._delivery = Delivery(ring, slot_size, layout, self._recipe.collate)
+        self._assembly = BatchAssembly(ring, slot_size, layout, self._recipe.collate)
         self._pipeline = Pipeline(size)
         for worker, channel in self._channels.items():
             channel.send(Ring(layout, slot_size), (ring.descriptor,))
@@ -425,8 +425,8 @@ class Engine:
 
     def _dispatch(self) -> None:
         assert self._pipeline is not None
-        assert self._delivery is not None
-        for slot in self._delivery.freed():
+        assert self._assembly is not None
+        for slot in self._assembly.freed():
             self._pipeline.freed(slot)
         if isinstance(self._plans, AheadPlans):
             self._plans.allow(self._pipeline.credit)

@@ -1,4 +1,6 @@
-"""Where each worker says which sample it is at, so that one that hangs or dies can be told of. One store a sample."""
+"""The progress board, in shared memory: each worker writes down the sample it is at before it begins it.
+
+So a worker that hangs or dies can be named with its sample. It costs one store a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _CLOSING = 0  # the first word: 1 when the loader is being closed
 _INT64_MAX = (1 << 63) - 1
 
 
-class Board:
+class ProgressBoard:
     """Words of 64 bits: one for all, then one for each worker."""
 
     def __init__(self, memory: SharedMemory | None, words: NDArray[np.int64], worker: int) -> None:
@@ -22,19 +24,19 @@ class Board:
         self._own = 1 + worker
 
     @classmethod
-    def create(cls, workers: int) -> Board:
+    def create(cls, workers: int) -> ProgressBoard:
         memory = SharedMemory.create(8 * (1 + workers), name="trials-data-board")
         words = memory.bytes().view(np.int64)
         words[1:] = IDLE
         return cls(memory, words, 0)
 
     @classmethod
-    def attach(cls, descriptor: int, worker: int) -> Board:
+    def attach(cls, descriptor: int, worker: int) -> ProgressBoard:
         memory = SharedMemory.attach(descriptor)
         return cls(memory, memory.bytes().view(np.int64), worker)
 
     @classmethod
-    def nowhere(cls) -> Board:
+    def nowhere(cls) -> ProgressBoard:
         return cls(None, np.zeros(2, dtype=np.int64), 0)
 
     @property

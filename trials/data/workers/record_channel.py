@@ -1,4 +1,4 @@
-"""Records between processes of one loader, with the descriptors that belong to them."""
+"""A socket pair for records between processes of one loader, with the file descriptors that belong to them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Channel:
             return Received(pickle.loads(data[1:]), tuple(descriptors))  # noqa: S301  # from our own process
         memory = SharedMemory.attach(descriptors[0], writable=False)
         memory.close()
-        return Received(pickle.loads(memory.bytes().tobytes()), tuple(descriptors[1:]))  # noqa: S301  # likewise
+        return Received(pickle.loads(memory.bytes().tobytes()), tuple(descriptors[1:]))  # noqa: S301  # from our own process
 
     def hang_up(self) -> None:
         """The other end sees the end at once, whoever else still holds this socket."""

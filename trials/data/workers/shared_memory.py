@@ -1,4 +1,4 @@
-"""Memory that processes share by descriptor: anonymous, so nothing is left behind by a process that is killed."""
+"""Anonymous shared memory (memfd): passed on by its descriptor, so a process that is killed leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from trials.data.core.worker_messages import (
 from trials.data.workers.iterable_reader import IterableReader
 from trials.data.workers.pickling import encode
 from trials.data.workers.probing import probe
-from trials.data.workers.progress_board import Board
+from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, Received, close_all
 from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
 from trials.data.workers.shared_memory import SharedMemory
@@ -68,7 +68,7 @@ class Worker:
         self._recipe = recipe
         self._maker = SampleMaker(recipe, globals_too=globals_too)
         self._place = _Place()
-        self._board = Board.nowhere()
+        self._board = ProgressBoard.nowhere()
         self._iterable: IterableReader | None = None
         self._copy_s = 0.0
 
@@ -107,7 +107,7 @@ class Worker:
                 raise TypeError(f"a worker was sent {type(other).__name__}, which it does not know")
 
     def _set_up(self, setup: Setup, descriptors: tuple[int, ...]) -> None:
-        self._board = Board.attach(descriptors[0], setup.worker)
+        self._board = ProgressBoard.attach(descriptors[0], setup.worker)
         if len(descriptors) > 1:
             self._place = _Place.attached(setup.layout, setup.slot_size, descriptors[1])
         self._maker.start()
@@ -196,7 +196,7 @@ class Worker:
             return Piece(part.sequence, part.row, "batch", len(part.items))
         try:
             return self._encoded(part, "batch", self._recipe.collate(samples), late)
-        except Exception as error:  # noqa: BLE001  # collate_fn and pickling raise what they like, likewise
+        except Exception as error:  # noqa: BLE001  # collate_fn and pickling may raise anything; the trial gets it, in order
             what = f"{part.items[0]} to {part.items[-1]} (collating them)"
             failed = failure(part.row, what, error)
             return Piece(part.sequence, part.row, "collate", len(part.items), failures=(failed,))
@@ -223,7 +223,7 @@ class Worker:
         for row, item in enumerate(items[done:], start=part.row + done):
             try:
                 samples.append(self._sample(item, keys))
-            except Exception as error:  # noqa: BLE001  # likewise
+            except Exception as error:  # noqa: BLE001  # a dataset may raise anything; the trial gets it, in order
                 failures.append(failure(row, item, error))
                 if not self._recipe.skip_errors:
                     break
