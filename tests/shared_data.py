@@ -17,9 +17,9 @@ import torch
 from trials.data.core.sample_layout import Layout
 from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.producer_client import Link, greeting
+from trials.data.sharing.producer_main import DatasetName, ServerSpec, SharedOrder, order_of
 from trials.data.sharing.shared_batches import Making, SharedBatches
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
-from trials.data.sharing.start import DatasetName, ServerSpec, SharedOrder, order_of
 from trials.wire.plain import to_plain
 
 FOLDER = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ class Served:
             "options": self._options
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trials.data.sharing.start", json.dumps(spec)],
+            [sys.executable, "-m", "trials.data.sharing.producer_main", json.dumps(spec)],
             cwd=FOLDER,
             env={**os.environ, "TUNER_DATA_READY": str(writing)},
             pass_fds=(writing,),

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import ENDED_TIMEOUT_S, Child
+from trials.data.sharing.producer_main import SharedOrder, read_spec, serve
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
-from trials.data.sharing.start import SharedOrder, read_spec, serve
 
 LENGTH = 210
 EPOCHS = 2

@@ -153,7 +153,8 @@ def run(kind: str, folder: Path, *, files: int, trials: int, peer: str = "") -> 
         if kind == "ours":
             private = stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-sharing-"))
             socket = f"{private}/data.sock"
-            group.start("-m", "trials.data.sharing.start", json.dumps(_spec(socket, folder, files)), is_member=False)
+            spec = json.dumps(_spec(socket, folder, files))
+            group.start("-m", "trials.data.sharing.producer_main", spec, is_member=False)
             _wait_for(Path(socket))
         if kind == "tensorsocket":
             producer = group.start(str(ROLES), "producer", str(folder), str(files), is_member=False, python_path=peer)

@@ -58,8 +58,8 @@ def torch_passes(folder: str, count: int, _: str) -> Callable[[], int]:
 
 
 def our_passes(folder: str, count: int, socket: str) -> Callable[[], int]:
+    from trials.data.sharing.producer_main import SharedOrder
     from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
-    from trials.data.sharing.start import SharedOrder
 
     sharing = Sharing(order=SharedOrder(), locate=lambda: Path(socket))
     loader = SharedDataLoader(_photos(folder, count), BATCH, sharing=sharing, seed=os.getpid())

@@ -360,7 +360,7 @@ def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: i
     variables = {name: text for name, text in variables.items() if not name.startswith(("TUNER_", "TRIAL_PARAM_"))}
     with (folder / FILE_LOG).open("wb") as log:
         return subprocess.Popen(
-            [python, "-m", "trials.data.sharing.start", json.dumps(spec)],
+            [python, "-m", "trials.data.sharing.producer_main", json.dumps(spec)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -24,8 +24,8 @@ from trials.data import AsyncDataLoader
 from trials.data.core.sample_layout import Layout
 from trials.data.errors import SampleError, SharingError
 from trials.data.sharing.producer_client import greeting
+from trials.data.sharing.producer_main import order_of
 from trials.data.sharing.producer_protocol import encode, receive_with_descriptor
-from trials.data.sharing.start import order_of
 
 EPOCHS = 2
 

@@ -192,7 +192,7 @@ def test_a_dataset_that_cannot_be_made_is_told_to_the_trial(
     script = """
 import trials, trials.data
 from trials.data.sharing.producer_lookup import _Asker
-from trials.data.sharing.start import DatasetName, SharedOrder
+from trials.data.sharing.producer_main import DatasetName, SharedOrder
 with trials.init() as trial:
     for factory in ("sets:broken", "sets:nothing", "no_such_module:x"):
         asker = _Asker(DatasetName(factory=factory), SharedOrder(), memory_bytes=1 << 24, workers=1)

@@ -9,8 +9,8 @@ import pytest
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
 from trials.data.sharing.producer_lookup import shared
+from trials.data.sharing.producer_main import DatasetName, SharedOrder
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
-from trials.data.sharing.start import DatasetName, SharedOrder
 
 
 class Numbers:

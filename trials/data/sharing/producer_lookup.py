@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trials.data.sharing.producer_main import BLOCK_SIZE, DatasetName, SharedOrder
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
-from trials.data.sharing.start import BLOCK_SIZE, DatasetName, SharedOrder
 from trials.wire.files import ENV_ATTEMPT_DIR, ENV_NONCE, ENV_WAKE_SOCKET, FILE_ATTEMPT
 from trials.wire.sockets import DATA_SOCKET_SUFFIX
 

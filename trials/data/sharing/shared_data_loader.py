@@ -12,8 +12,8 @@ from trials.data.core.sample_layout import Layout
 from trials.data.loader import Loader
 from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.producer_client import Link, greeting
+from trials.data.sharing.producer_main import SharedOrder, order_of
 from trials.data.sharing.shared_batches import Making, SharedBatches
-from trials.data.sharing.start import SharedOrder, order_of
 from trials.wire.files import ENV_SEED
 
 LAGS = ("detach", "wait")

@@ -1,4 +1,4 @@
-"""The process of a shared data server: ``python -m trials.data.sharing.start SPEC`` with the spec as JSON.
+"""The process of a shared data server: ``python -m trials.data.sharing.producer_main SPEC`` with the spec as JSON.
 
 The dataset is named, never sent: ``module:factory`` with arguments in JSON, imported here from the working directory.
 """
@@ -149,7 +149,7 @@ def read_spec(text: str) -> ServerSpec:
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     if len(arguments) != 1:
-        sys.stderr.write("usage: python -m trials.data.sharing.start SPEC\n")
+        sys.stderr.write("usage: python -m trials.data.sharing.producer_main SPEC\n")
         return 2
     configure_logging(logging.StreamHandler())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
