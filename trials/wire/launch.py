@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -25,30 +25,49 @@ class GivenDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchSpec:
-    """Everything that decides how the script runs."""
+class LaunchSettings:
+    """How an experiment wants its trials to run: the part of a launch that is the same for all of them.
+
+    One value from the experiment file to the process: the template of an experiment has these fields, a launch has
+    them, and views show them. They are inherited and not a part of their own, so that stored experiments and launches
+    have one flat form.
+    """
 
     command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
-    parameters: dict[str, Any]
-    seed: int  # of the trial, the same for every attempt
-    objective: str  # the metric NNI's calls report to
     code_digest: str | None = None  # asset unpacked as the working directory
     arguments_prefix: str | None = None  # None: parameters are not put on the command line
     arguments_delimiter: str = "="  # " " makes two arguments of each
     environment: dict[str, str] = field(default_factory=dict)
-    python: str | None = None  # interpreter; None: the agent's own
-    metrics_pattern: str | None = None
-    stop_grace_s: float = 30.0
-    compat: str | None = None  # "nni" puts a module of that name on the path
-    checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
-    further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
-    preload: tuple[str, ...] = ()  # modules that are imported once for all trials
-    isolation: str = "fork"  # "spawn": a process of its own from the start
-    memory_bytes: int | None = None  # of the whole tree: more ends the attempt
-    max_duration_s: float | None = None  # of the attempt
-    processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
-    until_step: int | None = None  # should_stop() says yes from the report of this step on
-    devices: tuple[GivenDevice, ...] = ()  # those that the script sees, and no others
     pass_environment: tuple[str, ...] = ()  # further variables of the agent's own
     secrets: dict[str, str] = field(default_factory=dict)  # variable: name of a secret of the node's home
+    python: str | None = None  # interpreter; None: the agent's own
+    metrics_pattern: str | None = None
+    max_duration_s: float | None = None  # of the attempt
+    stop_grace_s: float = 30.0
+    compat: str | None = None  # "nni" puts a module of that name on the path
+    preload: tuple[str, ...] = ()  # imported once for all trials; without any, what the first trial imported
+    isolation: str = "fork"  # "spawn": a process of its own from the start
+    memory_bytes: int | None = None  # of the whole tree: more ends the attempt
+    processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
     data: dict[str, Any] | None = None  # what ``trials.data.shared`` is given where it asks
+
+
+_SETTINGS = tuple(entry.name for entry in fields(LaunchSettings))
+
+
+def settings_of(value: LaunchSettings) -> dict[str, Any]:
+    """The launch settings alone of what has them, as the arguments of another value that has them."""
+    return {name: getattr(value, name) for name in _SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec(LaunchSettings):
+    """Everything that decides how the script of one attempt runs."""
+
+    parameters: dict[str, Any]
+    seed: int  # of the trial, the same for every attempt
+    objective: str  # the metric NNI's calls report to
+    checkpoints: tuple[CheckpointRef, ...] = ()  # newest first; restore() takes the first that verifies
+    further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
+    until_step: int | None = None  # should_stop() says yes from the report of this step on
+    devices: tuple[GivenDevice, ...] = ()  # those that the script sees, and no others

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import nsmallest
 
 from trials.wire.attempt import AttemptKey
-from trials.wire.launch import CheckpointRef, GivenDevice, LaunchSpec
+from trials.wire.launch import CheckpointRef, GivenDevice, LaunchSpec, settings_of
 from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import endings
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE
@@ -140,35 +140,19 @@ def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
     """Owe the launch of a starting attempt. Ordering it again is harmless: the nonce is spent once."""
     number = attempt.key.number
     xs.ordered_at[number] = step.at
-    spec, template = xs.experiment.spec, xs.experiment.spec.trial
+    spec = xs.experiment.spec
     checkpoints = [
         CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location)
         for c in xs.checkpoints.get(number, [])
     ]
     launch = LaunchSpec(
-        command=template.command,
+        **settings_of(spec.trial),
         parameters=xs.trials[number].parameters,
         seed=trial_seed(spec.seed, number),
         objective=spec.objective.metric,
-        code_digest=template.code_digest,
-        arguments_prefix=template.arguments_prefix,
-        arguments_delimiter=template.arguments_delimiter,
-        environment=template.environment,
-        pass_environment=template.pass_environment,
-        secrets=template.secrets,
-        python=template.python,
-        metrics_pattern=template.metrics_pattern,
-        stop_grace_s=template.stop_grace_s,
-        compat=template.compat,
         checkpoints=tuple(reversed(checkpoints)),
         further_parameters=xs.trials[number].further_parameters,
         until_step=xs.trials[number].until_step,
-        preload=template.preload,
-        isolation=template.isolation,
-        memory_bytes=template.memory_bytes,
-        max_duration_s=template.max_duration_s,
-        processes_per_node=template.processes_per_node,
-        data=template.data,
         devices=_given(attempt.holdings),
     )
     order = Launch(key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from trials.wire.launch import LaunchSettings
 from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
 
 ExperimentId = str
@@ -103,31 +104,14 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialTemplate:
-    """How every trial of the experiment is run."""
+class TrialTemplate(LaunchSettings):
+    """How every trial of the experiment is run: what its launch is given, and what the service keeps to."""
 
-    command: tuple[str, ...]
-    code_digest: str | None = None
-    arguments_prefix: str | None = None
-    arguments_delimiter: str = "="
-    environment: dict[str, str] = field(default_factory=dict)
-    pass_environment: tuple[str, ...] = ()  # names of variables of the service that trials are given, too
-    secrets: dict[str, str] = field(default_factory=dict)  # variable: name of a secret; the value is nowhere but there
-    python: str | None = None
-    metrics_pattern: str | None = None
     final: FinalFrom = FinalFrom.REPORTED
     keep_last: int = 2
     keep_best: int = 1
     heartbeat_s: float | None = None
     max_attempts: int = 1
-    stop_grace_s: float = 30.0
-    compat: str | None = None
-    preload: tuple[str, ...] = ()  # modules imported once for all trials; without any, what the first trial imported
-    isolation: str = "fork"  # "spawn": each trial is a process of its own from the start
-    memory_bytes: int | None = None  # of one trial's whole tree
-    max_duration_s: float | None = None  # of one attempt
-    processes_per_node: int = 1  # more: the command runs so often at once, as one world of ranks
-    data: dict[str, Any] | None = None  # ``shared``, ``dataset``, ``arguments``, ``memory`` in bytes, ``workers``
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
     gpus: float = 0.0  # whole devices, or a fraction of one
     gpu_request: GpuRequest = GpuRequest.COUNT

@@ -16,12 +16,13 @@ from trials.wire.variables import left_out
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate
-from tuner_service.domain.resources import GpuRequest, describe_demand
+from tuner_service.domain.resources import describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
+from tuner_service.service.digests import digest_view
+from tuner_service.service.trial_form import form_of
 
 View = dict[str, Any]
-DIGEST_PREFIX = "sha256:"
 
 
 def plain(value: Any) -> Any:
@@ -39,10 +40,6 @@ def moment(at: float | None) -> str | None:
     if at is None:
         return None
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def digest_view(digest: str) -> str:
-    return digest if digest.startswith(DIGEST_PREFIX) else DIGEST_PREFIX + digest
 
 
 # ── experiments ─────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +164,7 @@ def spec_view(spec: ExperimentSpec) -> View:
         "assessor": _algorithm_view(spec.assessor) if spec.assessor else None,
         "advisor": _algorithm_view(spec.advisor) if spec.advisor else None,
         "budget": budget_view(spec),
-        "trial": _template_view(spec),
+        "trial": form_of(spec.trial),
         "deterministic": spec.deterministic,
         "algorithm_timeout": spec.algorithm_timeout_s,
         "workers": spec.workers,
@@ -198,39 +195,6 @@ def budget_view(spec: ExperimentSpec) -> View:
 def _algorithm_view(algorithm: AlgorithmSpec) -> View:
     named: View = {"class": algorithm.class_name} if algorithm.class_name else {"name": algorithm.name}
     return {**named, "args": plain(algorithm.args)}
-
-
-def _template_view(spec: ExperimentSpec) -> View:
-    template = spec.trial
-    arguments = None
-    if template.arguments_prefix is not None:
-        arguments = {"prefix": template.arguments_prefix, "delimiter": template.arguments_delimiter}
-    return {
-        "code": digest_view(template.code_digest) if template.code_digest else None,
-        "command": list(template.command),
-        "arguments": arguments,
-        "environment": {**template.environment, **{name: {"secret": of} for name, of in template.secrets.items()}},
-        "pass_environment": list(template.pass_environment),
-        "python": template.python,
-        "metrics_pattern": template.metrics_pattern,
-        "final": template.final.value,
-        "keep": {"last": template.keep_last, "best": template.keep_best},
-        "resources": {
-            "cpus": template.cpus,
-            "gpus": template.gpus if template.gpu_request is GpuRequest.COUNT else template.gpu_request.value,
-            "gpu_memory": template.gpu_memory_bytes or None,
-            "memory": template.memory_bytes,
-        },
-        "heartbeat": template.heartbeat_s,
-        "max_duration": template.max_duration_s,
-        "max_attempts": template.max_attempts,
-        "stop_grace": template.stop_grace_s,
-        "compat": template.compat,
-        "preload": list(template.preload),
-        "isolation": template.isolation,
-        "processes_per_node": template.processes_per_node,
-        "data": template.data,
-    }
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────

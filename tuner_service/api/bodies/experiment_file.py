@@ -18,7 +18,6 @@ from tuner_service.api.bodies.schemas import (
     ExperimentBody,
     ObjectiveBody,
     ResumeBody,
-    SecretBody,
 )
 from tuner_service.api.bodies.strict_json import characters_of, shown
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
@@ -34,12 +33,13 @@ from tuner_service.domain.experiment import (
     Objective,
     TrialTemplate,
 )
-from tuner_service.domain.resources import GpuRequest
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.values import value_faults
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
-from tuner_service.service.views import DIGEST_PREFIX, View, plain, spec_view
+from tuner_service.service.digests import DIGEST_PREFIX
+from tuner_service.service.trial_form import template_of
+from tuner_service.service.views import View, plain, spec_view
 from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
 AUTO = "auto"
@@ -357,34 +357,15 @@ def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
 
 def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
     trial = body.trial
-    return TrialTemplate(
-        command=tuple(trial.command or _entry_command(trial.entry_point or "")),
-        code_digest=_digest(trial.code, code),
-        arguments_prefix=trial.arguments.prefix if trial.arguments else None,
-        arguments_delimiter=trial.arguments.delimiter if trial.arguments else "=",
-        environment={name: value for name, value in trial.environment.items() if isinstance(value, str)},
-        pass_environment=tuple(dict.fromkeys(trial.pass_environment)),
-        secrets={name: value.secret for name, value in trial.environment.items() if isinstance(value, SecretBody)},
-        python=trial.python,
-        metrics_pattern=trial.metrics_pattern,
-        final=FinalFrom(trial.final),
-        keep_last=trial.keep.last,
-        keep_best=trial.keep.best,
-        heartbeat_s=trial.heartbeat,
-        max_duration_s=trial.max_duration,
-        memory_bytes=trial.resources.memory,
-        max_attempts=trial.max_attempts,
-        stop_grace_s=30.0 if trial.stop_grace is None else trial.stop_grace,
-        preload=tuple(trial.preload),
-        isolation=trial.isolation,
-        compat=trial.compat,
-        cpus=trial.resources.cpus,
-        processes_per_node=trial.processes_per_node,
-        gpus=trial.resources.gpus if isinstance(trial.resources.gpus, float) else 0.0,
-        gpu_request=GpuRequest(trial.resources.gpus) if isinstance(trial.resources.gpus, str) else GpuRequest.COUNT,
-        gpu_memory_bytes=trial.resources.gpu_memory or 0,
-        data=None if trial.data is None else trial.data.model_dump(),
+    form = trial.model_dump(
+        exclude={"code", "entry_point", *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial")}
     )
+    form["code"] = _digest(trial.code, code)
+    form["command"] = trial.command or _entry_command(trial.entry_point or "")
+    form["pass_environment"] = list(dict.fromkeys(trial.pass_environment))
+    if trial.stop_grace is None:
+        del form["stop_grace"]  # the default stands in LaunchSettings
+    return template_of(form)
 
 
 def _entry_command(entry_point: str) -> list[str]:

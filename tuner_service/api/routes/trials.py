@@ -24,7 +24,8 @@ from tuner_service.api.routes.parameters import (
     Timeout,
     WaitFor,
 )
-from tuner_service.service.views import DIGEST_PREFIX, checkpoint_view, metric_view
+from tuner_service.service.digests import DIGEST_PREFIX
+from tuner_service.service.views import checkpoint_view, metric_view
 
 router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
 

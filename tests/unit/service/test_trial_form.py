@@ -1,0 +1,70 @@
+"""The ``trial`` of an experiment file and its template stand for the same, whatever is in them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from trials.wire.launch import LaunchSettings, LaunchSpec, settings_of
+from tuner_service.api.bodies.experiment_file import NEUTRAL_VALUES
+from tuner_service.api.bodies.schemas import TrialBody
+from tuner_service.domain.experiment import FinalFrom, TrialTemplate
+from tuner_service.domain.resources import GpuRequest
+from tuner_service.service.trial_form import form_of, template_of
+
+LEAST = TrialTemplate(command=("python", "train.py"))
+FULL = TrialTemplate(
+    command=("python", "train.py"),
+    code_digest="d" * 64,
+    arguments_prefix="-",
+    arguments_delimiter=" ",
+    environment={"A": "1"},
+    pass_environment=("B", "C"),
+    secrets={"D": "token"},
+    python="/usr/bin/python3",
+    metrics_pattern=r"loss=(?P<loss>\S+)",
+    max_duration_s=60.0,
+    stop_grace_s=5.0,
+    compat="nni",
+    preload=("torch",),
+    isolation="spawn",
+    memory_bytes=1 << 30,
+    processes_per_node=2,
+    data={"shared": True, "dataset": "m:f", "arguments": {}, "memory": None, "workers": None},
+    final=FinalFrom.BEST,
+    keep_last=3,
+    keep_best=2,
+    heartbeat_s=10.0,
+    max_attempts=3,
+    cpus=2.0,
+    gpus=0.5,
+    gpu_memory_bytes=1 << 30,
+)
+
+
+def test_the_full_template_differs_from_the_least_in_every_field_but_the_request() -> None:
+    same = {f.name for f in fields(TrialTemplate) if getattr(FULL, f.name) == getattr(LEAST, f.name)}
+    assert same == {"command", "gpu_request"}
+
+
+@pytest.mark.parametrize("template", [LEAST, FULL, replace(LEAST, gpu_request=GpuRequest.ALL)])
+def test_a_template_comes_back_from_its_form(template: TrialTemplate) -> None:
+    assert template_of(form_of(template)) == template
+
+
+def test_what_a_form_leaves_out_has_its_default() -> None:
+    assert template_of({"command": ["python", "train.py"]}) == LEAST
+
+
+def test_the_form_has_every_field_of_the_experiment_file() -> None:
+    later = {path[1] for path in NEUTRAL_VALUES if path[0] == "trial"}
+
+    assert set(form_of(LEAST)) == set(TrialBody.model_fields) - later - {"entry_point"}
+
+
+def test_a_launch_is_given_every_setting_of_the_template() -> None:
+    launch = LaunchSpec(**settings_of(FULL), parameters={}, seed=1, objective="loss")
+
+    for entry in fields(LaunchSettings):
+        assert getattr(launch, entry.name) == getattr(FULL, entry.name), entry.name

@@ -1,0 +1,64 @@
+"""The ``trial`` of an experiment file, and the template that it stands for, both ways.
+
+A setting that stands in both under one name and as one value needs no line here. What the file shapes otherwise
+(groups, units left out of names, one mapping of variables for texts and secrets) is shaped in these two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trials.wire.plain import from_plain, to_plain
+from tuner_service.domain.experiment import TrialTemplate
+from tuner_service.domain.resources import GpuRequest
+from tuner_service.service.digests import DIGEST_PREFIX, digest_view
+
+View = dict[str, Any]
+NAMES = {"heartbeat": "heartbeat_s", "max_duration": "max_duration_s", "stop_grace": "stop_grace_s"}  # file: template
+
+
+def template_of(form: Mapping[str, Any]) -> TrialTemplate:
+    """The template of a ``form`` that was checked: what ``form_of`` gives, where what has a default may be left out."""
+    rest = dict(form)
+    code, arguments, keep = rest.pop("code", None), rest.pop("arguments", None), rest.pop("keep", {})
+    variables, resources = rest.pop("environment", {}), rest.pop("resources", {})
+    gpus = resources.get("gpus")
+    plain = {
+        "code_digest": None if code is None else code.removeprefix(DIGEST_PREFIX),
+        "environment": {name: value for name, value in variables.items() if isinstance(value, str)},
+        "secrets": {name: value["secret"] for name, value in variables.items() if not isinstance(value, str)},
+        "memory_bytes": resources.get("memory"),
+        "cpus": resources.get("cpus", 0.0),
+        "gpus": gpus if isinstance(gpus, float) else 0.0,
+        "gpu_request": gpus if isinstance(gpus, str) else GpuRequest.COUNT.value,
+        "gpu_memory_bytes": resources.get("gpu_memory") or 0,
+        **{f"arguments_{name}": value for name, value in (arguments or {}).items()},
+        **{f"keep_{name}": value for name, value in keep.items()},
+        **{NAMES.get(name, name): value for name, value in rest.items()},
+    }
+    template: TrialTemplate = from_plain(TrialTemplate, plain, where="trial")
+    return template
+
+
+def form_of(template: TrialTemplate) -> View:
+    """As the file has it, with every default filled in."""
+    rest = to_plain(template)
+    prefix, delimiter = rest.pop("arguments_prefix"), rest.pop("arguments_delimiter")
+    code, secrets = rest.pop("code_digest"), rest.pop("secrets")
+    gpus, request = rest.pop("gpus"), rest.pop("gpu_request")
+    file_name = {theirs: ours for ours, theirs in NAMES.items()}
+    return {
+        "code": None if code is None else digest_view(code),
+        "command": rest.pop("command"),
+        "arguments": None if prefix is None else {"prefix": prefix, "delimiter": delimiter},
+        "environment": {**rest.pop("environment"), **{name: {"secret": of} for name, of in secrets.items()}},
+        "keep": {"last": rest.pop("keep_last"), "best": rest.pop("keep_best")},
+        "resources": {
+            "cpus": rest.pop("cpus"),
+            "gpus": gpus if request == GpuRequest.COUNT else request,
+            "gpu_memory": rest.pop("gpu_memory_bytes") or None,
+            "memory": rest.pop("memory_bytes"),
+        },
+        **{file_name.get(name, name): value for name, value in rest.items()},
+    }
