@@ -3,12 +3,16 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test check format formatted lint types layers simulate mutants demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
+.PHONY: setup demo test everything check format formatted lint types layers simulate mutants demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
-test: setup ; $(RUN) pytest
-check: formatted lint types layers test
+# What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
+PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto
+QUICK := tests/unit tests/simulation tests/contract tests/migrations
+test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
+everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) pytest tests/integration tests/acceptance tests/gpu
+check: formatted lint types layers everything
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix .
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
