@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trials.agent.agent import LOOK_S, Agent
 from trials.agent.channel import Channel
-from trials.agent.data_servers import DataServers
 from trials.agent.home import Home, plain_name
+from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
 from trials.wire.log_format import configure_logging
 from trials.wire.sockets import wake_socket_path

@@ -36,8 +36,10 @@ from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.supervising import EXIT_NO_ROOM
 from trials.processes.control_group_moves import GroupMoves
-from trials.processes.identity import boot_id, kill_tree, tree
-from trials.processes.suspended import StoppedParents, is_stopped
+from trials.processes.detached import EndWatch
+from trials.processes.ending import kill_tree
+from trials.processes.identity import boot_id, is_stopped, tree
+from trials.processes.suspended import StoppedParents
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
 from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
@@ -65,7 +67,7 @@ class Agent:
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._unclaimed: dict[str, Path] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._pidfds: dict[str, int] = {}
+        self._ends = EndWatch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
         self._given_up: set[str] = set()
@@ -143,7 +145,7 @@ class Agent:
         for held in running:
             if held.supervisor in continued:
                 held.notice("parent_stopped", PARENT_STOPPED)
-            if held.nonce not in self._pidfds and held.nonce not in self._without_room:
+            if held.nonce not in self._ends and held.nonce not in self._without_room:
                 self._follow(held)
             elif held.nonce not in self._given_up and held.end_is_missing():
                 # Its parent could not write it down, as in a home that was moved since.
@@ -286,30 +288,15 @@ class Agent:
             self._supervisor_ended(held)
             return
         pid = child.pid if child is not None else held.supervisor.pid if held.supervisor else 0
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError as error:
-            logger.debug("no_pidfd", extra={"pid": pid, "error": error})
-            return  # looked at again by look_thoroughly()
-        self._pidfds[held.nonce] = descriptor
-        asyncio.get_running_loop().add_reader(descriptor, self._pid_ended, held)
-
-    def _pid_ended(self, held: HeldAttempt) -> None:
-        self._unfollow(held.nonce)
-        self._supervisor_ended(held)
-
-    def _unfollow(self, nonce: str) -> None:
-        descriptor = self._pidfds.pop(nonce, None)
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
+        if not self._ends.add(held.nonce, pid, lambda: self._supervisor_ended(held)):
+            logger.debug("no_pidfd", extra={"pid": pid})  # looked at again by look_thoroughly()
 
     def _note_end(self, held: HeldAttempt) -> None:
         self._seen_end.add(held.nonce)
         self._forks.note_end(held.nonce, held.folder)
         self._moves.expect()  # of the trial that takes its place
         if held.nonce not in self._children:
-            self._unfollow(held.nonce)  # a fork server lives on
+            self._ends.remove(held.nonce)  # a fork server lives on
 
     def _supervisor_ended(self, held: HeldAttempt) -> None:
         child = self._children.get(held.nonce)
@@ -462,10 +449,7 @@ class Agent:
         """Let go of everything; the trials run on."""
         self.devices.close()
         self._forks.close()
-        for descriptor in self._pidfds.values():
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
-        self._pidfds.clear()
+        self._ends.close()
         for held in self.held.values():
             with contextlib.suppress(OSError):  # a full disk, or a home that was moved: it is read again instead
                 held.spool.save()

@@ -27,7 +27,8 @@ from trials.files import (
     write_atomically,
 )
 from trials.processes.control_groups import group_at, group_path
-from trials.processes.identity import boot_id, identity, is_alive, kill_tree, read_stat, send_verified
+from trials.processes.ending import kill_tree
+from trials.processes.identity import Identity, boot_id, identity, is_alive, read_stat, send_verified
 from trials.reports.spool_writer import STEP_MAX, SpoolWriter
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode_record
@@ -52,7 +53,6 @@ from trials.wire.records import ExitRecord, NoticeRecord, ProcessRecord
 from trials.wire.texts import valid_text
 
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
-PID_MAX = 1 << 22  # of the kernel
 TEXT_BYTES = 200  # of a word in a record, in characters
 SOCKET_PATH_BYTES = 107
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class HeldAttempt:
         # A supervisor is there until the end is told to all; a fork server goes on to other attempts.
         if self.exit is not None and self.orders() is not None:
             return False
-        return claim is not None and is_alive(pid=claim.pid, start_time=claim.start_time, boot=claim.boot_id)
+        return claim is not None and is_alive(claim)
 
     def notice(self, code: str, message: str) -> None:
         """Once: something that people are to know of it, told with its reports."""
@@ -195,7 +195,7 @@ class HeldAttempt:
 
     def trial_is_alive(self) -> bool:
         process = self.process
-        return process is not None and is_alive(pid=process.pid, start_time=process.start_time, boot=process.boot_id)
+        return process is not None and is_alive(process)
 
     def order_stop(self, *, grace_s: float, reason: str) -> None:
         """From now on the trial is to stop, whoever dies; repeating it can only make the end earlier.
@@ -222,7 +222,7 @@ class HeldAttempt:
 
     def signal_supervisor(self, number: int) -> None:
         if self.supervisor is not None:
-            send_verified(number, pid=self.supervisor.pid, start_time=self.supervisor.start_time)
+            send_verified(number, self.supervisor)
 
     def kill_all(self) -> None:
         """SIGKILL to all of its trial that is left. Takes its time; not for the event loop."""
@@ -360,12 +360,8 @@ def require_known_format(record: dict[str, Any], name: str) -> None:
 
 def _process_of(value: Any) -> ProcessRecord | None:
     """None where it says nothing that can be true, as of another version."""
-    try:
-        record: ProcessRecord = from_plain(ProcessRecord, value, where=FILE_PROCESS)
-    except ProtocolError:
-        return None
-    possible = 0 < record.pid <= PID_MAX and 0 <= record.start_time <= STEP_MAX and len(record.boot_id) <= TEXT_BYTES
-    return record if possible else None
+    found = Identity.read(value) if isinstance(value, dict) else None
+    return None if found is None else ProcessRecord(boot_id=found.boot_id, pid=found.pid, start_time=found.start_time)
 
 
 def _exit_of(value: Any) -> ExitRecord:

@@ -22,6 +22,7 @@ from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, unpack_cod
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
 from trials.wire.files import (
     FILE_ATTEMPT,
@@ -204,12 +205,5 @@ def spawn_supervisor(folder: Path, *, why: str = "") -> subprocess.Popen[bytes]:
 
     Of several, the first that claims the nonce goes on.
     """
-    with (folder / SUPERVISOR_LOG).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", supervisor.__file__, str(folder), *filter(None, [why])],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(folder), *filter(None, [why])]
+    return start_detached(command, log=folder / SUPERVISOR_LOG)

@@ -1,7 +1,7 @@
 """The processes below a parent of trials, and which attempt each belongs to.
 
 The parent is their subreaper: whatever a trial leaves behind becomes the parent's child, however it tried to get away.
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations

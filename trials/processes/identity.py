@@ -1,28 +1,41 @@
-"""Processes by their identity, their descendants, and their end.
+"""Processes by their identity, and their descendants.
 
 A process is (boot id, pid, start time): a pid alone may belong to a stranger by the time it is used.
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
-# Without pathlib, which would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a third to the start of a supervisor.
 # ruff: noqa: PTH123, PTH208
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from trials.processes.control_groups import ControlGroup
-from trials.processes.libc import LIBC
 from trials.processes.marks import has_mark
 
-KILL_TREE_TIMEOUT_S = 10.0  # a process that survives SIGKILL this long is stuck in the kernel and left to it
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Identified(Protocol):
+        """Whatever names one process: an Identity, or a record of another file."""
+
+        @property
+        def boot_id(self) -> str: ...
+        @property
+        def pid(self) -> int: ...
+        @property
+        def start_time(self) -> int: ...
+
+
+PID_MAX = 1 << 22  # of the kernel
+START_TIME_MAX = 1 << 53  # clock ticks; a record is JSON, where larger numbers are no integers to every reader
+BOOT_ID_CHARACTERS = 200
 _DEAD_STATES = "ZX"
+_STOPPED_STATE = "T"
 
 
 class ProcessStat:
@@ -54,39 +67,50 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None  # it ended meanwhile
 
 
+class Identity:
+    """Which process, as it was read from a file."""
+
+    __slots__ = ("boot_id", "pid", "start_time")
+
+    def __init__(self, *, boot_id: str, pid: int, start_time: int) -> None:
+        self.boot_id, self.pid, self.start_time = boot_id, pid, start_time
+
+    @staticmethod
+    def read(record: Mapping[str, Any]) -> Identity | None:
+        """The process that ``record`` names; None where no process can have that identity.
+
+        Files that trials can write into hold anything, and ``kill(2)`` takes numbers below one for whole groups.
+        """
+        boot, pid, start_time = record.get("boot_id"), record.get("pid"), record.get("start_time")
+        if not isinstance(boot, str) or not isinstance(pid, int) or not isinstance(start_time, int):
+            return None
+        is_possible = len(boot) <= BOOT_ID_CHARACTERS and 0 < pid <= PID_MAX and 0 <= start_time <= START_TIME_MAX
+        return Identity(boot_id=boot, pid=pid, start_time=start_time) if is_possible else None
+
+
 def identity(pid: int) -> dict[str, str | int]:
-    """The fields of a ProcessRecord of a running process; ProcessLookupError when there is none."""
+    """The fields of an Identity of a running process; ProcessLookupError when there is none."""
     stat = read_stat(pid)
     if stat is None:
         raise ProcessLookupError(f"no process {pid}")
     return {"boot_id": boot_id(), "pid": pid, "start_time": stat.start_time}
 
 
-def is_alive(*, pid: int, start_time: int, boot: str) -> bool:
+def is_alive(process: Identified) -> bool:
     """Whether that very process still runs. One that has ended but was not reaped does not."""
-    stat = read_stat(pid)
+    stat = read_stat(process.pid)
     return (
         stat is not None
-        and stat.start_time == start_time
+        and stat.start_time == process.start_time
         and stat.state not in _DEAD_STATES
-        and (not boot or boot == boot_id())
+        and (not process.boot_id or process.boot_id == boot_id())
     )
 
 
-def set_death_signal(number: int) -> None:
-    """The kernel sends this process ``number`` when the thread that made it ends."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-
-
-def become_subreaper() -> None:
-    """Descendants whose parent ends become children of this process instead of init's."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: int) -> None:
-    if LIBC.prctl(option, value, 0, 0, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
+def is_stopped(process: Identified) -> bool:
+    """Whether that very process was stopped, as by SIGSTOP."""
+    stat = read_stat(process.pid)
+    return stat is not None and stat.start_time == process.start_time and stat.state == _STOPPED_STATE
 
 
 def _stats() -> Iterator[ProcessStat]:
@@ -140,21 +164,22 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def send(pid: int, number: int) -> None:
+    """To a process that this one has not reaped, or has just seen; whoever has ended first is passed over."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return  # it ended first, or changed its user: then it is no longer ours to signal
 
 
-def send_verified(number: int, *, pid: int, start_time: int) -> bool:
+def send_verified(number: int, process: Identified) -> bool:
     """Signal that very process; False when it is gone. The pid cannot change hands in between."""
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = os.pidfd_open(process.pid)
     except OSError:
         return False
     try:
-        stat = read_stat(pid)
-        if stat is None or stat.start_time != start_time:
+        stat = read_stat(process.pid)
+        if stat is None or stat.start_time != process.start_time:
             return False
         signal.pidfd_send_signal(descriptor, number)
     except OSError:
@@ -162,26 +187,3 @@ def send_verified(number: int, *, pid: int, start_time: int) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def kill_tree(
-    root: int | None, nonce: str, *, group: ControlGroup | None = None, reap: Callable[[], None] = lambda: None
-) -> list[int]:
-    """SIGKILL until nothing of the tree is left; returns what survived KILL_TREE_TIMEOUT_S.
-
-    Each round takes a new look, because a process may fork while it is being killed.
-    """
-    deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
-    pause = 0.001
-    while left := tree(root, nonce, group=group):
-        if time.monotonic() > deadline:
-            return sorted(left)
-        if group is not None:
-            group.kill()
-        for pid in left:
-            send(pid, signal.SIGKILL)
-        time.sleep(pause)
-        pause = min(pause * 2, 0.05)
-        reap()
-    reap()
-    return []

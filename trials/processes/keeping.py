@@ -3,9 +3,9 @@
 For code of users that is no trial. A control group holds it where the kernel grants one; besides, this process is the
 subreaper of everything below it, and all of that is marked. A keeper that is killed leaves a record with the mark, by
 which the next keeper of the same folder ends what is left.
-Imported by the keeper, so it stays as small as its start is quick.
+A keeper imports this module when it starts, so the module imports little.
 """
-# Without pathlib, which would add a third to the start of a keeper.
+# This module does without pathlib, whose import would add a third to the start of a keeper.
 # ruff: noqa: PTH103, PTH108, PTH208
 
 from __future__ import annotations
@@ -19,17 +19,11 @@ from typing import NoReturn
 
 from trials.files import create_once, read_json, to_json
 from trials.processes.control_groups import ENV_CGROUPS, ControlGroup, group_at, make_group, own_group
+from trials.processes.ending import Escalation, kill_tree, kill_until_gone
 from trials.processes.family import Family
-from trials.processes.identity import (
-    KILL_TREE_TIMEOUT_S,
-    become_subreaper,
-    identity,
-    is_alive,
-    kill_tree,
-    send,
-    set_death_signal,
-)
+from trials.processes.identity import Identity, identity, is_alive
 from trials.processes.marks import NONCE_VARIABLE, limit_of, put_limit
+from trials.processes.parents import Waker, become_subreaper, die_with, end_mask, ending_of, fork, leave_handlers
 from trials.processes.usage import memory_of
 
 PROCESSES_LIMIT = 512  # of the command and whatever it started; with more it is killed
@@ -39,6 +33,7 @@ BUSY_SAMPLE_S = 0.1  # and this often with half of the memory or an eighth of th
 SAYS = "the algorithm worker was ended: "  # begins what a keeper writes to the standard error, for the service
 PREFIX = "kept-"
 EXIT_NOT_STARTED = 127
+_OF_TERMINALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def keep(command: list[str], *, records: str, memory_bytes: int) -> NoReturn:
@@ -62,9 +57,9 @@ def end_leftovers(records: str) -> None:
     for name in names:
         path = f"{records}/{name}"
         found = read_json(path) or {}
-        pid, start_time, boot = found.get("pid"), found.get("start_time"), found.get("boot_id")
-        if isinstance(pid, int) and isinstance(start_time, int) and isinstance(boot, str):
-            if is_alive(pid=pid, start_time=start_time, boot=boot):
+        keeper = Identity.read(found)
+        if keeper is not None:
+            if is_alive(keeper):
                 continue
             group = group_at(str(found.get("group", "")))
             kill_tree(None, name, group=group)
@@ -100,22 +95,25 @@ class _Keeper:
         self._family = Family()
         self._pid = 0
         self._told_to_end = False
-        self._left_at: float | None = None  # when the streams' other side was found gone
+        self._leaving: Escalation | None = None  # once the streams' other side was found gone
         self._sampled_at = time.monotonic()
         self._sample_every = SAMPLE_S
 
     def run(self) -> int:
         """The status of the command as ``waitpid`` gives it; nothing that it started lives when this returns."""
         become_subreaper()
-        waker = self._catch_signals()
-        self._pid = os.fork()
+        # Signals that reach a whole terminal are ignored: the service decides when a worker ends.
+        waker = Waker([signal.SIGCHLD], ignored=_OF_TERMINALS)
+        signal.signal(signal.SIGTERM, self._tell_to_end)
+        keeper = os.getpid()
+        self._pid = fork()
         if self._pid == 0:
-            self._become_command()
+            self._become_command(keeper)
         self._family.add(self._nonce, self._pid)
         leash = self._let_go_of_streams()
-        while not self._has_ended():
+        while ending_of(self._pid) is None:
             self._wait(waker, leash)
-            if self._told_to_end or (self._left_at is not None and time.monotonic() - self._left_at > LEAVE_S):
+            if self._told_to_end or (self._leaving is not None and self._leaving.due(time.monotonic())[0] is not None):
                 self._kill_all()
             else:
                 self._keep_limits()
@@ -128,32 +126,16 @@ class _Keeper:
         return status
 
     # ── starting ──────────────────────────────────────────────────────────────────────────────
-    def _catch_signals(self) -> int:
-        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._tell_to_end)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (
-            signal.SIGINT,
-            signal.SIGHUP,
-            signal.SIGQUIT,
-        ):  # they reach a whole terminal; the service decides
-            signal.signal(number, signal.SIG_IGN)
-        return reading
-
     def _tell_to_end(self, *_: object) -> None:
         self._told_to_end = True
 
-    def _become_command(self) -> NoReturn:
-        keeper = os.getppid()
+    def _become_command(self, keeper: int) -> NoReturn:
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            leave_handlers()
+            for number in (*_OF_TERMINALS, signal.SIGPIPE):  # what is ignored would stay so in the command
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
-            set_death_signal(signal.SIGKILL)
-            if os.getppid() != keeper:
-                os._exit(EXIT_NOT_STARTED)  # the keeper ended before its death could be noticed
+            die_with(keeper, code=EXIT_NOT_STARTED)
             if self.group is not None:
                 self.group.enter()
             put_limit(limit_of(self._nonce))
@@ -161,7 +143,7 @@ class _Keeper:
             if self._memory_bytes:
                 # Of each process: so the one that asks for too much is refused, and can say where it did.
                 _lower(resource.RLIMIT_DATA, self._memory_bytes)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            end_mask()
             os.execvpe(self._command[0], self._command, {**os.environ, NONCE_VARIABLE: self._nonce})  # noqa: S606  a shell is never wanted
         except OSError as error:
             os.write(2, f"{SAYS}cannot start {self._command[0]!r}: {error.strerror}\n".encode(errors="replace"))
@@ -178,23 +160,16 @@ class _Keeper:
         return leash
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
-    def _wait(self, waker: int, leash: int) -> None:
+    def _wait(self, waker: Waker, leash: int) -> None:
         poller = select.poll()
-        poller.register(waker, select.POLLIN)
-        if self._left_at is None:
+        poller.register(waker.descriptor, select.POLLIN)
+        if self._leaving is None:
             poller.register(leash, 0)  # what comes is not for this process; only that nothing can come any more
         for descriptor, _ in poller.poll(self._sample_every * 1000):
             if descriptor == leash:
-                self._left_at = time.monotonic()
-        try:
-            while os.read(waker, 4096):
-                pass
-        except BlockingIOError:
-            return
-
-    def _has_ended(self) -> bool:
-        # WNOWAIT: while it is a zombie its pid cannot become another process's.
-        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+                # The end of its streams has told the command to end. It gets no SIGTERM, which would only cut it short.
+                self._leaving = Escalation(now=time.monotonic(), told_s=LEAVE_S, grace_s=LEAVE_S)
+        waker.drain()
 
     def _keep_limits(self) -> None:
         now = time.monotonic()
@@ -218,18 +193,12 @@ class _Keeper:
         return [*self._family.everyone(self._nonce), *(() if self.group is None else self.group.pids())]
 
     def _kill_all(self) -> None:
-        """Until nothing is left but the command itself, which is not reaped: it may fork while it is being killed."""
-        deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
-        while time.monotonic() < deadline:
-            ended = self._has_ended()
-            left = {pid for pid in self._everyone() if not (ended and pid == self._pid)} - {os.getpid()}
-            if not left:
-                return
-            if self.group is not None:
-                self.group.kill()
-            for pid in left:
-                send(pid, signal.SIGKILL)
-            time.sleep(0.002)
+        """Until nothing is left but the command itself, which is reaped when its end was looked at."""
+        kill_until_gone(self._left, group=self.group)
+
+    def _left(self) -> set[int]:
+        ended = ending_of(self._pid) is not None
+        return {pid for pid in self._everyone() if not (ended and pid == self._pid)} - {os.getpid()}
 
     def _say(self, what: str) -> None:
         try:

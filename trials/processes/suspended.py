@@ -9,16 +9,11 @@ import logging
 import signal
 from collections.abc import Iterable
 
-from trials.processes.identity import read_stat, send_verified
+from trials.processes.identity import is_stopped, send_verified
 from trials.wire.records import ProcessRecord
 
 STOPPED_S = 3.0  # so long it may be, as under a debugger that looks at it
 logger = logging.getLogger(__name__)
-
-
-def is_stopped(process: ProcessRecord) -> bool:
-    stat = read_stat(process.pid)
-    return stat is not None and stat.start_time == process.start_time and stat.state == "T"
 
 
 class StoppedParents:
@@ -35,6 +30,6 @@ class StoppedParents:
         for parent, since in self._since.items():
             if now - since >= STOPPED_S:
                 logger.warning("parent_stopped", extra={"pid": parent.pid, "for_s": round(now - since)})
-                send_verified(signal.SIGCONT, pid=parent.pid, start_time=parent.start_time)
+                send_verified(signal.SIGCONT, parent)
                 continued.add(parent)
         return continued

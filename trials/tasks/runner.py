@@ -16,9 +16,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from trials.processes.identity import become_subreaper, kill_tree, send, set_death_signal, tree
+from trials.processes.ending import Escalation, end, kill_tree, signal_all
+from trials.processes.identity import children_of, tree
+from trials.processes.parents import Waker, become_subreaper, die_with
 
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05
@@ -41,19 +44,21 @@ class Runner:
         self._commands, self._events = commands, events
         self._rest = b""
         self._jobs: dict[str, Job] = {}
-        self._waker = _catch_signals()
+        # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
+        self._waker = Waker([signal.SIGCHLD, signal.SIGTERM])
+        self._pid = os.getpid()
         self._nonce = f"runner-{secrets.token_hex(8)}"  # of no process: what runs here is found below this one
 
     def run(self) -> None:
         """Until the session has closed its end."""
         poller = select.poll()
         poller.register(self._commands, select.POLLIN)
-        poller.register(self._waker, select.POLLIN)
+        poller.register(self._waker.descriptor, select.POLLIN)
         self._tell({"event": "ready"})
         while True:
             ready = {descriptor for descriptor, _ in poller.poll()}
-            if self._waker in ready:
-                _discard(self._waker)
+            if self._waker.descriptor in ready:
+                self._waker.drain()
             self._look()
             if self._commands in ready and not self._take_commands():
                 return
@@ -108,7 +113,7 @@ class Runner:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=passed,
-            preexec_fn=_die_with_runner,  # noqa: PLW1509  this process has one thread
+            preexec_fn=partial(die_with, self._pid),  # noqa: PLW1509  this process has one thread
         )
 
     def _look(self) -> None:
@@ -145,23 +150,32 @@ class Runner:
     def _stop(self, grace_s: float) -> None:
         """SIGTERM, and after the grace SIGKILL, to everything that runs here; returns when nothing does."""
         self._say_no_more()
-        for pid in tree(os.getpid(), self._nonce):
-            send(pid, signal.SIGTERM)
-            send(pid, signal.SIGCONT)
-        deadline = time.monotonic() + grace_s
-        poller = select.poll()
-        poller.register(self._waker, select.POLLIN)
-        while tree(os.getpid(), self._nonce) and time.monotonic() < deadline:
-            poller.poll(STOP_POLL_S * 1000)
-            _discard(self._waker)
-            self._reap()
+        escalation = Escalation(now=time.monotonic(), grace_s=grace_s)
+        end(escalation, send=self._signal, gone_within=self._gone_within, kill_s=0.0)
         self.kill()
         self._tell({"event": "stopped"})
+
+    def _signal(self, number: int) -> None:
+        signal_all(tree(self._pid, self._nonce), number)
+
+    def _gone_within(self, seconds: float) -> bool:
+        """Whether nothing runs here any more; a process that has ended elsewhere than below this one wakes nobody."""
+        poller = select.poll()
+        poller.register(self._waker.descriptor, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        while tree(self._pid, self._nonce):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            poller.poll(min(left, STOP_POLL_S) * 1000)
+            self._waker.drain()
+            self._reap()
+        return True
 
     def kill(self) -> None:
         """Nothing runs here any more when this returns, and nothing more is said of it."""
         self._say_no_more()
-        kill_tree(os.getpid(), self._nonce, reap=self._reap)
+        kill_tree(self._pid, self._nonce, reap=self._reap)
         self._look()
 
     def _say_no_more(self) -> None:
@@ -173,45 +187,17 @@ class Runner:
             for process in job.processes:
                 process.poll()
         ours = {process.pid for job in self._jobs.values() for process in job.processes}
-        for pid in _children() - ours:  # orphans of what ran here
+        for pid in set(children_of(self._pid)) - ours:  # orphans of what ran here
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue
 
 
-def _die_with_runner() -> None:
-    set_death_signal(signal.SIGKILL)
-
-
-def _children() -> set[int]:
-    own = os.getpid()
-    with open(f"/proc/{own}/task/{own}/children", encoding="ascii") as file:  # noqa: PTH123  as in the supervisor
-        return {int(pid) for pid in file.read().split()}
-
-
-def _catch_signals() -> int:
-    """A descriptor that becomes readable when a child has ended. What ends the session's program is not for us."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    return reading
-
-
-def _discard(descriptor: int) -> None:
-    try:
-        while os.read(descriptor, 4096):
-            pass
-    except BlockingIOError:
-        return
-
-
 def main(arguments: list[str]) -> int:
     commands, events = int(arguments[0]), int(arguments[1])
     os.set_inheritable(commands, False)  # noqa: FBT003  the standard library takes it by position only
-    os.set_inheritable(events, False)  # noqa: FBT003  likewise
+    os.set_inheritable(events, False)  # noqa: FBT003  the standard library takes it by position only
     become_subreaper()
     runner = Runner(commands, events)
     try:

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
 from trials.files import read_json
-from trials.processes.identity import kill_tree
+from trials.processes.ending import kill_tree
 
 
 def _has_ended(pid: int) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from trials.agent.data_servers import DataServers, NotServedError, Order, Request
 from trials.agent.home import Home
+from trials.agent.sharing.requests import NotServedError, Order, Request
+from trials.agent.sharing.servers import DataServers
 from trials.files import to_json
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -46,12 +47,12 @@ def test_memory_is_granted_until_the_nodes_share_is_used_up_and_the_largest_serv
     async def scene() -> None:
         servers = DataServers(home, lambda _: home.path, memory_bytes=40 << 20)
         servers.open()
-        first = await servers._served(a_request(10))
-        assert first == await servers._served(a_request(10))
-        await servers._served(a_request(20))
+        first = await servers._requests._answer(a_request(10))
+        assert first == await servers._requests._answer(a_request(10))
+        await servers._requests._answer(a_request(20))
         assert servers.reserved_bytes() == 40 << 20  # the second was given what was left
         with pytest.raises(NotServedError, match="2 data servers have 40 MiB of the node's 40 MiB"):
-            await servers._served(a_request(30))
+            await servers._requests._answer(a_request(30))
 
         taken = servers.memory_bytes()
         assert all(bytes_taken > 1 << 20 for bytes_taken in taken.values())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.supervision.stopping import COOPERATIVE_SHARE, KILL_REPEAT_S, Stopping
+from trials.agent.supervision.stopping import COOPERATIVE_SHARE, Stopping
+from trials.processes.ending import KILL_REPEAT_S
 from trials.processes.usage import Usage, memory_of, processor_s_of
 
 NOBODY = 2**22 + 1  # no process has this number

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -280,7 +281,7 @@ def test_what_is_damaged_is_named_and_is_how_the_attempt_ended(
 def test_of_a_trial_that_is_alive_no_end_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = a_held(tmp_path)
     held.process = ProcessRecord(boot_id="b", pid=9, start_time=9)
-    monkeypatch.setattr("trials.agent.attempts.is_alive", lambda **_: True)
+    monkeypatch.setattr("trials.agent.attempts.is_alive", lambda _: True)
 
     put(held.folder / "exit.json", exit_text())
     held.look()
@@ -415,7 +416,8 @@ def a_supervised(tmp_path: Path, parent: Parent, nonce: str) -> Supervised:
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Parent:
     """One that starts nothing: whatever is to be started raises ``parent.error``."""
-    monkeypatch.setattr("trials.agent.supervision.parent._catch_signals", lambda: os.open(os.devnull, os.O_RDONLY))
+    waker = SimpleNamespace(descriptor=os.open(os.devnull, os.O_RDONLY), drain=lambda: None)
+    monkeypatch.setattr("trials.agent.supervision.parent.Waker", lambda _: waker)
 
     def start(_: Start) -> int:
         raise made.error  # type: ignore[attr-defined]  # the test's own

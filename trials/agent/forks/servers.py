@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import trials
-from trials.agent.attempts import PID_MAX
 from trials.agent.forks import fork_server as forkserver
 from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
 from trials.agent.forks.orders import send_order
 from trials.agent.home import Home
 from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
-from trials.processes.identity import is_alive
+from trials.processes.detached import EndWatch, start_detached
+from trials.processes.identity import Identity, is_alive
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.records import ProcessRecord
@@ -57,9 +57,7 @@ class Server:
         self.orders = orders
         self.state = state
         self.process: subprocess.Popen[bytes] | None = None
-        self.pid = 0
-        self.start_time = 0
-        self.boot = ""
+        self.identity: Identity | None = None  # once it is ready
         self.problem: str | None = None
         self.loaded: frozenset[str] = frozenset()
         self.given: dict[str, Path] = {}
@@ -84,20 +82,21 @@ class Server:
         return True
 
     def _take(self, state: Mapping[str, Any]) -> None:
-        self.pid, self.start_time, self.boot = int(state["pid"]), int(state["start_time"]), str(state["boot_id"])
-        if not 0 < self.pid <= PID_MAX:
-            raise ValueError(f"no process has the number {self.pid}")
+        found = Identity.read(state)
+        if found is None:
+            raise ValueError("it names no process")
         self.problem = None if state["problem"] is None else str(state["problem"])
         self.loaded = frozenset(map(str, state["shadowable"]))
         files: dict[str, list[int]] = dict(state["files"])
         folders = self._library_folders
         self._library = {path: known for path, known in files.items() if any(f in path for f in folders)}
         self._others = {path: known for path, known in files.items() if path not in self._library}
+        self.identity = found
 
     def is_alive(self) -> bool:
-        if not self.ready.is_set():
+        if self.identity is None:
             return self.process is not None and self.process.poll() is None
-        return is_alive(pid=self.pid, start_time=self.start_time, boot=self.boot)
+        return is_alive(self.identity)
 
     def changed_file(self) -> str | None:
         """A file of a module it has imported that is another one now."""
@@ -129,7 +128,7 @@ class ForkServers:
         self._leaving: list[Server] = []  # told to end, or replaced; they follow their trials to the end
         self._learned: dict[str, tuple[str, ...]] = {}
         self._learning: dict[str, str] = {}  # experiment by nonce
-        self._pidfds: dict[str, int] = {}
+        self._ends = EndWatch()
         self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
         self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
 
@@ -180,7 +179,7 @@ class ForkServers:
         if server is not None and server.ready.is_set():
             changed = server.changed_file()
             # A watched one that has ended is taken out by that.
-            if changed is not None or (server.id not in self._pidfds and not server.is_alive()):
+            if changed is not None or (server.id not in self._ends and not server.is_alive()):
                 logger.info("fork_server_replaced", extra={"id": server.id, "changed": changed})
                 self._let_go(server)
                 server = None
@@ -284,16 +283,11 @@ class ForkServers:
         }
         path = folder / f"{number}.config.json"
         write_atomically(str(path), to_json(config))
-        with (folder / f"{number}.log").open("ab") as log:
-            server.process = subprocess.Popen(
-                [sys.executable, forkserver.__file__, str(path)],
-                env={**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
+        server.process = start_detached(
+            [sys.executable, forkserver.__file__, str(path)],
+            log=folder / f"{number}.log",
+            environment={**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES},
+        )
         self._servers[choice.key] = server
         self._watch(server, server.process.pid)
         logger.info(
@@ -328,9 +322,9 @@ class ForkServers:
                 self._remove_files(path.name.partition(".")[0])
             elif state.get(FORMAT, 1) != FILES_FORMAT:
                 continue  # it could not read what it would be given; once its trials have ended, it ends by itself
-            elif server.key not in self._servers and server.problem is None:
+            elif server.key not in self._servers and server.problem is None and server.identity is not None:
                 self._servers[server.key] = server
-                self._watch(server, server.pid)
+                self._watch(server, server.identity.pid)
 
     def look(self) -> None:
         """Take note of servers that have become ready."""
@@ -346,8 +340,8 @@ class ForkServers:
 
     def processes(self) -> list[ProcessRecord]:
         """Those that have attempts to start or to follow."""
-        servers = [server for server in [*self._servers.values(), *self._leaving] if server.ready.is_set()]
-        return [ProcessRecord(boot_id=s.boot, pid=s.pid, start_time=s.start_time) for s in servers if s.given]
+        found = [server.identity for server in [*self._servers.values(), *self._leaving] if server.given]
+        return [ProcessRecord(boot_id=p.boot_id, pid=p.pid, start_time=p.start_time) for p in found if p is not None]
 
     def has_given(self, nonce: str) -> bool:
         """Whether a living server has the attempt, or will claim it."""
@@ -357,10 +351,7 @@ class ForkServers:
         """End them when their trials have ended; let go of them now."""
         for server in list(self._servers.values()):
             self._let_go(server)
-        for descriptor in self._pidfds.values():
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
-        self._pidfds.clear()
+        self._ends.close()
         for server in self._leaving:
             if server.process is not None:
                 # Not waited for: it follows its trials to their end, longer than this process lives.
@@ -373,18 +364,10 @@ class ForkServers:
             server.process.kill()  # it is still importing, and has no trials
 
     def _watch(self, server: Server, pid: int) -> None:
-        try:
-            self._pidfds[server.id] = descriptor = os.pidfd_open(pid)
-        except OSError:
+        if not self._ends.add(server.id, pid, lambda: self._ended(server)):
             self._ended(server)
-            return
-        asyncio.get_running_loop().add_reader(descriptor, self._ended, server)
 
     def _ended(self, server: Server) -> None:
-        descriptor = self._pidfds.pop(server.id, None)
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
         if server.process is not None:
             server.process.wait()
         logger.info("fork_server_ended", extra={"id": server.id})

@@ -24,11 +24,12 @@ from trials.agent.forks import memory, seeding, threads
 from trials.agent.forks.codes import Codes
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import WRITE_RETRY_S
-from trials.agent.supervision.starting import Start, fork
+from trials.agent.supervision.starting import Start
 from trials.agent.supervision.supervised import Supervised
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
-from trials.processes.identity import become_subreaper, identity
+from trials.processes.identity import identity
 from trials.processes.marks import NONCE_VARIABLE, FirstMemory
+from trials.processes.parents import become_subreaper, fork
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FORMAT
 
 ORDER_BYTES = 8 << 10

@@ -20,8 +20,7 @@ import signal
 import time
 from typing import Any, NoReturn
 
-from trials.agent.supervision.starting import HANDLED, fork
-from trials.processes.identity import set_death_signal
+from trials.processes.parents import IGNORE, Child, die_with, end_mask, ending_of, fork, leave_handlers
 from trials.reports.spool_writer import REPORT_LINE_BYTES, STEP_MAX, metric_line
 
 PROCESSOR_S = 2.0  # for one request: more, and the pattern is too slow for this output
@@ -71,7 +70,7 @@ class Matchers:
             self.end(self._idle.pop(0))
 
     def end(self, matcher: Matcher) -> int:
-        """Whatever it does; its status, as os.waitpid() has it."""
+        """Whatever it does; its exit code, minus the signal where one has ended it."""
         status = matcher.end()
         self._helpers.discard(matcher.pid)
         return status
@@ -94,15 +93,17 @@ class Matcher:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _CHANNEL_BYTES)
         parent = os.getpid()
         try:
-            self.pid = fork()
+            pid = fork()
+            if pid == 0:
+                _be_matcher(theirs, pattern, parent)
+            self._child = Child(pid)
         except OSError:
             self._channel.close()
             raise
         finally:
             if os.getpid() == parent:
                 theirs.close()
-        if self.pid == 0:
-            _be_matcher(theirs, pattern, parent)
+        self.pid = pid
         self._channel.settimeout(0.0)
         self.descriptor = self._channel.fileno()
 
@@ -124,7 +125,7 @@ class Matcher:
         if data[:1] == _FAILED:
             raise PatternFailedError(data[1:].decode(errors="replace"))
         if not data:
-            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            ended = ending_of(self.pid, waits=True)
             by_limit = ended is not None and ended.si_code != os.CLD_EXITED and ended.si_status == signal.SIGPROF
             raise MatcherDiedError(too_slow=by_limit)
         begin = 1 + _NUMBER_BYTES
@@ -136,8 +137,8 @@ class Matcher:
 
     def end(self) -> int:
         self._channel.close()
-        os.kill(self.pid, signal.SIGKILL)  # it was not reaped yet, so nobody else has its number
-        return os.waitpid(self.pid, 0)[1]
+        self._child.signal()
+        return self._child.reap()
 
 
 # ── in the matcher ──────────────────────────────────────────────────────────────────────────────
@@ -155,14 +156,10 @@ def _be_matcher(channel: Any, pattern: str, parent: int) -> NoReturn:
 
 def _leave_parent(channel: int, parent: int) -> None:
     """Have nothing of it any more, and end with it."""
-    signal.set_wakeup_fd(-1)
-    for handled in HANDLED:
-        signal.signal(handled, signal.SIG_IGN)  # they are meant for the parent, which decides when this ends
+    leave_handlers(IGNORE)  # signals are meant for the parent, which decides when this process ends
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    set_death_signal(signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)  # the parent ended before its death could be noticed
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    die_with(parent, code=0)
+    end_mask()
     os.closerange(3, channel)
     os.closerange(channel + 1, max(map(int, os.listdir("/proc/self/fd"))) + 1)
     with open("/proc/self/statm", encoding="ascii") as file:

@@ -1,23 +1,18 @@
 """From a fork to a process that is the trial: its session, streams, marks and folder.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what signal is made of, without its enumerations: they cost a child more
 import os
 import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from trials.processes.control_groups import ControlGroup
-from trials.processes.identity import set_death_signal
 from trials.processes.marks import limit_of, put_limit
-
-# Those a parent of trials has handlers for.
-HANDLED = tuple(map(int, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)))
-_DEFAULT, _BLOCK, _SET_MASK, _DEATH = map(int, (signal.SIG_DFL, signal.SIG_BLOCK, signal.SIG_SETMASK, signal.SIGKILL))
+from trials.processes.parents import die_with, end_mask, fork, leave_handlers
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -76,13 +71,9 @@ class Start:
 
         From here on a signal does to it what it does to any process.
         """
-        _signal.set_wakeup_fd(-1)
-        for handled in HANDLED:
-            _signal.signal(handled, _DEFAULT)
+        leave_handlers()
         os.setsid()
-        set_death_signal(_DEATH)
-        if os.getppid() != self.parent:
-            os._exit(1)  # the parent ended before its death could be noticed
+        die_with(self.parent)
         if self.group is not None:
             self.group.enter()
         put_limit(self.mark)
@@ -93,19 +84,7 @@ class Start:
         os.chdir(self.work)
         if self.umask is not None:
             os.umask(self.umask)
-        _signal.pthread_sigmask(_SET_MASK, ())
-
-
-def fork() -> int:
-    """As os.fork(); the child gets no signal before it has entered, when none is lost on its parent's handlers."""
-    before = _signal.pthread_sigmask(_BLOCK, HANDLED)
-    pid = -1
-    try:
-        pid = os.fork()
-    finally:
-        if pid:
-            _signal.pthread_sigmask(_SET_MASK, before)
-    return pid
+        end_mask()
 
 
 def execute(start: Start) -> int:

@@ -1,25 +1,23 @@
-"""The steps of a stop: told, SIGTERM, SIGKILL.
+"""The stop of one attempt: ordered by a file or by word, and its script told by that file before any signal.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
-# Without pathlib, which would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a third to the start of a supervisor.
 # ruff: noqa: PTH110
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from trials.files import read_json, to_json, write_atomically
-from trials.processes.identity import send
+from trials.processes.ending import Escalation, signal_all
 from trials.wire.files import FILE_COOPERATES, FILE_STOP
 from trials.wire.texts import valid_text
 
 COOPERATIVE_SHARE = 0.8  # of the grace, before a script that asks should_stop gets SIGTERM
-KILL_REPEAT_S = 0.2
 GRACE_MAX_S = 1e9
 REASON_CHARACTERS = 200
 
@@ -31,10 +29,7 @@ class Stopping:
         self.reason: str | None = None
         self._path = f"{folder}/{FILE_STOP}"
         self._cooperates = f"{folder}/{FILE_COOPERATES}"
-        self._begun = 0.0
-        self._grace = 0.0
-        self._told_to_end = False
-        self._killed_at = 0.0
+        self._escalation: Escalation | None = None
 
     def look(self) -> None:
         """Take note of an order in the attempt's folder."""
@@ -56,35 +51,22 @@ class Stopping:
 
     def escalate(self, everyone: Callable[[], Iterable[int]], *, most_s: float) -> float:
         """Take the step that is due; the seconds until the next one, ``most_s`` at most."""
-        if self.reason is None:
+        steps = self._escalation
+        if steps is None:
             return most_s
-        passed = time.monotonic() - self._begun
-        if passed >= self._grace:
-            return self._kill(everyone)
-        if self._told_to_end:
-            return min(most_s, self._grace - passed)
-        signal_after = self._grace * COOPERATIVE_SHARE if os.path.exists(self._cooperates) else 0.0
-        if passed >= signal_after:
-            self._told_to_end = True
-            for pid in everyone():
-                send(pid, signal.SIGTERM)
-                send(pid, signal.SIGCONT)  # a stopped process gets no other signal
-            return min(most_s, self._grace - passed)
-        return min(most_s, signal_after - passed)
+        # SIGTERM is an answer to a script that has asked, and it may begin to ask at any time.
+        steps.told_s = steps.grace_s * COOPERATIVE_SHARE if os.path.exists(self._cooperates) else 0.0
+        number, wait = steps.due(time.monotonic())
+        if number is not None:
+            signal_all(everyone(), number)
+        return min(most_s, wait)
 
     def _take(self, *, grace_s: float, reason: str) -> None:
-        grace = max(0.0, grace_s)
-        if self.reason is None:
-            self.reason, self._begun, self._grace = reason, time.monotonic(), grace
+        now, grace = time.monotonic(), max(0.0, grace_s)
+        if self._escalation is None:
+            self.reason, self._escalation = reason, Escalation(now=now, grace_s=grace)
         # An order repeated with a shorter grace moves the end; the same order read again does not.
-        self._grace = min(self._grace, time.monotonic() - self._begun + grace)
-
-    def _kill(self, everyone: Callable[[], Iterable[int]]) -> float:
-        if time.monotonic() - self._killed_at >= KILL_REPEAT_S:
-            for pid in everyone():
-                send(pid, signal.SIGKILL)
-            self._killed_at = time.monotonic()
-        return KILL_REPEAT_S
+        self._escalation.shorten(now=now, grace_s=grace)
 
 
 def _number(value: Any) -> float:

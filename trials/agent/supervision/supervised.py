@@ -3,7 +3,7 @@
 A parent of trials is a process of one thread: a supervisor has one attempt, a fork server many. A supervisor must be
 quick to start, so it reads attempt.json as plain JSON: importing ``trials.wire.messages`` costs more than all of this.
 """
-# Without pathlib, which would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a third to the start of a supervisor.
 # ruff: noqa: PTH100
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import Any
 
 from trials.agent.supervision.command import command_line, environment, why_not
 from trials.agent.supervision.exits import FILES_DAMAGED, LIMIT_CAUSES, cause_of, exit_record
+from trials.agent.supervision.means import Means
 from trials.agent.supervision.output import MetricsPattern, Stream
-from trials.agent.supervision.parent import POLL_S, SAMPLE_S, Parent
 from trials.agent.supervision.records import WRITE_RETRY_S, Records
 from trials.agent.supervision.secrets import secret_values
 from trials.agent.supervision.starting import LaunchFailedError, Start
 from trials.agent.supervision.stopping import Stopping
 from trials.files import create_once, is_in_the_way, sync_file, to_json
 from trials.processes.control_groups import ControlGroup, make_group
-from trials.processes.identity import KILL_TREE_TIMEOUT_S, identity, send
+from trials.processes.ending import KILL_TREE_TIMEOUT_S, signal_all
+from trials.processes.identity import identity
+from trials.processes.parents import ending_of
 from trials.processes.usage import Usage, usage_of_ended
 from trials.wire.files import (
     FILE_ACKNOWLEDGED,
@@ -46,7 +48,9 @@ START_AGAIN_S = 1.0
 SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
 MATCH_TIMEOUT_S = 60.0  # and so long what was read of it is matched; then the pattern is too slow
-LIMIT_SAMPLE_S = 0.2  # likewise where a limit must be kept that the kernel does not keep
+POLL_S = 1.0  # a stop is looked for this often even if the signal that announces it was lost
+SAMPLE_S = 1.0  # use is looked at this often
+LIMIT_SAMPLE_S = 0.2  # use is looked at this often where a limit must be kept that the kernel does not keep
 SAMPLE_PAUSES = 10  # a trial of thousands of processes, at which a look takes long, is looked at less often
 SAMPLED_AT_ONCE = 16  # with more trials than this, each is looked at less often
 TELL_START_S = 0.01  # of a trial that ends within it one record says all, and the agent is woken once
@@ -57,13 +61,13 @@ SYNC_AFTER_S = 0.25  # an exit that the service does not have by then is written
 class Supervised:
     """One attempt: a trial and everything it starts. ``step`` moves it on; nothing here waits."""
 
-    def __init__(self, folder: str, attempt: dict[str, Any], *, parent: Parent, why_spawned: str | None = None) -> None:
+    def __init__(self, folder: str, attempt: dict[str, Any], *, parent: Means, why_spawned: str | None = None) -> None:
         self.nonce: str = attempt["nonce"]
         self.spec: dict[str, Any] = attempt["spec"]
         self.is_over = False
         self.learns = False  # what the script imports is written down
         self.due = 0.0  # when to step it, on the monotonic clock; at every signal besides
-        self.reads_from = 0.0  # likewise, when its output is looked at again
+        self.reads_from = 0.0  # when its output is looked at again, on the monotonic clock
         self._folder = folder
         self._attempt = attempt
         self._parent = parent
@@ -218,7 +222,7 @@ class Supervised:
         return 0.0
 
     def _run(self) -> float:
-        if self._has_ended():
+        if ending_of(self._trial) is not None:
             self._deadline = time.monotonic() + KILL_TREE_TIMEOUT_S
             self._next = Supervised._kill_rest
             return 0.0
@@ -245,10 +249,6 @@ class Supervised:
     def _wake_agent(self) -> None:
         self._parent.wake_agent(self.nonce, self._attempt["local"]["wake"])
 
-    def _has_ended(self) -> bool:
-        # WNOWAIT: while the trial is a zombie its pid cannot become another process's.
-        return os.waitid(os.P_PID, self._trial, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
     def _everyone(self) -> list[int]:
         return [*self._parent.family.everyone(self.nonce), *self._in_group()]
 
@@ -259,7 +259,7 @@ class Supervised:
         now = time.monotonic()
         memory, duration = self.spec.get("memory_bytes"), self.spec.get("max_duration_s")
         every = LIMIT_SAMPLE_S if memory and not self._kernel_keeps_limit else SAMPLE_S
-        every *= max(1.0, len(self._parent.attempts) / SAMPLED_AT_ONCE)
+        every *= max(1.0, len(self._parent.family.trials) / SAMPLED_AT_ONCE)
         every = max(every, self._sample_s * SAMPLE_PAUSES)
         if now - self._sampled >= every:
             self._sampled = now
@@ -283,10 +283,7 @@ class Supervised:
             self._deadline = time.monotonic() + DRAIN_TIMEOUT_S
             self._next = Supervised._drain
             return 0.0
-        if self._group is not None:
-            self._group.kill()
-        for pid in left:
-            send(pid, signal.SIGKILL)
+        signal_all(left, signal.SIGKILL, group=self._group)
         return 0.002
 
     def _drain(self) -> float:
@@ -319,7 +316,7 @@ class Supervised:
         return 0.0
 
     def _exit(self) -> dict[str, Any]:
-        ended = os.waitid(os.P_PID, self._trial, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = ending_of(self._trial)
         if ended is None:
             raise ChildProcessError(f"trial {self._trial} came back to life")
         exited = ended.si_code == os.CLD_EXITED
@@ -404,9 +401,8 @@ class Supervised:
         self.due = 0.0
 
     def _end_given_up(self) -> float:
-        if self._trial and not self._has_ended() and time.monotonic() < self._deadline:
-            for pid in self._everyone():
-                send(pid, signal.SIGKILL)
+        if self._trial and ending_of(self._trial) is None and time.monotonic() < self._deadline:
+            signal_all(self._everyone(), signal.SIGKILL)
             return 0.05
         with suppress(OSError, ValueError):
             self._close_streams()
@@ -416,7 +412,7 @@ class Supervised:
     def _abandon(self) -> float:
         """Its agent finds that it is gone and has no record."""
         if self._trial:
-            send(self._trial, signal.SIGKILL)
+            signal_all([self._trial], signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(self._trial, os.WNOHANG)
         self._parent.family.drop(self.nonce)

@@ -9,7 +9,7 @@ from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.starting import execute
 from trials.agent.supervision.supervised import Supervised
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
-from trials.processes.identity import become_subreaper
+from trials.processes.parents import become_subreaper
 from trials.wire.files import FILE_ATTEMPT
 
 EXIT_NO_ROOM = 75  # it could not claim the nonce: nothing was started, and it may be tried again

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import signal
 import socket
 import time
 from collections import deque
@@ -186,9 +185,8 @@ class SharedDataServer:
         for number in list(self._members):
             self._drop(number)
         for worker in self._workers:
-            os.kill(worker.process.pid, signal.SIGKILL)
-            os.waitpid(worker.process.pid, 0)
-            os.close(worker.process.pidfd)
+            worker.process.child.signal()
+            worker.process.child.reap()
             worker.process.socket.close()
         self._workers.clear()
         self._selector.close()
@@ -277,7 +275,7 @@ class SharedDataServer:
         worker = _Worker(process=process)
         self._workers.append(worker)
         self._selector.register(process.socket, selectors.EVENT_READ, lambda: self._hear_worker(worker))
-        self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._lose_worker(worker))
+        self._selector.register(process.child.descriptor, selectors.EVENT_READ, lambda: self._lose_worker(worker))
 
     def _close_in_worker(self) -> None:
         """A descriptor held there would keep a connection open that has ended here."""
@@ -290,7 +288,7 @@ class SharedDataServer:
             member.socket.close()
         for worker in self._workers:
             worker.process.socket.close()
-            os.close(worker.process.pidfd)
+            worker.process.child.forget()
 
     def _hear_worker(self, worker: _Worker) -> None:
         try:
@@ -302,7 +300,7 @@ class SharedDataServer:
         except BlockingIOError:
             return
         except OSError as error:
-            logger.warning("worker_unreadable", extra={"pid": worker.process.pid, "error": error})
+            logger.warning("worker_unreadable", extra={"pid": worker.process.child.pid, "error": error})
         # Its end is told by its pidfd.
 
     def _take(self, worker: _Worker, seconds: float, worked: float, made: bytes) -> None:
@@ -323,13 +321,12 @@ class SharedDataServer:
             return
         self._workers.remove(worker)
         self._selector.unregister(worker.process.socket)
-        self._selector.unregister(worker.process.pidfd)
-        os.waitpid(worker.process.pid, 0)
-        os.close(worker.process.pidfd)
+        self._selector.unregister(worker.process.child.descriptor)
+        worker.process.child.reap()
         worker.process.socket.close()
         self._deaths += 1
         self.counts["workers_lost"] += 1
-        logger.warning("worker_lost", extra={"pid": worker.process.pid, "chunks": len(worker.chunks)})
+        logger.warning("worker_lost", extra={"pid": worker.process.child.pid, "chunks": len(worker.chunks)})
         for number, fill in enumerate(worker.chunks):
             self._let_go_of_cache(fill)
             blamed = number == 0  # the others it had not begun
@@ -356,7 +353,7 @@ class SharedDataServer:
         try:
             worker.process.socket.send(self._order_to_fill(fill))
         except OSError as error:
-            logger.warning("worker_unwritable", extra={"pid": worker.process.pid, "error": error})
+            logger.warning("worker_unwritable", extra={"pid": worker.process.child.pid, "error": error})
         return True
 
     def _order_to_fill(self, fill: Fill) -> bytes:
@@ -399,8 +396,8 @@ class SharedDataServer:
         self._look_at = now + LOOK_S
         for worker in self._workers:
             if worker.chunks and now - worker.since > FILL_TIMEOUT_S:
-                logger.error("worker_hangs", extra={"pid": worker.process.pid, "first": worker.chunks[0].first})
-                os.kill(worker.process.pid, signal.SIGKILL)
+                logger.error("worker_hangs", extra={"pid": worker.process.child.pid, "first": worker.chunks[0].first})
+                worker.process.child.signal()
         for number, member in list(self._members.items()):
             silent = now - member.heard_at
             holds_up = member.is_waited_for and silent > WAITED_FOR_S and self._windows.is_waiting()

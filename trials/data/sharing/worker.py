@@ -23,7 +23,7 @@ from trials.data.core.sample_layout import Layout
 from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.ring import EMPTY, Ring, cache_key, fence, window_key
 from trials.data.workers.shared_memory import keep_freed_memory
-from trials.processes.identity import set_death_signal
+from trials.processes.parents import Child, die_with
 
 # Of each sample: stream position, slot, epoch, index, slot of the cache to copy from or -1, whether to write that one.
 COLUMNS = 6
@@ -46,8 +46,7 @@ class Tools:
 class Process:
     """A worker as the server sees it."""
 
-    pid: int
-    pidfd: int
+    child: Child
     socket: socket.socket
 
 
@@ -61,22 +60,21 @@ def start(tools: Tools, *, in_child: Callable[[], None]) -> Process:
         _become_worker(tools, theirs, server, in_child)
     theirs.close()
     ours.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
-    return Process(pid=pid, pidfd=os.pidfd_open(pid), socket=ours)
+    return Process(child=Child(pid), socket=ours)
 
 
 def _become_worker(tools: Tools, orders: socket.socket, server: int, in_child: Callable[[], None]) -> NoReturn:
     code = 1
     try:
-        set_death_signal(signal.SIGKILL)
+        die_with(server, code=code)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if os.getppid() == server:  # else it ended before its death could be noticed
-            in_child()
-            keep_freed_memory()
-            gc.freeze()  # so that a collection does not copy every page that holds an object of the server's
-            _single_threaded()
-            _serve(tools, orders)
-            code = 0
+        in_child()
+        keep_freed_memory()
+        gc.freeze()  # so that a collection does not copy every page that holds an object of the server's
+        _single_threaded()
+        _serve(tools, orders)
+        code = 0
     except (OSError, ValueError, MemoryError):
         logger.exception("worker_failed", extra={"pid": os.getpid()})
     finally:

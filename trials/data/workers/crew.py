@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -23,7 +22,9 @@ from trials.data.workers.record_channel import Channel
 from trials.data.workers.sample_maker import Recipe, copied_recipe
 from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
 from trials.data.workers.worker import Worker
+from trials.processes.ending import Escalation, end
 from trials.processes.forking import fork_if_safe, unsafe_to_fork
+from trials.processes.parents import Child
 
 STACK_WAIT_S = 0.5
 STACK_SETTLED_S = 0.1
@@ -122,11 +123,11 @@ class ProcessCrew:
         if self._started is None:
             return
         try:
-            if not self._gone_by(deadline):
-                self._signal_all(signal.SIGTERM)
-                if not self._gone_by(time.monotonic() + TERM_WAIT_S):
-                    self._signal_all(signal.SIGKILL)
-                    self._gone_by(time.monotonic() + KILL_WAIT_S)
+            # The end of their channels has told the workers.
+            now = time.monotonic()
+            told_s = max(0.0, deadline - now)
+            steps = Escalation(now=now, told_s=told_s, grace_s=told_s + TERM_WAIT_S)
+            end(steps, send=self._signal_all, gone_within=self._gone_within, kill_s=KILL_WAIT_S)
         finally:
             self._server.end()
             for worker in list(self._stacks):
@@ -141,8 +142,9 @@ class ProcessCrew:
     def server_pid(self) -> int:
         return self._server.pid
 
-    def _gone_by(self, deadline: float) -> bool:
+    def _gone_within(self, seconds: float) -> bool:
         """Whether the server has said of all workers that they ended."""
+        deadline = time.monotonic() + seconds
         while self._alive:
             if not _readable(self.fileno(), max(0.0, deadline - time.monotonic())):
                 return False
@@ -245,16 +247,12 @@ class _Server:
                 self._process.wait()
             return
         try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return  # somebody else waits for every child of this process
-        if not _readable(descriptor, KILL_WAIT_S):
-            os.kill(self.pid, signal.SIGKILL)
-        os.close(descriptor)
-        try:
-            os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            return  # likewise
+            server = Child(self.pid)
+            if not _readable(server.descriptor, KILL_WAIT_S):
+                server.signal()
+            server.reap()
+        except (ProcessLookupError, ChildProcessError):
+            return  # the trial waits for every child of its process, and has reaped this one
 
 
 def _forked_server(recipe: Recipe) -> _Server | None:

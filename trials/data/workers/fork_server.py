@@ -6,7 +6,6 @@ else a new interpreter. It ends when the trial does, however that ended; its wor
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import os
@@ -22,9 +21,9 @@ from trials.data.workers.record_channel import Channel
 from trials.data.workers.sample_maker import Recipe
 from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
 from trials.data.workers.worker import Worker
+from trials.processes.parents import Child, die_with
 
 STACK_SIGNAL = signal.SIGRTMIN + 3
-_PR_SET_PDEATHSIG = 1
 
 
 class Spawn(NamedTuple):
@@ -54,8 +53,7 @@ class Exited(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class _Child:
     worker: int
-    pid: int
-    descriptor: int  # pidfd
+    process: Child
 
 
 def serve(control: Channel, recipe: Recipe, trial: int) -> None:
@@ -81,7 +79,7 @@ def serve(control: Channel, recipe: Recipe, trial: int) -> None:
                 break
             _obey(received.value, received.descriptors, _Scene(control, recipe, trial, children))
     for child in children.values():
-        os.kill(child.pid, signal.SIGKILL)
+        child.process.signal()
         _reaped(child)
 
 
@@ -102,20 +100,18 @@ def _obey(value: Any, descriptors: tuple[int, ...], scene: _Scene) -> None:
                 _become_worker(value, descriptors, scene, server)
             for descriptor in descriptors:
                 os.close(descriptor)
-            descriptor = os.pidfd_open(pid)
-            scene.children[descriptor] = _Child(worker=worker, pid=pid, descriptor=descriptor)
+            process = Child(pid)
+            scene.children[process.descriptor] = _Child(worker=worker, process=process)
             scene.control.send(Spawned(worker, pid))
         case Signal(worker=worker, number=number):
             for child in scene.children.values():
                 if child.worker == worker:
-                    os.kill(child.pid, number)
+                    child.process.signal(number)
 
 
 def _reaped(child: _Child) -> Exited:
-    _, status = os.waitpid(child.pid, 0)
-    os.close(child.descriptor)
-    code = os.waitstatus_to_exitcode(status)
-    return Exited(child.worker, child.pid, -code if code < 0 else None, code if code >= 0 else None)
+    code = child.process.reap()
+    return Exited(child.worker, child.process.pid, -code if code < 0 else None, code if code >= 0 else None)
 
 
 # ── in a worker ─────────────────────────────────────────────────────────────────────────────────
@@ -123,11 +119,11 @@ def _become_worker(spawn: Spawn, descriptors: tuple[int, ...], scene: _Scene, se
     """Never returns."""
     code = 1
     try:
-        _die_with_parent(server)
+        die_with(server)
         scene.control.close()
         os.close(scene.trial)
-        for descriptor in scene.children:
-            os.close(descriptor)
+        for child in scene.children.values():
+            child.process.forget()
         channel, stack = Channel.of_descriptor(descriptors[0]), descriptors[1]
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False)
         keep_freed_memory()
@@ -143,12 +139,6 @@ def _become_worker(spawn: Spawn, descriptors: tuple[int, ...], scene: _Scene, se
     finally:
         _flush()
         os._exit(code)
-
-
-def _die_with_parent(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before it could be promised
-        os._exit(1)
 
 
 def _prepare_libraries(spawn: Spawn, recipe: Recipe) -> None:
