@@ -1,8 +1,10 @@
-"""Writing files so that a reader sees all of them or none, also after a power loss.
+"""Writing files so that a reader sees all of them or none, also after a power loss. Both packages write them so.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A file is written under another name, synced, renamed, and the folder with its new name is synced: what is not synced
+before it is renamed may be found empty under the new name, and a name that is not synced may be found gone.
+A supervisor imports this module when it starts, so the module imports little: the standard library, and little of it.
 """
-# Without pathlib, which would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a third to the start of a supervisor.
 # ruff: noqa: PTH105, PTH108, PTH120
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import errno
 import json
 import os
 import stat
+from _thread import get_native_id  # of threading, which a supervisor does without
 from typing import Any
 
 RECORD_BYTES = 1 << 20  # of a record; what is longer is none
 ATTEMPT_BYTES = 64 << 20  # of one that holds a launch, or the names of all modules of a process
+OWNERS_ALONE, BY_UMASK = 0o600, 0o666  # who may use a new file: its owner, or whoever the umask lets
 _READ_BYTES = 64 << 10
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -61,14 +65,14 @@ def open_file(path: str) -> int:
     raise OSError(errno.EINVAL, "it is no plain file", path)
 
 
-def write_atomically(path: str, data: bytes, *, durable: bool = False) -> None:
+def write_atomically(path: str, data: bytes, *, durable: bool = False, access: int = OWNERS_ALONE) -> None:
     """Replace ``path`` by ``data`` in one step; ``durable``: it is on the disk when this returns."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    draft = draft_of(path)
     try:
-        _write(temporary, data, durable=durable)
-        os.replace(temporary, path)
-    except OSError:
-        _remove(temporary)
+        _write(draft, data, durable=durable, access=access)
+        os.replace(draft, path)
+    except BaseException:
+        _remove(draft)
         raise
     if durable:
         sync_folder(os.path.dirname(path))
@@ -80,22 +84,47 @@ def create_once(path: str, data: bytes, *, durable: bool = False) -> bool:
     ``durable``: it is on the disk when this returns, so that the one caller is the only one ever. Else the machine may
     forget it when its power is lost, and with it everything that the caller did.
     """
-    temporary = f"{path}.{os.getpid()}.tmp"
-    _write(temporary, data, durable=durable)
+    draft = draft_of(path)
     try:
-        os.link(temporary, path)
+        _write(draft, data, durable=durable)
+        os.link(draft, path)
     except FileExistsError:
         return False
     finally:
-        _remove(temporary)
+        _remove(draft)
     if durable:
         sync_folder(os.path.dirname(path))
     return True
 
 
+def put_in_place(draft: str, path: str) -> None:
+    """Rename a file, or a folder of synced files, that was made as ``draft``; it is on the disk when this returns.
+
+    For what is too large to be held as bytes, or made by others. A file at ``path`` is replaced; a folder is not.
+    """
+    _sync(draft, os.O_RDONLY)
+    os.replace(draft, path)
+    sync_folder(os.path.dirname(path))
+
+
+def draft_of(path: str) -> str:
+    """Where ``path`` is written before it has its name: beside it, hidden, and by no other thread of the machine."""
+    folder, _, name = path.rpartition("/")
+    draft = f".{name}.{get_native_id()}.tmp"
+    return f"{folder}/{draft}" if folder else f"/{draft}" if path[:1] == "/" else draft
+
+
 def write_plainly(path: str, data: bytes, *, mode: int | None = None, times_ns: tuple[int, int] | None = None) -> None:
     """Where nobody looks before it is said to be complete."""
-    _write(path, data, durable=False, mode=mode, times_ns=times_ns)
+    descriptor = _open_new(path, OWNERS_ALONE)
+    try:
+        write_all(descriptor, data)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        if times_ns is not None:
+            os.utime(descriptor, ns=times_ns)
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: str, *, limit: int = RECORD_BYTES) -> dict[str, Any] | None:
@@ -159,8 +188,8 @@ def sync_file(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Names created or removed in ``path`` are on the disk when this returns."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Names created or removed in ``path``, by default the working directory, are on the disk when this returns."""
+    _sync(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync(path: str, flags: int) -> None:
@@ -177,22 +206,19 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _write(
-    path: str, data: bytes, *, durable: bool, mode: int | None = None, times_ns: tuple[int, int] | None = None
-) -> None:
-    # Not through a link, and not waiting for the reader of a pipe, whoever has put it there.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags, 0o600)
+def _write(path: str, data: bytes, *, durable: bool, access: int = OWNERS_ALONE) -> None:
+    descriptor = _open_new(path, access)
     try:
         write_all(descriptor, data)
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        if times_ns is not None:
-            os.utime(descriptor, ns=times_ns)
         if durable:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _open_new(path: str, access: int) -> int:
+    # Not through a link, and not waiting for the reader of a pipe, whoever has put it there.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, access)
 
 
 def _remove(path: str) -> None:

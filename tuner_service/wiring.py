@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from trials.files import BY_UMASK, write_atomically
 from trials.wire.log_format import configure_logging
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings, package_version
@@ -273,9 +274,7 @@ def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
         "started_at": core.clock.now(),
         "version": package_version(),
     }
-    draft = settings.service_file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(content))
-    draft.replace(settings.service_file)
+    write_atomically(str(settings.service_file), json.dumps(content).encode(), access=BY_UMASK)
     core.executor.announce()
     logger.info("listening", extra={"url": url})
     print(f"Tuner Service listens on {url} (home {settings.home})", flush=True)  # noqa: T201  # what `serve` says

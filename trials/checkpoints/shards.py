@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import shutil
 import time
 import warnings
@@ -22,7 +21,8 @@ from typing import Any
 
 from trials.checkpoints import random_generators, torch_states
 from trials.checkpoints.shard_metadata import read_metadata
-from trials.checkpoints.verified_files import MANIFEST, digest_of, file_name, replace_file, sync_folder
+from trials.checkpoints.verified_files import MANIFEST, digest_of, file_name, replace_file
+from trials.files import put_in_place, sync_folder
 from trials.wire.records import CheckpointRecord
 
 FORMAT = "trials-shards 1"
@@ -162,9 +162,9 @@ def _complete(draft: Path, parts: list[Any], *, step: int, index: int) -> Checkp
     target = draft.parent / file_name(step, digest)
     if target.exists():  # the very same was saved before
         shutil.rmtree(draft)
+        sync_folder(str(target.parent))
     else:
-        os.rename(draft, target)  # noqa: PTH104  # a folder never replaces one that is there
-    sync_folder(target.parent)
+        put_in_place(str(draft), str(target))
     size = len(data) + sum(entry["size"] for entry in files.values())
     return CheckpointRecord(step=step, name=target.name, digest=digest, size=size, at=time.time())
 

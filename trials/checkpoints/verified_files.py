@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from trials.checkpoints.file_format import BLOCK_BYTES, Image
+from trials.files import BY_UMASK, draft_of, is_full_disk, put_in_place, write_atomically
 from trials.reports.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 from trials.wire.records import CheckpointRecord
 
@@ -31,15 +31,14 @@ Done = TypeVar("Done")
 
 
 def write_image(folder: Path, image: Image) -> CheckpointRecord:
-    """Temporary file, fsync, rename, fsync of the folder. The name holds the digest, so no file is ever replaced."""
-    temporary = folder / f".{os.getpid()}-{threading.get_native_id()}.tmp"
+    """A whole file or none, also after a power loss. The name holds the digest, so no file is ever replaced."""
+    draft = Path(draft_of(f"{folder}/{image.step:09d}"))
     try:
-        digest = _write(temporary, image)
+        digest = _write(draft, image)
         name = file_name(image.step, digest)
-        temporary.replace(folder / name)
+        put_in_place(str(draft), f"{folder}/{name}")
     finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(folder)
+        draft.unlink(missing_ok=True)
     return CheckpointRecord(step=image.step, name=name, digest=digest, size=image.size, at=time.time())
 
 
@@ -58,7 +57,6 @@ def _write(path: Path, image: Image) -> str:
                 block = view[begin : begin + _WRITE_BYTES]
                 digest.update(block)
                 _write_all(descriptor, block)
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return digest.hexdigest()
@@ -93,7 +91,7 @@ def when_there_is_room(work: Callable[[], Done], *, pause: Callable[[float], Non
         try:
             return work()
         except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            if not is_full_disk(error):
                 raise
             if not deadline:
                 deadline = time.monotonic() + FULL_DISK_TIMEOUT_S
@@ -176,23 +174,5 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """In one step, and on the disk when this returns."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Names made or removed in ``folder`` are on the disk when this returns."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """In one step, and on the disk when this returns. A script makes it, so the script's umask says who may read it."""
+    write_atomically(str(path), data, durable=True, access=BY_UMASK)

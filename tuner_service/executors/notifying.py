@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trials.files import write_atomically
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.experiment import Experiment
 from tuner_service.service.notices import Event, Mark, Notice, mark_of, notices_of
@@ -218,10 +219,9 @@ class Notifier:
         with self._saving:
             with self._lock:
                 marks = {name: asdict(mark) for name, mark in self._told.items()}
-            draft = file.with_suffix(f".{os.getpid()}")
             try:
-                draft.write_text(json.dumps(marks), encoding="utf-8")
-                draft.replace(file)
+                # What a power loss takes is told again.
+                write_atomically(str(file), json.dumps(marks).encode())
             except OSError as exc:
                 logger.error("notice_not_marked", extra={"error": str(exc)})
 

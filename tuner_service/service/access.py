@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from trials.files import create_once
 from tuner_service.domain.errors import StorageError
 
 TOKEN_BYTES = 32
@@ -83,23 +83,6 @@ def token_fault(token: str) -> str | None:
 def _make(file: Path) -> None:
     if file.exists():
         return
-    # Written aside and linked: a reader never sees half a token, and of two makers the first wins.
-    draft = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, TOKEN_FILE_MODE)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            os.link(draft, file)
-        except FileExistsError:
-            return
-    finally:
-        draft.unlink()
-    # Or a power loss takes the token, and every client has one that nobody knows.
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    # Of two services that start at once, one makes it. It is on the disk before anybody is told it: else a power loss
+    # would leave every client with a token that nobody knows.
+    create_once(str(file), f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode(), durable=True)

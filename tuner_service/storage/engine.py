@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insert, select
 
+from trials.files import put_in_place
 from tuner_service.domain.errors import StorageError
 from tuner_service.ports import Clock
 from tuner_service.storage import sqlite_file, tables
@@ -186,8 +187,7 @@ def _create(path: Path) -> None:
             connection.execute(insert(tables.revisions), {"version_num": tables.HEAD_REVISION})
     finally:
         engine.dispose()
-    unfinished.rename(path)
-    sqlite_file.sync_folder(path.parent)
+    put_in_place(str(unfinished), str(path))
 
 
 def migrate_file(path: Path, revision: str, *, folder: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from trials.files import put_in_place
 from tuner_service.domain.errors import StorageError
 
 APPLICATION_ID = 0x54756E65  # in the header of every file of ours
@@ -61,22 +61,13 @@ def back_up(path: Path, copy: Path) -> None:
         closing(sqlite3.connect(unfinished)) as target,
     ):
         source.backup(target)
-    unfinished.replace(copy)
-    sync_folder(copy.parent)
+    put_in_place(str(unfinished), str(copy))
 
 
 def remove(path: Path) -> None:
     """The file and what SQLite keeps beside it, as far as they exist."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_header(path: Path) -> None:

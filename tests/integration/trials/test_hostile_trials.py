@@ -80,7 +80,7 @@ HARMLESS = {
     "work": "shutil.rmtree(folder / 'work')",
     "parameters": "put('parameters.json', 'pipe'); put('parameters-1.json', 'endless')",
     "cooperates": "put('cooperates', 'folder')",
-    "draft": "put(f'process.json.{os.getppid()}.tmp', 'folder'); put(f'exit.json.{os.getppid()}.tmp', 'pipe')",
+    "draft": "put(f'.process.json.{os.getppid()}.tmp', 'folder'); put(f'.exit.json.{os.getppid()}.tmp', 'pipe')",
     "checkpoints": "put('checkpoints', 'loop')",
     "lines": """lines(b"\\xff\\xfe{\\x00}", b"[" * 60000,
         '{"kind":"cooperates","at":1}'.encode("utf-16")[2:].replace(b"\\n", b""),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,16 @@ from trials.agent.moving.checkpoint_store import place
 from trials.agent.supervision.exits import exit_record, write_durably
 from trials.checkpoints.file_format import read_image
 from trials.checkpoints.verified_files import replace_file
-from trials.files import create_once, sync_file, write_atomically
+from trials.files import create_once, draft_of, put_in_place, sync_file, write_atomically
 from trials.learner.weights import WeightsReader, publish_weights
 from trials.reports.spool_writer import SpoolWriter
 from trials.session import open_trial
+from tuner_service.cli.verbs.export import _whole as export_whole
+from tuner_service.cli.verbs.secret import _write as keep_secret
 from tuner_service.service.access import read_or_make_token
+from tuner_service.storage.engine import _create as create_database
+from tuner_service.storage.sqlite_file import back_up
+from tuner_service.storage.tables import HEAD_REVISION
 
 OLD, NEW = b"old" * 5000, b"new" * 7000
 
@@ -34,10 +41,19 @@ def placed(path: Path) -> None:
     place(source, path)
 
 
+def put(path: Path) -> None:
+    draft = Path(draft_of(str(path)))
+    draft.write_bytes(NEW)
+    put_in_place(str(draft), str(path))
+
+
 WAYS: list[Callable[[Path], object]] = [
     lambda path: write_atomically(str(path), NEW, durable=True),
     lambda path: replace_file(path, NEW),
     placed,
+    put,
+    lambda path: keep_secret(path, NEW.decode()),
+    lambda path: export_whole(path, lambda draft: draft.write_bytes(NEW)),
 ]
 FIRST_TIME: list[Callable[[Path], object]] = [
     lambda path: create_once(str(path), NEW, durable=True),
@@ -99,6 +115,21 @@ def test_an_exit_record_and_a_token_survive_a_power_loss(tmp_path: Path) -> None
 
     assert json.loads((found / "exit.json").read_bytes())["code"] == 3
     assert (found / "token").read_text().strip() == token
+
+
+def test_a_new_database_and_a_copy_of_it_survive_a_power_loss(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with SimulatedDisk(root) as disk:
+        create_database(root / "new.db")
+        back_up(root / "new.db", root / "copy.db")
+        for kept_names in (False, True):
+            found = disk.after_power_loss(tmp_path / "found", kept_names=kept_names)
+            for name in ("new.db", "copy.db"):
+                with closing(sqlite3.connect(found / name)) as connection:
+                    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [
+                        (HEAD_REVISION,)
+                    ]
 
 
 def test_published_weights_survive_a_power_loss_and_are_never_seen_half(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A process that has imported what trials need, and forks one child for each: ``python forkserver.py CONFIG``.
+"""A process that has imported what trials need, and forks one child for each: ``python fork_server.py CONFIG``.
 
 Started without any flag, so that its interpreter is in the state in which a trial's would be.
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.checkpoints.verified_files import MANIFEST, opened_file
-from trials.files import sync_folder, write_all
+from trials.files import draft_of, put_in_place, write_all
 
 COPY_BYTES = 8 << 20  # at once
 _FICLONE = 0x40049409  # of linux/fs.h
@@ -115,22 +115,20 @@ def place(source: Path, target: Path) -> None:
     No second name of the same file: what damages one in place, a script or a disk, would have damaged both.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    _clear(temporary)
+    draft = Path(draft_of(str(target)))
+    _clear(draft)
     try:
         if source.is_dir():
-            temporary.mkdir()
+            draft.mkdir()
             for path in source.iterdir():
-                copy_file(path, temporary / path.name)
-            sync_folder(str(temporary))
+                copy_file(path, draft / path.name)
             _clear(target)
         else:
-            copy_file(source, temporary)
-        temporary.replace(target)
+            copy_file(source, draft)
+        put_in_place(str(draft), str(target))
     except OSError:
-        _clear(temporary)
+        _clear(draft)
         raise
-    sync_folder(str(target.parent))
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -143,7 +141,7 @@ def copy_file(source: Path, target: Path) -> None:
             fcntl.ioctl(writing, _FICLONE, reading.fileno())
         except OSError:
             _copy_bytes(reading.fileno(), writing.fileno())
-        os.fsync(writing.fileno())
+        os.fsync(writing.fileno())  # what is not on the disk stays in the page cache
         for file in (reading, writing):  # nobody is to read them soon, and others' files are in the page cache
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 

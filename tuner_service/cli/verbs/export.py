@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trials.files import draft_of, put_in_place
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Row
@@ -45,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _whole(target: Path, write: Callable[[Path], None]) -> None:
     """The file is there when it is complete; one that was there before stays until then."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft = Path(draft_of(str(target)))
     try:
         write(draft)
-        draft.replace(target)
+        put_in_place(str(draft), str(target))
     finally:
         draft.unlink(missing_ok=True)
 

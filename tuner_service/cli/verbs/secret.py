@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import os
 import re
 import sys
 from pathlib import Path
 
+from trials.files import write_atomically
 from trials.wire.texts import text_fault
 from trials.wire.variables import NAME_OF_SECRET
 from tuner_service.cli.context import settings_of
@@ -72,13 +72,7 @@ def _write(file: Path, value: str) -> None:
     """In one step: a trial that starts meanwhile gets the old value or the new one."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.parent.chmod(0o700)
-    draft = file.with_name(f"{file.name},{os.getpid()}")  # a name that no secret can have
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-        stream.write(value)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
+    write_atomically(str(file), value.encode(), durable=True)
 
 
 def _remove(file: Path) -> None:
