@@ -13,9 +13,21 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = [
-    ("tuner_service/service/reports.py", "trials.data.loader", "the service imports trials.wire and nothing else"),
-    ("tuner_service/api/app.py", "trials.session", "the service imports trials.wire and nothing else"),
-    ("tuner_service/cli/verbs/logs.py", "trials.agent.attempts", "the service imports trials.wire and nothing else"),
+    (
+        "tuner_service/service/reports.py",
+        "trials.data.loader",
+        "the service imports trials.wire and trials.files, and nothing else",
+    ),
+    (
+        "tuner_service/api/app.py",
+        "trials.session",
+        "the service imports trials.wire and trials.files, and nothing else",
+    ),
+    (
+        "tuner_service/cli/verbs/logs.py",
+        "trials.agent.attempts",
+        "the service imports trials.wire and trials.files, and nothing else",
+    ),
     ("tuner_service/domain/trial.py", "tuner_service.storage.tables", "layers"),
     ("trials/wire/records.py", "tuner_service.clock", "trials imports nothing of tuner_service"),
     ("trials/checkpoints/verified_files.py", "trials.agent.home", "rooms of trials"),

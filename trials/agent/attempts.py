@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trials.agent.forks.orders import send_order
 from trials.agent.home import key_of_folder
 from trials.agent.spool import SpoolDamagedError, SpoolReader
 from trials.agent.supervision.exits import FILES_DAMAGED, exit_record, write_durably
 from trials.agent.supervision.logs import read_log
+from trials.agent.supervision.orders import send_order
 from trials.files import (
     ATTEMPT_BYTES,
     create_once,

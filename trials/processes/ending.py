@@ -1,6 +1,6 @@
 """Ending processes: they are told, then get SIGTERM, then SIGKILL. Every ending of this package takes these steps.
 
-How long each step lasts is the caller's, and so are the clock and the way to the processes. ``docs/architecture.md``
+How long each step lasts is the caller's, and so are the clock and the way to the processes. ``docs/trial-runtime.md``
 has the table of who gives which time, and why.
 A supervisor imports this module when it starts, so the module imports little.
 """

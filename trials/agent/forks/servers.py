@@ -17,8 +17,8 @@ from typing import Any
 import trials
 from trials.agent.forks import fork_server as forkserver
 from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
-from trials.agent.forks.orders import send_order
 from trials.agent.home import Home
+from trials.agent.supervision.orders import send_order
 from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached

@@ -1,4 +1,4 @@
-"""Orders to a fork server: one datagram each."""
+"""Orders to a parent of trials that has a socket for them, as fork servers have: one datagram each."""
 
 from __future__ import annotations
 
