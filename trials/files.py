@@ -4,7 +4,7 @@ A file is written under another name, synced, renamed, and the folder with its n
 before it is renamed may be found empty under the new name, and a name that is not synced may be found gone.
 A supervisor imports this module when it starts, so the module imports little: the standard library, and little of it.
 """
-# This module does without pathlib, whose import would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a tenth to the start of a supervisor.
 # ruff: noqa: PTH105, PTH108, PTH120
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Having the kernel ready for the next trial's process to enter its control group."""
+"""Waiting for the RCU grace period of a control group before the next trial's process needs it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import time
 
 from trials.processes.control_groups import ENV_CGROUPS, ControlGroup, own_group
 
-READY_S = 0.005  # after an entering the kernel is ready for so long at least
+READY_S = 0.005  # for so long at least after one move, another waits for no grace period
 
 
 class GroupMoves:
-    """The first process in a while that enters a group waits there for every processor of the machine to take note:
+    """Moves the agent into the group that it is in already, in a thread, while the next trial is being prepared.
 
-    8 ms on an idle one, longer on a busy one, of the time between two trials. For some milliseconds after it, others
-    enter at once. So the agent enters the group that it is in, in a thread, while the trial is being prepared. Where
-    groups are not granted, nothing is done.
+    Moving a process into a control group takes a lock that readers hold without cost, and its writer waits for an RCU
+    grace period, until every processor of the machine has passed through the scheduler: 8 to 10 ms, of the time between
+    two trials. For some milliseconds after one move the lock stays with its writers, and others move at once. Where
+    groups are not granted, nothing is done. docs/speed.md has the figure.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class GroupMoves:
         self._began = -READY_S
 
     def expect(self) -> None:
-        """A process is soon to enter one."""
+        """A process is soon to be moved into one."""
         now = time.monotonic()
         if self._own is None or now - self._began < READY_S:
             return

@@ -3,7 +3,7 @@
 A process is (boot id, pid, start time): a pid alone may belong to a stranger by the time it is used.
 A supervisor imports this module when it starts, so the module imports little.
 """
-# This module does without pathlib, whose import would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a tenth to the start of a supervisor.
 # ruff: noqa: PTH123, PTH208
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ subreaper of everything below it, and all of that is marked. A keeper that is ki
 which the next keeper of the same folder ends what is left.
 A keeper imports this module when it starts, so the module imports little.
 """
-# This module does without pathlib, whose import would add a third to the start of a keeper.
+# This module does without pathlib, whose import would add a tenth to the start of a keeper.
 # ruff: noqa: PTH103, PTH108, PTH208
 
 from __future__ import annotations

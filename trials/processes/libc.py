@@ -1,6 +1,6 @@
 """The C library of this process. Loaded once: each ``CDLL`` makes a class, which costs more than most calls.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class CommandFailedError(RuntimeError):
 def runner_of(step: tuple[str, ...] | bytes) -> Callable[[], object]:
     """The step as a function; what it was sent with must have been prepared."""
     if isinstance(step, bytes):
-        function: Callable[[], object] = pickle.loads(step)  # noqa: S301  likewise
+        function: Callable[[], object] = pickle.loads(step)  # noqa: S301  this package has written it
         return function
     words = with_interpreter(step)
 

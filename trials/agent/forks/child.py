@@ -6,7 +6,7 @@ the interpreter's own in the order of ``Py_FinalizeEx``, except that modules of 
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # as in trials.agent.supervision.starting
+import _signal  # type: ignore[import-not-found]  # no stubs: it is private; docs/speed.md tells why it is used
 import atexit
 import gc
 import os
@@ -146,7 +146,7 @@ def _report(error: BaseException) -> None:
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     try:
         sys.excepthook(type(error), error, trace)
-    except BaseException:  # noqa: BLE001  likewise
+    except BaseException:  # noqa: BLE001  whatever the script's hook raises, too
         sys.stderr.write("Error in sys.excepthook:\n")
         sys.__excepthook__(*sys.exc_info())
         sys.stderr.write("\nOriginal exception was:\n")
@@ -167,7 +167,7 @@ def _finish(status: int, start: Start) -> NoReturn:
     if threading is not None:
         # What the interpreter does first of all when it ends: there is no public way to ask for it.
         threading._shutdown()  # noqa: SLF001  waits for threads that are no daemons
-    atexit._run_exitfuncs()  # noqa: SLF001  likewise
+    atexit._run_exitfuncs()  # noqa: SLF001  no public way to ask for it
     status = _flush(status)
     _drop_own_modules(f"{start.work}{os.sep}")
     status = _flush(status)

@@ -1,5 +1,5 @@
 """The memory of a fork server: laid out so that a fork is quick."""
-# Without pathlib: whatever a fork server has imported is copied for each trial.
+# This module does without pathlib: the page tables of all that a fork server has imported are copied for each trial.
 # ruff: noqa: PTH123
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _HEAP = "[heap]"
 def settle() -> None:
     """Make forks quick. From now on the collector runs only when it is asked to, and never looks at what exists now.
 
-    A fork copies a table of pages, 512 times as long for small pages as for large ones: the large ones are best effort.
+    A collection writes into the head of every object that it looks at, so that a forked child would copy nearly all of
+    the memory that it shares. A fork copies the page table, which is 512 times as long for pages of 4 KiB as for pages
+    of 2 MiB; the kernel collapses small pages into large ones where it can. docs/speed.md has both figures.
     """
     weakref = sys.modules.get("weakref")
     for finalizer in [] if weakref is None else list(weakref.finalize._registry):  # noqa: SLF001  no public way to name them all

@@ -1,6 +1,6 @@
 """What is executed: the command line and the environment of a trial.
 
-Pure. Imported by the supervisor, so it stays as small as its start is quick.
+Pure. A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from trials.wire.limits import LOG_LIMIT_BYTES, OUTPUT_TAIL_BYTES
 from trials.wire.patterns import groups_of
 
 READ_BYTES = 64 << 10  # what a pipe holds
-READ_BYTES_MAX = 1 << 20  # likewise, of a trial that fills it faster than it is read
+READ_BYTES_MAX = 1 << 20  # at once, of a trial that fills it faster than it is read
 BACKLOG_BYTES = 2 << 20  # of lines that are not matched yet: with more the output is not read, and the trial waits
 MATCHER_DEATHS_MAX = 8  # of an attempt, by other means than the limit; then its output is not matched any more
 _F_SETPIPE_SZ = 1031  # of Linux; fcntl names it only in some builds

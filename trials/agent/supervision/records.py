@@ -1,6 +1,6 @@
 """The records that a parent of trials writes about one attempt, again and again until they are there.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Secrets of the home folder: one file each, which a trial is given as a variable when it starts, and nothing else has.
 
-Imported by the supervisor, so it stays as small as its start is quick.
+A supervisor imports this module when it starts, so the module imports little.
 """
 
 from __future__ import annotations

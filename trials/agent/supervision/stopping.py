@@ -2,7 +2,7 @@
 
 A supervisor imports this module when it starts, so the module imports little.
 """
-# This module does without pathlib, whose import would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a tenth to the start of a supervisor.
 # ruff: noqa: PTH110
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A parent of trials is a process of one thread: a supervisor has one attempt, a fork server many. A supervisor must be
 quick to start, so it reads attempt.json as plain JSON: importing ``trials.wire.messages`` costs more than all of this.
 """
-# This module does without pathlib, whose import would add a third to the start of a supervisor.
+# This module does without pathlib, whose import would add a tenth to the start of a supervisor.
 # ruff: noqa: PTH100
 
 from __future__ import annotations
