@@ -184,13 +184,16 @@ NAMED: tuple[Mutant, ...] = (
         "tests/unit/trials/test_checkpoints.py",
     ),
     _mutant(
-        "trials/data/state.py",
+        "trials/data/loader_state.py",
         'if state.get("dataset") != dataset:',
         "if False:",
-        "tests/unit/trials/test_data_state.py",
+        "tests/unit/trials/test_data_loader_state.py",
     ),
     _mutant(
-        "trials/data/state.py", 'if state.get("order") != order:', "if False:", "tests/unit/trials/test_data_state.py"
+        "trials/data/loader_state.py",
+        'if state.get("order") != order:',
+        "if False:",
+        "tests/unit/trials/test_data_loader_state.py",
     ),
     _mutant(
         "trials/data/loader.py",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trials.data.loader import Loader
-from trials.data.options import LoaderOptions
+from trials.data.loader_options import LoaderOptions
 from trials.data.own_batches import BatchMaker, OwnBatches
 from trials.data.workers.device_prefetch import feed_device
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from trials.data.core.fingerprint import fingerprint
 from trials.data.errors import LoaderClosed
-from trials.data.state import Position
+from trials.data.loader_state import Position
 
 CLOSE_TIMEOUT_S = 5.0
 

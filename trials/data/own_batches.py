@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trials.data.core.in_order_pipeline import Plan
+from trials.data.core.loader_stats import Stats
 from trials.data.core.sample_layout import mapped
 from trials.data.core.sample_order import SequentialOrder, shuffle_named
 from trials.data.core.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
-from trials.data.core.stats import Stats
 from trials.data.core.worker_messages import IterableBegin
 from trials.data.errors import StateError
 from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
-from trials.data.options import LoaderOptions
-from trials.data.state import Position
+from trials.data.loader_options import LoaderOptions
+from trials.data.loader_state import Position
 from trials.data.workers.data_sources import AheadPlans, AskedPlans, called
 from trials.data.workers.device_prefetch import CudaStream, DevicePrefetcher
 from trials.data.workers.inline import InlineBatches

@@ -40,8 +40,8 @@ from trials.data import (
     StateError,
     WorkerDied,
 )
-from trials.data.workers.crew import ProcessCrew
 from trials.data.workers.prefetcher import Prefetcher
+from trials.data.workers.worker_pool import ProcessPool
 
 PATIENCE_S = 60.0  # the cores are shared
 WORKERS = [{"num_workers": 2, "worker_type": "process"}, {"num_workers": 2, "worker_type": "thread"}]
@@ -65,17 +65,17 @@ def a_loader(dataset: Any, batch_size: int = 4, **options: Any) -> AsyncDataLoad
     return AsyncDataLoader(dataset, batch_size, **options)
 
 
-def crew_of(loader: AsyncDataLoader) -> ProcessCrew:
+def pool_of(loader: AsyncDataLoader) -> ProcessPool:
     prefetcher = loader.workers
     assert isinstance(prefetcher, Prefetcher)
-    assert isinstance(prefetcher.crew, ProcessCrew)
-    return prefetcher.crew
+    assert isinstance(prefetcher.pool, ProcessPool)
+    return prefetcher.pool
 
 
 def workers_of(loader: AsyncDataLoader, count: int = 2) -> dict[int, int]:
     """Worker -> process id, once all have been started."""
-    wait_until(lambda: len(crew_of(loader).pids) == count, PATIENCE_S)
-    return crew_of(loader).pids
+    wait_until(lambda: len(pool_of(loader).pids) == count, PATIENCE_S)
+    return pool_of(loader).pids
 
 
 def taken_until_an_error(loader: AsyncDataLoader) -> tuple[list[Any], DataLoadingError]:
@@ -190,7 +190,7 @@ def test_a_worker_killed_while_it_has_nothing_to_do_is_replaced() -> None:
         first = next(iterator)[1].tolist()
         before = workers_of(loader)
         os.kill(before[1], signal.SIGKILL)
-        wait_until(lambda: crew_of(loader).pids.get(1, before[1]) != before[1], PATIENCE_S)
+        wait_until(lambda: pool_of(loader).pids.get(1, before[1]) != before[1], PATIENCE_S)
 
         assert first + [int(i) for _, indices in iterator for i in indices] == list(range(400))
 
@@ -199,11 +199,11 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
     with a_loader(Numbers(400), num_workers=2, transform=jittered) as loader:
         iterator = iter(loader)
         next(iterator)
-        server, workers = crew_of(loader).server_pid, workers_of(loader)
+        server, workers = pool_of(loader).server_pid, workers_of(loader)
         os.kill(server, signal.SIGKILL)
 
         assert len(list(iterator)) == 99
-        wait_until(lambda: crew_of(loader).server_pid != server, PATIENCE_S)
+        wait_until(lambda: pool_of(loader).server_pid != server, PATIENCE_S)
         assert not set(workers.values()) & descendants(os.getpid())
 
 
@@ -348,8 +348,8 @@ if __name__ == "__main__":
     loader = AsyncDataLoader(Numbers(10_000), 4, num_workers=2)
     iterator = iter(loader)
     next(iterator)
-    crew = loader.workers.crew
-    print(json.dumps([crew.server_pid, *crew.pids.values()]), flush=True)
+    pool = loader.workers.pool
+    print(json.dumps([pool.server_pid, *pool.pids.values()]), flush=True)
     for batch in iterator:
         sys.stdin.readline()
 """

@@ -60,9 +60,9 @@ def test_a_killed_worker_reads_an_iterable_on_from_where_it_was() -> None:
     with AsyncDataLoader(Stream(200), 4, num_workers=1) as loader:
         iterator = iter(loader)
         found = [next(iterator).tolist()]
-        crew: Any = loader.workers.crew  # type: ignore[union-attr]  # it has workers
-        wait_until(lambda: 0 in crew.pids, 60)
-        os.kill(crew.pids[0], 9)
+        pool: Any = loader.workers.pool  # type: ignore[union-attr]  # it has workers
+        wait_until(lambda: 0 in pool.pids, 60)
+        os.kill(pool.pids[0], 9)
         found += [batch.tolist() for batch in iterator]
 
     assert list(itertools.chain.from_iterable(found)) == list(range(200))
@@ -99,8 +99,8 @@ def command_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def crew_of(loader: AsyncDataLoader) -> Any:
-    return loader.workers.crew  # type: ignore[union-attr]  # it has workers
+def pool_of(loader: AsyncDataLoader) -> Any:
+    return loader.workers.pool  # type: ignore[union-attr]  # it has workers
 
 
 def test_workers_of_a_data_source_come_from_a_fork_of_the_trial_beside_its_own_thread_and_other_loaders() -> None:
@@ -113,7 +113,7 @@ def test_workers_of_a_data_source_come_from_a_fork_of_the_trial_beside_its_own_t
         for one in (loader, second, third):
             iterators.append(iter(one))
             next(iterators[-1])
-            assert command_of(crew_of(one).server_pid) == command_of(os.getpid())
+            assert command_of(pool_of(one).server_pid) == command_of(os.getpid())
             wait_until(lambda: all(not thread.busy() for thread in loop_threads()), 60)
 
 
@@ -146,14 +146,14 @@ def test_a_fork_waits_for_a_checkpoint_that_is_being_written() -> None:
 
     with AsyncDataLoader(list(range(9)), 4, num_workers=1, worker_type="process") as loader:
         next(iter(loader))
-        assert command_of(crew_of(loader).server_pid) == command_of(os.getpid())
+        assert command_of(pool_of(loader).server_pid) == command_of(os.getpid())
     writer.join()
 
 
 def test_samples_that_come_ready_start_no_worker() -> None:
     with AsyncDataLoader(Coordinator(5, functions=False), 4, num_workers=2) as loader:
         assert len(drawn(loader)) == 5
-        assert crew_of(loader).pids == {}
+        assert pool_of(loader).pids == {}
 
 
 @pytest.mark.parametrize("worker_type", ["process", "thread"])

@@ -11,7 +11,7 @@ import pytest
 from trials.data import AsyncDataLoader, SharedDataLoader
 from trials.data.errors import LoaderClosed, StateError
 from trials.data.loader import Loaded, Loader
-from trials.data.state import Position
+from trials.data.loader_state import Position
 
 
 class Counting:

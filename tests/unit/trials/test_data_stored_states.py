@@ -16,8 +16,8 @@ import pytest
 from tests.data_samples import Coordinator, Numbers, PlainStream, Stream, jittered
 from trials.data import AsyncDataLoader, SharedDataLoader, Sharing
 from trials.data.errors import StateError
+from trials.data.loader_state import VERSION
 from trials.data.sharing.producer_main import SharedOrder
-from trials.data.state import VERSION
 
 TAKEN = 4  # batches, before a state was taken
 EPOCHS_TRIED = 4

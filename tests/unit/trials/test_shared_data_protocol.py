@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trials.data.core.sample_layout import Layout
 from trials.data.errors import SharingError
 from trials.data.sharing.group_order import GroupOrder
+from trials.data.sharing.producer import plan
 from trials.data.sharing.producer_protocol import (
     Answered,
     Ask,
@@ -30,7 +31,6 @@ from trials.data.sharing.producer_protocol import (
     require_private,
 )
 from trials.data.sharing.ring import Ring, make_ring, page_slots, require_possible, require_sealed, seal_ring
-from trials.data.sharing.server import plan
 from trials.wire.plain import ProtocolError
 
 SAMPLE = (np.arange(12, dtype=np.float32).reshape(3, 4), 5, {"flag": True, "half": np.float16(0.5)})

@@ -7,10 +7,10 @@ from typing import Any
 
 from trials.data.errors import SampleError
 from trials.data.loader import CLOSE_TIMEOUT_S
-from trials.data.options import LoaderOptions
+from trials.data.loader_options import LoaderOptions
+from trials.data.loader_state import Position
 from trials.data.own_batches import OwnBatches
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
-from trials.data.state import Position
 
 Items = Callable[[int, int, int], list[int]]  # the indices of the trial's positions begin to end of an epoch
 

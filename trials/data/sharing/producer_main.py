@@ -20,8 +20,8 @@ from typing import Any
 from trials.data.core.fingerprint import fingerprint
 from trials.data.errors import SharingError
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.sharing.producer import ServerOptions, SharedDataServer
 from trials.data.sharing.producer_protocol import listen, require_private
-from trials.data.sharing.server import ServerOptions, SharedDataServer
 from trials.wire.log_format import configure_logging
 from trials.wire.plain import ProtocolError, from_plain
 

@@ -16,10 +16,10 @@ from trials.data.core.randomness import GlobalGenerators, SampleGenerator, Sampl
 from trials.data.core.sample_layout import Array, Bytes, Layout, as_value
 from trials.data.errors import SampleError, SharingError, StateError
 from trials.data.loader import Loaded
+from trials.data.loader_state import Position
 from trials.data.sharing.alone import AloneBatches
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer_client import Link, LinkLostError, Wanted
-from trials.data.state import Position
 
 BUFFERS_KEPT = 3  # batches of memory
 RECONNECT_S = 5.0  # between two looks for a server

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trials.data.core.in_order_pipeline import PAUSE, Plan
+from trials.data.core.loader_stats import Stats
 from trials.data.core.randomness import Captured, GlobalGenerators
-from trials.data.core.stats import Stats
 from trials.data.core.worker_messages import Failure, IterableBegin, Part, failure
 from trials.data.errors import LoaderClosed, SampleError
 from trials.data.workers.batch_assembly import Assembled, raise_failure

@@ -12,18 +12,18 @@ from typing import Any
 
 from trials.data.core.chunk_size import Asked, pipeline_size
 from trials.data.core.in_order_pipeline import Death, Pipeline, Plan
+from trials.data.core.loader_stats import Stats
 from trials.data.core.sample_layout import rounded_up
-from trials.data.core.stats import Stats
 from trials.data.core.worker_messages import Done, IterableBegin, Probe, Probed, Ring, Setup
 from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
 from trials.data.workers.batch_assembly import Assembled, BatchAssembly
-from trials.data.workers.crew import Crew, ProcessCrew, ThreadCrew
 from trials.data.workers.data_sources import AheadPlans
 from trials.data.workers.device_prefetch import PinnedRing
 from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, close_all
 from trials.data.workers.sample_maker import Recipe
 from trials.data.workers.shared_memory import PAGE, SharedMemory
+from trials.data.workers.worker_pool import ProcessPool, ThreadPool, WorkerPool
 from trials.processes.forking import LoopThread
 
 PROBE_SAMPLES = 3
@@ -60,7 +60,7 @@ class Prefetcher:
         self._poll = select.poll()
         self._channels: dict[int, Channel] = {}
         self._by_descriptor: dict[int, int] = {}
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
         self._board: ProgressBoard | None = None
         self._pipeline: Pipeline | None = None
         self._assembly: BatchAssembly | None = None
@@ -157,8 +157,8 @@ class Prefetcher:
             self._pinned = PinnedRing(memory.ctypes.data, self._ring.size)
 
     @property
-    def crew(self) -> Crew | None:
-        return self._crew
+    def pool(self) -> WorkerPool | None:
+        return self._pool
 
     @property
     def ring(self) -> SharedMemory | None:
@@ -188,7 +188,7 @@ class Prefetcher:
         workers = self._pipeline.workers_of_next()
         worker = workers[0] if workers else None
         index = None if worker is None else self._board.index_of(worker)
-        stack = "" if worker is None or self._crew is None else self._crew.stack_of(worker)
+        stack = "" if worker is None or self._pool is None else self._pool.stack_of(worker)
         return LoaderTimeout(timeout_s=self._options.timeout_s, index=index, worker=worker, stack=stack)
 
     def _require_open(self) -> None:
@@ -202,14 +202,14 @@ class Prefetcher:
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────
     def _start(self, epoch: int) -> None:
-        """Crew, ring and loop."""
+        """The pool, the ring and the loop."""
         workers = 1 if self._recipe.load is None else self._options.workers
         self._board = ProgressBoard.create(workers)
         probed = None
         if self._options.worker_type == "thread":
-            self._crew = ThreadCrew(self._recipe)
+            self._pool = ThreadPool(self._recipe)
         else:
-            self._crew = ProcessCrew(self._recipe)
+            self._pool = ProcessPool(self._recipe)
         try:
             if not self._options.on_demand:
                 self._spawn_all(workers)
@@ -227,19 +227,19 @@ class Prefetcher:
         self._thread.start()
 
     def _spawn_all(self, workers: int) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         self._staffed = True
-        self._crew.start()
-        if self._crew.fileno() >= 0:
-            self._poll.register(self._crew.fileno(), select.POLLIN)
+        self._pool.start()
+        if self._pool.fileno() >= 0:
+            self._poll.register(self._pool.fileno(), select.POLLIN)
         for worker in range(workers):
             self._spawn(worker)
 
     def _spawn(self, worker: int) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         assert self._board is not None
         self._board.forget(worker)
-        channel = self._crew.spawn(worker, self._options.workers)
+        channel = self._pool.spawn(worker, self._options.workers)
         setup = Setup(worker, self._options.workers, self._layout, self._slot_size)
         rings = () if self._ring is None else (self._ring.descriptor,)
         channel.send(setup, (self._board.descriptor, *rings))
@@ -264,11 +264,11 @@ class Prefetcher:
         return received.value if received is not None else None
 
     def _change_to_threads(self, workers: int) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         self._hang_up()
-        self._poll.unregister(self._crew.fileno())
-        self._crew.stop(time.monotonic() + PROBE_WAIT_S)
-        self._crew = ThreadCrew(self._recipe)
+        self._poll.unregister(self._pool.fileno())
+        self._pool.stop(time.monotonic() + PROBE_WAIT_S)
+        self._pool = ThreadPool(self._recipe)
         self._spawn_all(workers)
 
     def _staff(self) -> None:
@@ -324,17 +324,17 @@ class Prefetcher:
                 self._changed.notify_all()
 
     def _handle(self, ready: Sequence[int]) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         if self._wake in ready:
             os.eventfd_read(self._wake)
         for descriptor in ready:
             worker = self._by_descriptor.get(descriptor)
             if worker is not None:
                 self._answer(worker)
-        if self._crew.fileno() in ready:
-            exits = self._crew.exits()
+        if self._pool.fileno() in ready:
+            exits = self._pool.exits()
             if exits is None:
-                self._new_crew()
+                self._new_pool()
                 return
             for exited in exits:
                 self._drain(exited.worker)
@@ -342,12 +342,12 @@ class Prefetcher:
 
     def _answer(self, worker: int) -> bool:
         """One record of a worker. False when there are no more, for ever."""
-        assert self._crew is not None
+        assert self._pool is not None
         channel = self._channels[worker]
         received = channel.receive()
         if received is None:
             self._drop(worker)
-            if self._crew.fileno() < 0:
+            if self._pool.fileno() < 0:
                 self._lost(worker, Death(None, None))
             return False
         done = received.value
@@ -403,24 +403,24 @@ class Prefetcher:
             return
         self._spawn(worker)
 
-    def _new_crew(self) -> None:
+    def _new_pool(self) -> None:
         """The fork server died, and all workers with it."""
-        assert self._crew is not None
+        assert self._pool is not None
         assert self._pipeline is not None
         workers = sorted(self._channels)
-        self._poll.unregister(self._crew.fileno())
+        self._poll.unregister(self._pool.fileno())
         for worker in workers:
             self._drain(worker)
         count = 1 if self._recipe.load is None else self._options.workers
         for worker in range(count):
             self._pipeline.worker_died(worker, None)
-        self._crew.stop(time.monotonic())
+        self._pool.stop(time.monotonic())
         self._deaths += 1
         if self._deaths > DEATHS_LIMIT:
             self._broken = DataLoadingError("the process that starts the workers died again and again")
             self._changed.notify_all()
             return
-        self._crew = ProcessCrew(self._recipe)
+        self._pool = ProcessPool(self._recipe)
         self._spawn_all(count)
 
     def _dispatch(self) -> None:
@@ -457,8 +457,8 @@ class Prefetcher:
 
     def _release(self, deadline: float) -> None:
         self._hang_up()
-        if self._crew is not None:
-            self._crew.stop(deadline)
+        if self._pool is not None:
+            self._pool.stop(deadline)
         if self._pinned is not None:
             self._pinned.close()
         for memory in (self._board, self._ring):

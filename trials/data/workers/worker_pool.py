@@ -1,4 +1,4 @@
-"""The workers of a loader: processes forked from a fork server, or threads. Both speak the same records."""
+"""The worker pool of a loader: processes forked from a fork server, or threads. Both speak the same records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from trials.data.workers.fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
 from trials.data.workers.pickling import encode
 from trials.data.workers.record_channel import Channel
 from trials.data.workers.sample_maker import Recipe, copied_recipe
 from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
 from trials.data.workers.worker import Worker
+from trials.data.workers.worker_fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
 from trials.processes.ending import Escalation, end
 from trials.processes.forking import fork_if_safe, unsafe_to_fork
 from trials.processes.parents import Child
@@ -33,7 +33,7 @@ TERM_WAIT_S = 0.15  # for SIGTERM, before SIGKILL
 KILL_WAIT_S = 0.15  # for the kernel to end what was killed
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Starts workers and says when one ended. Used under the loader's lock."""
 
     def start(self) -> None:
@@ -60,8 +60,8 @@ class Crew(Protocol):
         ...
 
 
-class ProcessCrew:
-    """Its fork server is forked when the crew is made, where that is safe; else it is a new interpreter, which costs
+class ProcessPool:
+    """Its fork server is forked when the pool is made, where that is safe; else it is a new interpreter, which costs
     seconds, so that it begins only when workers are wanted."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -79,7 +79,7 @@ class ProcessCrew:
     @property
     def _server(self) -> _Server:
         if self._started is None:
-            raise RuntimeError("the crew was not started")
+            raise RuntimeError("the pool was not started")
         return self._started
 
     def spawn(self, worker: int, workers: int) -> Channel:
@@ -175,7 +175,7 @@ class ProcessCrew:
             os.close(descriptor)
 
 
-class ThreadCrew:
+class ThreadPool:
     """Each thread has a copy of the dataset, as a process would. A thread that is stuck in C cannot be stopped: it is
     left alone after the deadline, and ends with the trial."""
 
@@ -315,7 +315,7 @@ def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> sub
     passed = (theirs.fileno(), memory.descriptor, trial)
     root = str(Path(__file__).resolve().parents[3])
     path = f"import sys; sys.path.insert(0, {root!r})"
-    code = f"{path}; from trials.data.workers.fork_server import main; main(sys.argv[1:])"
+    code = f"{path}; from trials.data.workers.worker_fork_server import main; main(sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, passed)],
         pass_fds=passed,

@@ -18,6 +18,7 @@ import numpy as np
 
 from trials.data.core.sample_layout import Layout
 from trials.data.errors import SharingError
+from trials.data.sharing.decoder import CHUNK_MAX, COLUMNS, TIMES_BYTES, Process, Tools, read_answer, start
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer_protocol import (
     MESSAGE_BYTES,
@@ -37,13 +38,12 @@ from trials.data.sharing.producer_protocol import (
 )
 from trials.data.sharing.ring import EMPTY, Ring, cache_key, fence, make_ring, page_slots, seal_ring, slot_bytes
 from trials.data.sharing.window import Answer, Fill, SharedWindows
-from trials.data.sharing.worker import CHUNK_MAX, COLUMNS, TIMES_BYTES, Process, Tools, read_answer, start
 from trials.wire.plain import ProtocolError
 
 MEMBERS_MAX = 64  # a further trial is refused and decodes for itself
 WINDOWS_MAX = 4
 WINDOW_BLOCKS = 4  # what a window holds, where the memory allows
-WINDOW_SAMPLES = 512  # likewise
+WINDOW_SAMPLES = 512  # of a window, where the memory allows
 CHUNKS_PER_WORKER = 2  # one that it works on, and the next
 CHUNK_S = 0.02  # what a chunk should take of a processor
 CHUNK_LATENCY_S = 0.1  # and at most from its order to its answer, where the processors are busy or files are slow

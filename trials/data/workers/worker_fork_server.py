@@ -1,4 +1,4 @@
-"""The process that the workers of a trial are forked from.
+"""The fork server: the process that the workers of a trial are forked from.
 
 It has one thread, no device, and the dataset. It is forked from the trial where that is safe (one thread, no CUDA),
 else a new interpreter. It ends when the trial does, however that ended; its workers end with it.

@@ -13,8 +13,8 @@ from torch.utils.data import Subset, TensorDataset
 from tests.data_samples import Coordinator, Numbers, PlainStream, Stream
 from trials.data.core.fingerprint import fingerprint
 from trials.data.errors import DatasetMismatch, LoaderTimeout, SampleError, StateError, WorkerDied
-from trials.data.options import LoaderOptions
-from trials.data.state import Position
+from trials.data.loader_options import LoaderOptions
+from trials.data.loader_state import Position
 
 
 def a_position(**fields: Any) -> Position:
