@@ -130,7 +130,7 @@ class _Connection:
     def __init__(self, socket: WebSocket, services: Services, hello: Hello) -> None:
         self._socket, self._services, self._hello = socket, services, hello
         self._loop = asyncio.get_running_loop()
-        # Unbounded by itself, and bounded by what can be in flight: one Reports and one launch per attempt.
+        # The queue has no bound of its own: at most one Reports and one launch of each attempt are in flight.
         self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
         self._channel = Channel(hello=hello, send=self._send, close=self._close)
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
@@ -326,7 +326,7 @@ class _Connection:
 
     async def _send_blob(self, digest: str) -> None:
         data = await asyncio.to_thread(self._services.queries.blob, digest)
-        # Put in one go, so that no other message comes between the header and its bytes.
+        # Both are put in one go, so that no other message comes between the header and its bytes.
         self._outbox.put_nowait(BlobSent(digest=digest, size=-1 if data is None else len(data)))
         for start in range(0, len(data or b""), BLOB_CHUNK_BYTES):
             self._outbox.put_nowait((data or b"")[start : start + BLOB_CHUNK_BYTES])
@@ -351,5 +351,5 @@ def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:
 
 def _log_failure(future: Any) -> None:
     if not future.cancelled() and future.exception() is not None:
-        # Owed still: the agent says it again when it connects anew.
+        # Nothing is lost: the agent says it again when it connects anew.
         logger.warning("command_not_done", extra={"error": str(future.exception())})

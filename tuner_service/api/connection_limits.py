@@ -16,7 +16,7 @@ from tuner_service.api.errors import problem
 from tuner_service.api.guard import MAX_BODY_BYTES
 
 MAX_HEAD_BYTES = 64 << 10  # of the request line and all headers; beyond: 431
-MAX_HEADERS = 100  # likewise
+MAX_HEADERS = 100  # of one request; beyond: 431
 MAX_CONNECTIONS = 500  # at once; then the oldest of those that wait for a request makes room, or else: 503
 HEAD_TIMEOUT_S = 10.0  # for a whole head; beyond: 408
 IDLE_TIMEOUT_S = 5.0  # between two requests of a connection

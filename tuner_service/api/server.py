@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 
-# More would only wait for the interpreter and for each other; fewer, and a few long reads keep the short ones waiting.
+# More threads would only wait for the GIL and for each other; with fewer, a few long reads keep short ones waiting.
 READING_THREADS = 8
 LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone looks around ten times a second
 

@@ -1,4 +1,4 @@
-"""Work that grows with a history: done once for equal requests, a few at a time, and kept while nothing has changed."""
+"""Single flight: work that grows with a history is done once for equal requests, a few at a time, and then cached."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Flight:
 
 @dataclass(kw_only=True)
 class SingleFlight:
-    """Of one event loop. Work that no client waits for any more is not begun, or ends at its next ``check``."""
+    """The work of one event loop. What no client waits for any more is not begun, or ends at its next ``check``."""
 
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
     _flights: dict[Key, _Flight] = field(default_factory=dict)

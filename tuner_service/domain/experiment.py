@@ -74,7 +74,7 @@ class Objective:
         """Whether ``value`` beats ``than``; NaN beats nothing, and everything but NaN beats None."""
         if value != value:  # noqa: PLR0124  # NaN is the one value that differs from itself
             return False
-        if than is None or than != than:  # noqa: PLR0124  # likewise
+        if than is None or than != than:  # noqa: PLR0124  # NaN is the one value that differs from itself
             return True
         return value > than if self.goal is Goal.MAXIMIZE else value < than
 

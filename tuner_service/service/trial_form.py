@@ -14,7 +14,6 @@ from tuner_service.domain.experiment import TrialTemplate
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
 
-View = dict[str, Any]
 NAMES = {"heartbeat": "heartbeat_s", "max_duration": "max_duration_s", "stop_grace": "stop_grace_s"}  # file: template
 
 
@@ -41,7 +40,7 @@ def template_of(form: Mapping[str, Any]) -> TrialTemplate:
     return template
 
 
-def form_of(template: TrialTemplate) -> View:
+def form_of(template: TrialTemplate) -> dict[str, Any]:
     """As the file has it, with every default filled in."""
     rest = to_plain(template)
     prefix, delimiter = rest.pop("arguments_prefix"), rest.pop("arguments_delimiter")
