@@ -73,7 +73,7 @@ class BackgroundSaver:
     def wait(self) -> None:
         """Until nothing is being written, by this process."""
         if self._process != os.getpid():
-            # A fork has no threads but its own, and nothing to do with what its parent writes.
+            # After a fork only the thread that forked exists in the child: the writer thread is its parent's.
             self._process, self._thread, self._error, self._imaging = os.getpid(), None, None, Imaging()
         if self._thread is not None:
             self._thread.join()
@@ -92,7 +92,8 @@ class BackgroundSaver:
         try:
             begun = time.perf_counter()
             image.wait()
-            # First the reports: a checkpoint must not know more than they do, also after a power loss.
+            # The reports are synced first: after a power loss a checkpoint must not know of more than the spool does,
+            # or the reports of the steps in between would be missing for good.
             self._steps.sync_reports()
             record = self._steps.write(image)
             write = time.perf_counter() - begun

@@ -36,7 +36,8 @@ class MetadataError(ValueError):
 
 def read_metadata(file: BinaryIO, *, files: frozenset[str]) -> Any:
     """The ``Metadata`` in ``file``, whose data is in ``files`` of the same folder and nowhere else. MetadataError."""
-    # What a process has once found by its extension code, the unpickler would give without asking for its name.
+    # The unpickler caches what it has found for an extension code, and gives it without calling find_class, where
+    # names are checked.
     copyreg.clear_extension_cache()
     reading = _Reading(file)
     try:

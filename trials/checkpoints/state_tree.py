@@ -155,7 +155,7 @@ class _Flattening:
             views.setdefault((str(tensor.device), address or -1 - len(views)), []).append((entry, tensor))
         for of_one in views.values():
             if len(of_one) == 1:
-                # A thin view of a large storage: the storage is not worth saving for it.
+                # A view that covers little of a large storage is copied, so that the whole storage need not be saved.
                 entry, tensor = of_one[0]
                 of_one = [(entry, tensor if _extent(tensor) <= tensor.numel() else tensor.contiguous())]  # noqa: PLW2901  # the same view, smaller
             self._place(of_one)

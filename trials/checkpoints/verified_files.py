@@ -80,7 +80,7 @@ def _write_all(descriptor: int, view: memoryview) -> None:
             direct = getattr(os, "O_DIRECT", 0)
             if error.errno != errno.EINVAL or not flags & direct:
                 raise
-            # This file system wants another alignment: through the page cache, then.
+            # EINVAL under O_DIRECT: this file system wants another alignment, so the rest goes through the page cache.
             fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~direct)
 
 
@@ -132,7 +132,7 @@ def _damaged_folder(path: Path, digest: str) -> str | None:
         return f"{path.name}/{MANIFEST}"
     for name, entry in json.loads(data)["files"].items():
         part = path / name
-        # A name that leads elsewhere is nothing that was saved.
+        # Path traversal: a name with a folder in it is none that was saved.
         if name != part.name or not part.is_file() or digest_of(part) != entry["digest"]:
             return f"{path.name}/{name}"
     return None

@@ -116,7 +116,9 @@ class OwnBatches:
         self._stats.batches += 0 if assembled.empty else 1
         self._stats.samples += assembled.samples
         self._stats.skipped += len(assembled.skipped)
-        value = mapped(assembled.value, _pinned) if self.pins and not assembled.empty else assembled.value
+        value = assembled.value
+        if self._options.pin_memory and self.pins and not assembled.empty:
+            value = mapped(value, _pinned)
         return Loaded(value, plan.end, plan.items, state, assembled.empty)
 
     def abandon(self) -> None:

@@ -198,5 +198,5 @@ class Learner:
                 hook.load_state_dict(saved["state"])
                 if hook.name in self._dues:
                     self._dues[hook.name].best = saved["best"]
-        # Last, because it may draw random numbers, and puts the generators back.
+        # The stream goes last: passing over batches draws random numbers, after which it puts the generators back.
         self._stream.load_state_dict(own["batches"])

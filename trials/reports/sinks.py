@@ -112,7 +112,8 @@ class SpoolSink:
         self._waker.wake()
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        # A writer of its own: the script may be in the middle of a report, in another thread.
+        # This runs in the thread that wrote the checkpoint, and the script may be in the middle of a report: the writer
+        # is not thread-safe, so the record gets one of its own. O_APPEND keeps the lines apart.
         writer = SpoolWriter(str(self._folder / FILE_SPOOL))
         waker = Waker(self._wake, self._name)
         try:

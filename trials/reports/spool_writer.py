@@ -180,7 +180,7 @@ class SpoolWriter:
         if self._acknowledged is None:
             return 0
         try:
-            # Whatever a script has put there: a pipe is not waited for.
+            # A script may have put anything there: O_NOFOLLOW refuses a symbolic link, O_NONBLOCK waits for no pipe.
             descriptor = os.open(self._acknowledged, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return 0  # nothing was acknowledged yet

@@ -224,7 +224,7 @@ class Pipeline:
         """Cut the next batch, or several small ones, into tasks. False when there is no credit or no more."""
         credit = self.credit
         wanted = self._size.batches
-        # Several batches a task are worth waiting for, unless there is nothing else to wait for.
+        # Batching of small tasks: it waits until there is credit for several batches, unless nothing else is under way.
         if self._ended or credit < 1 or (credit < wanted and self._batches):
             return False
         batches = self._planned(min(wanted, credit))
@@ -253,7 +253,8 @@ class Pipeline:
         return batches
 
     def _add(self, plan: Plan, error: BaseException | None) -> Batch:
-        # The slot that came free last: its pages are there already, and those never needed take no memory.
+        # Last in, first out: the pages of the slot that came free last are in memory, and perhaps in the cache; a slot
+        # that is never needed is never written, so it takes no memory.
         slot = _NOT_FREE if error is not None or plan.ready else self._free.pop()
         batch = Batch(
             sequence=self._next_sequence,

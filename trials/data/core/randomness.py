@@ -83,7 +83,8 @@ class GlobalGenerators:
     def seed(self, key: SampleKey, names: frozenset[str] = frozenset(NAMES)) -> None:
         """Each of ``names`` begins the stream of the sample; under 10 µs for all three."""
         if "random" in names:
-            # The method below random.seed, which looks at the type of its argument for longer than this takes.
+            # random.seed() is Python code that looks at the type of its argument, which takes longer than the seeding:
+            # this is the method of C below it.
             _random.Random.seed(_python(), key.high << 64 | key.low)
             _python().gauss_next = None
         if "numpy" in names:
@@ -137,7 +138,8 @@ class GlobalGenerators:
         found = set()
         if _python_words() != since.random or _python().gauss_next != since.gauss:
             found.add("random")
-        # A number kept for the next normal draw goes without the rest moving only where there is one.
+        # NumPy draws normal numbers in pairs and caches the second one. A draw that takes it from the cache leaves the
+        # words as they are, so where there was a cached number the full state has to be compared.
         if ctypes.string_at(_numpy_address(), _MT19937_BYTES) != since.numpy_words or (
             since.numpy["has_gauss"] and not np.random.get_state(legacy=False)["has_gauss"]
         ):
@@ -160,7 +162,7 @@ class GlobalGenerators:
 
     def _loaded_torch(self) -> Any:
         if self._torch is None:
-            # Half imported, by another thread, it may not have its generator yet.
+            # While another thread is importing torch the module is in sys.modules, perhaps without its generator.
             module = sys.modules.get("torch")
             self._torch = module if hasattr(module, "default_generator") else None
         return self._torch

@@ -61,7 +61,7 @@ class GroupOrder:
         self.block = block
         self._shuffle = shuffle
         self._group_seed = group_seed
-        # What the order depends on, so that peers who agree on it agree on every position.
+        # A hash of all that the order depends on: trials with the same fingerprint agree on every position.
         self.fingerprint = f"{dataset}:{derive('shared order', length, int(shuffle), block, dataset, group_seed):032x}"
         self._of_epoch = lru_cache(EPOCHS_KEPT)(
             lambda epoch, seed: BlockOrder(

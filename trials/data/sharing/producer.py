@@ -301,7 +301,7 @@ class SharedDataServer:
             return
         except OSError as error:
             logger.warning("worker_unreadable", extra={"pid": worker.process.child.pid, "error": error})
-        # Its end is told by its pidfd.
+        # A worker that died is noticed by its pidfd, and not here.
 
     def _take(self, worker: _Worker, seconds: float, worked: float, made: bytes) -> None:
         fill = worker.chunks.popleft()

@@ -211,7 +211,8 @@ class Ring:
         """``size`` bytes (whole pages) of the memory, ``times`` in a row."""
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         base = _checked_mapping(_LIBC.mmap(None, size * times, _PROT_NONE, private, -1, 0))
-        # A class of its own can be referred to weakly.
+        # A ctypes array takes no weak reference, and an instance of a subclass does: the mapping is unmapped by a
+        # finalizer once no array refers to it.
         kind: Any = type("Mapping", (ctypes.c_ubyte * (size * times),), {})
         try:
             for number in range(times):

@@ -195,7 +195,7 @@ class SharedBatches:
         own = making.seed if making.own_order else None
         places = order.places(epoch, begin, end, own_seed=own)
         start = epoch * order.length
-        # Inside its block the trial may still want any sample.
+        # With an order of its own inside each block, the trial may still want any sample of the block it is in.
         needed = begin if own is None else begin - begin % order.block
         return Wanted(
             epoch=epoch,

@@ -144,7 +144,8 @@ class SharedWindows:
         unused = [window for window in self._windows if not self._of(window)]
         if not unused:
             return None
-        # What lies in the one that is furthest back is the least likely to be met again.
+        # The window that is furthest back is evicted: trials only move forward, so its samples are the least likely to
+        # be wanted again.
         window = min(unused, key=lambda window: window.head)
         window.move(first)
         return window

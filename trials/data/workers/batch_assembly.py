@@ -41,7 +41,9 @@ class BatchAssembly:
         self._layout = layout
         self._collate = collate
         self._views: dict[int, weakref.ref[Bytes]] = {}
-        # Filled by whichever thread drops a batch, in whatever it is just doing: a lock here could be its own.
+        # A deque and no lock, because weak-reference callbacks fill it: they run in whichever thread drops the last
+        # reference to a batch, in the middle of anything, and could wait for a lock that this very thread holds.
+        # Appending to a deque is atomic.
         self._freed: deque[int] = deque()
         self.copies = 0
 

@@ -92,7 +92,8 @@ class AheadPlans(Iterator[Plan]):
         """So many batches may be had: those found and not fetched yet count."""
         with self._changed:
             if self._thread is None and not self._closed:
-                # Not earlier: what loads the batches is forked from this process before.
+                # The thread starts only now: the fork server of the workers has been forked from this process, and a
+                # fork beside a thread that runs code of the trial's would not be safe.
                 self._thread = LoopThread(self._ask, self._changed, name="data source", busy=lambda: self._asking)
                 self._thread.start()
             if credit != self._credit:

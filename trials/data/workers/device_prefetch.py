@@ -183,7 +183,8 @@ class CudaStream:
     def hand_over(self, value: Any, event: Event) -> None:
         consumer = self._torch.cuda.current_stream(self._device)
         consumer.wait_event(event)
-        # The allocator must not give the memory away while the consumer's stream still has work for it.
+        # record_stream: torch's caching allocator must not reuse the memory while the consumer's stream still has
+        # work queued that reads it.
         mapped(value, lambda leaf: leaf.record_stream(consumer) if self._is_tensor(leaf) else leaf)
 
     def _to_device(self, leaf: Any) -> Any:

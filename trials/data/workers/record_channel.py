@@ -60,7 +60,8 @@ class Channel:
         try:
             data, descriptors = self._receive()
         except ConnectionResetError:
-            # The other end died with records unread. What it had sent before comes after this error.
+            # ECONNRESET: the other end died with records of ours unread. The kernel reports that once, and what the
+            # other end had sent before it died can be received after it.
             data, descriptors = self._receive()
         if not data:
             return None

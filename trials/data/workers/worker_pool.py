@@ -108,7 +108,8 @@ class ProcessPool:
         readable = self._stacks.get(worker)
         if readable is None or not self._server.control.send(Signal(worker, STACK_SIGNAL)):
             return ""
-        # It is written frame by frame: complete when nothing more comes.
+        # faulthandler writes the stack from a signal handler, frame by frame, and says nothing at its end: the stack
+        # is complete when nothing more has come for a while.
         parts: list[bytes] = []
         wait = STACK_WAIT_S
         while sum(map(len, parts)) < STACK_LIMIT and _readable(readable, wait):
@@ -123,7 +124,7 @@ class ProcessPool:
         if self._started is None:
             return
         try:
-            # The end of their channels has told the workers.
+            # The workers were told already: their channels have reached the end of file.
             now = time.monotonic()
             told_s = max(0.0, deadline - now)
             steps = Escalation(now=now, told_s=told_s, grace_s=told_s + TERM_WAIT_S)
@@ -320,7 +321,7 @@ def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> sub
         [sys.executable, "-c", code, *map(str, passed)],
         pass_fds=passed,
         stdin=subprocess.DEVNULL,
-        # Libraries that start threads when they are imported would make its forks unsafe.
+        # OpenBLAS and OpenMP start a pool of threads when they are imported, which would make the forks unsafe.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     )
     memory.close()
