@@ -8,6 +8,7 @@ from tests.builders import EXPERIMENT_ID, a_line, a_spec, a_trial, an_experiment
 from tuner_service.dispatcher.changes import Changes, StoredDecision
 from tuner_service.dispatcher.items import Queue, SuggestionRequested, TrialRested
 from tuner_service.domain.experiment import AlgorithmSpec
+from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import DecisionKind
 
 
@@ -17,7 +18,7 @@ def test_the_history_of_an_advisor_says_what_it_decided(store: Any) -> None:
     promotion = StoredDecision(
         experiment_id=EXPERIMENT_ID, line=3, kind=DecisionKind.PROMOTE, number=1, until_step=9, dropped=(4, 5)
     )
-    trial = a_trial(decided_line=1, segment_line=3, until_step=9, rung_step=3, rested_step=3)
+    trial = a_trial(decided_line=1, rungs=Rungs(segment_line=3, until_step=9, rung_step=3, rested_step=3))
     lines = [
         a_line(line=1, payload={"number": 1}),
         a_line(line=2, kind="trial_rested", payload={"number": 1, "step": 3}),

@@ -169,7 +169,7 @@ def _check_metrics(world: World, trial: Trial) -> None:
     identities = [(m.attempt, m.sequence) for m in metrics]
     assert len(set(identities)) == len(identities), f"trial {number}: a report was stored twice"
     if trial.status is TrialStatus.SUCCEEDED:
-        first = 0 if trial.forked_step is None else trial.forked_step + 1
+        first = 0 if trial.rungs.forked_step is None else trial.rungs.forked_step + 1
         expected = list(range(first, STEPS))
         assert sorted(s for s in steps if s is not None) == expected, f"trial {number} lost reports: {steps}"
 

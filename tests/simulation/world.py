@@ -329,7 +329,7 @@ def final_rows(world: World) -> list[dict[str, Any]]:
                 "number": trial.number,
                 "parameters": trial.parameters,
                 "further": (trial.further_parameters, trial.further_ended, trial.reported_index),
-                "source": (trial.source, trial.retry_of, trial.forked_from, trial.forked_step),
+                "source": (trial.source, trial.retry_of, trial.rungs.forked_from, trial.rungs.forked_step),
                 "status": trial.status.value,
                 "reason": trial.reason.value,
                 "value": trial.value,

@@ -6,6 +6,8 @@ everything past them is delivered again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuner_service.dispatcher import endings, launching, phases, rungs
 from tuner_service.dispatcher.changes import SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.commands import (
@@ -191,7 +193,7 @@ def faulted(step: Step, event: AlgorithmFaulted) -> ExperimentState | None:
     return xs
 
 
-def _note_trouble(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
+def _note_trouble(step: Step, xs: ExperimentState, queue: Queue, why: Why[ExperimentReason]) -> None:
     """At which line it hangs, or dies: the line that may be skipped."""
     line = xs.queues[queue].pending[0].line
     payload = {"queue": queue.value, "line": line, "fault": why.reason.value, "message": why.message}
@@ -219,7 +221,7 @@ def skip_line(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
     _apply(step, xs, item, NoSuggestionYet(line=line) if isinstance(item, SuggestionRequested) else Taken(line=line))
 
 
-def _halt(step: Step, xs: ExperimentState, why: Why) -> None:
+def _halt(step: Step, xs: ExperimentState, why: Why[ExperimentReason]) -> None:
     """Nothing more is asked until a person has looked: pause, or fail where no resume could help."""
     xs.worker.phase, xs.worker.given_up = WorkerPhase.HALTED, True
     if xs.experiment.status is not ExperimentStatus.RUNNING:
@@ -230,7 +232,7 @@ def _halt(step: Step, xs: ExperimentState, why: Why) -> None:
         step.move_experiment(xs, ExperimentStatus.PAUSED, why)
 
 
-def _try_again(step: Step, xs: ExperimentState, queue: Queue, why: Why) -> None:
+def _try_again(step: Step, xs: ExperimentState, queue: Queue, why: Why[ExperimentReason]) -> None:
     """A new worker gets the same lines; when that did not help several times, the experiment is paused."""
     waiting = xs.queues[queue]
     waiting.retries += 1
@@ -362,7 +364,7 @@ def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> 
                 step.give_back_number(xs, item.number)
             _mind_nothing(step, xs, answer)
         case SuggestionRequested(), Suggested() | NoMoreSuggestions() | NoSuggestionYet():
-            phases.answered(step, xs, item, answer)
+            phases.answered(step.trial(xs, item.number), item, answer)
         case MetricsReported(), _:
             _apply_judgement(step, xs, item, answer)
         case _:
@@ -373,26 +375,26 @@ def _mind_nothing(step: Step, xs: ExperimentState, answer: Answer) -> None:
     """No parameters: for ever, or until the tuner learns more; unless what changes that is in its queue already."""
     pending = xs.queues[Queue.TUNER].pending
     if not isinstance(answer, NoMoreSuggestions):
-        step.put_experiment(xs, tuner_waits=not xs.tells_more)
+        step.put_experiment(xs, replace(xs.experiment, tuner_waits=not xs.tells_more))
     elif not any(isinstance(item, SearchSpaceUpdated) for item in pending):
-        step.put_experiment(xs, exhausted=True)
+        step.put_experiment(xs, replace(xs.experiment, exhausted=True))
 
 
 def _apply_judgement(step: Step, xs: ExperimentState, item: MetricsReported, answer: Answer) -> None:
     trial = xs.trials.get(item.number)
     if trial is None or trial.status.is_final:
         return  # it ended while the assessor was thinking
-    given_up = trial.reason is TrialReason.STOPPED_BY_USER
+    ts, given_up = step.trial(xs, item.number), trial.reason is TrialReason.STOPPED_BY_USER
     # Deterministic: it may have come to a later rung meanwhile, and then rests here all the same.
-    may_pause = not given_up and (xs.experiment.spec.deterministic or not trial.rung_reached)
+    may_pause = not given_up and (xs.experiment.spec.deterministic or not trial.rungs.rung_reached)
     if isinstance(answer, PauseAdvised) and may_pause:
-        step.journal(xs, LineKind.PAUSE_ADVISED, {"number": item.number, "message": answer.message})
-        rungs.pause_judged_trial(step, xs, item, answer)
+        ts.journal(LineKind.PAUSE_ADVISED, {"message": answer.message})
+        rungs.pause_judged_trial(ts, item, answer)
     elif isinstance(answer, StopAdvised) and trial.stopped_at_line is None and not given_up:
-        why = endings.stop_judged_trial(step, xs, item, answer)
-        launching.stop_trial(step, xs, item.number, TrialStatus.EARLY_STOPPED, why)
+        why = endings.stop_judged_trial(ts, item, answer)
+        launching.stop_trial(ts, TrialStatus.EARLY_STOPPED, why)
     else:
-        endings.finish_if_judged(step, xs, item.number)
+        endings.finish_if_judged(ts)
 
 
 def _cursor(xs: ExperimentState, queue: Queue) -> int:
@@ -400,5 +402,7 @@ def _cursor(xs: ExperimentState, queue: Queue) -> int:
 
 
 def _move_cursor(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
-    name = "tuner_cursor" if queue is Queue.TUNER else "assessor_cursor"
-    step.put_experiment(xs, **{name: line})
+    experiment = xs.experiment
+    is_tuner = queue is Queue.TUNER
+    moved = replace(experiment, tuner_cursor=line) if is_tuner else replace(experiment, assessor_cursor=line)
+    step.put_experiment(xs, moved)

@@ -9,7 +9,7 @@ from tuner_service.dispatcher import launching
 from tuner_service.dispatcher.commands import DevicesChanged
 from tuner_service.dispatcher.placement import could_ever_fit
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step, Why
+from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.experiment import ExperimentSpec
 from tuner_service.domain.resources import DEFAULT_GROUP, describe, describe_demand
@@ -26,34 +26,33 @@ def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
     for xs in step.all():
         for attempt in list(xs.attempts.values()):
             if attempt.agent_id == command.agent_id:
-                _note_peak(step, xs, attempt, command.peaks.get(attempt.nonce, 0))
-                mind_loss(step, xs, attempt)
+                ts = step.trial(xs, attempt.key.number)
+                _note_peak(ts, command.peaks.get(attempt.nonce, 0))
+                mind_loss(ts)
     return list(step.all())
 
 
-def _note_peak(step: Step, xs: ExperimentState, attempt: Attempt, peak: int) -> None:
+def _note_peak(ts: TrialStep, peak: int) -> None:
     """Counts at once where trials share devices by it already; the first one counts when its trial has ended."""
-    known = xs.experiment.peak_gpu_bytes
-    if peak > (attempt.peak_gpu_bytes or 0):
-        step.put_attempt(xs, attempt.key.number, peak_gpu_bytes=peak)
-    if known is not None and peak > known:
-        step.put_experiment(xs, peak_gpu_bytes=peak)
+    experiment = ts.xs.experiment
+    if peak > (ts.live.peak_gpu_bytes or 0):
+        ts.put_attempt(replace(ts.live, peak_gpu_bytes=peak))
+    if experiment.peak_gpu_bytes is not None and peak > experiment.peak_gpu_bytes:
+        ts.step.put_experiment(ts.xs, replace(experiment, peak_gpu_bytes=peak))
 
 
-def note_end(step: Step, xs: ExperimentState, attempt: Attempt, record: ExitRecord) -> None:
-    """An attempt has ended. Only one that ran to its end shows what a trial needs."""
-    peak, known = attempt.peak_gpu_bytes or 0, xs.experiment.peak_gpu_bytes
-    if record.cause == "exited" and record.code == 0 and peak > (known or 0):
-        step.put_experiment(xs, peak_gpu_bytes=peak)
+def note_end(ts: TrialStep, record: ExitRecord) -> None:
+    """The live attempt has ended. Only one that ran to its end shows what a trial needs."""
+    peak, experiment = ts.live.peak_gpu_bytes or 0, ts.xs.experiment
+    if record.cause == "exited" and record.code == 0 and peak > (experiment.peak_gpu_bytes or 0):
+        ts.step.put_experiment(ts.xs, replace(experiment, peak_gpu_bytes=peak))
 
 
-def mind_loss(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def mind_loss(ts: TrialStep) -> None:
     """Stop the trial where a device of it was lost; it goes on elsewhere."""
-    number, lost = attempt.key.number, loss(step, attempt)
-    if lost and xs.trials[number].status is TrialStatus.RUNNING:
-        why = Why(reason=TrialReason.DEVICE_LOST, message=lost)
-        step.move_trial(xs, number, TrialStatus.STOPPING, why)
-        launching.order_stop(step, xs, attempt, why.reason.value)
+    lost = loss(ts.step, ts.live)
+    if lost and ts.trial.status is TrialStatus.RUNNING:
+        launching.ask_to_stop(ts, Why(reason=TrialReason.DEVICE_LOST, message=lost))
 
 
 def loss(step: Step, attempt: Attempt) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from tuner_service.dispatcher import (
@@ -77,12 +78,13 @@ class Dispatcher:
         for xs in step.all():
             if xs.experiment.running_since is not None:
                 # The time the service was down is not running time.
-                step.put_experiment(xs, running_s=xs.experiment.running_s, running_since=at)
+                step.put_experiment(xs, replace(xs.experiment, running_since=at))
             for attempt in list(xs.attempts.values()):
+                ts = step.trial(xs, attempt.key.number)
                 if attempt.lineage != self.state.lineage:
-                    agents.lose(step, xs, attempt)
+                    agents.lose(ts)
                 else:
-                    step.put_attempt(xs, attempt.key.number, last_heard_at=at)
+                    ts.put_attempt(replace(attempt, last_heard_at=at))
             endings.hold_again(step, xs)
             if xs.wants_worker:
                 algorithms.start_worker(step, xs)

@@ -45,7 +45,7 @@ def create(step: Step, command: ExperimentCreated) -> None:
         experiment=Experiment(id=command.experiment_id, spec=spec, status=ExperimentStatus.CREATED, created_at=step.at)
     )
     step.state.experiments[xs.id] = xs
-    step.put_experiment(xs, started_at=step.at)
+    step.put_experiment(xs, replace(xs.experiment, started_at=step.at))
     if command.code is not None and spec.trial.code_digest is not None:
         step.changes.blobs[spec.trial.code_digest] = command.code
     if command.idempotency is not None:
@@ -100,17 +100,18 @@ def resume(step: Step, command: ExperimentResumed) -> None:
             _start_worker_anew(step, xs)  # the algorithms may be classes of the new code
         if not before.runs_added_only:
             return
-    step.put_experiment(xs, failures=0, first_error="", same_errors=0, stop_to=None)
+    step.put_experiment(xs, replace(xs.experiment, failures=0, first_error="", same_errors=0, stop_to=None))
     if before.status is ExperimentStatus.RUNNING:
-        step.put_experiment(xs, reason=ExperimentReason.REQUESTED, message="resumed")
+        step.put_experiment(xs, replace(xs.experiment, reason=ExperimentReason.REQUESTED, message="resumed"))
     else:
         step.move_experiment(xs, ExperimentStatus.RUNNING, Why(reason=ExperimentReason.REQUESTED, message="resumed"))
     if not xs.trials:
-        step.put_experiment(xs, tuner_waits=False)  # no trial could give the outcome it waits for
-    for trial in xs.trials_with(TrialStatus.PAUSED):
-        if trial.reason is TrialReason.RUNG_REACHED:
+        # No trial could give the outcome that the tuner waits for.
+        step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
+    for ts in step.trials(xs, TrialStatus.PAUSED):
+        if ts.trial.reason is TrialReason.RUNG_REACHED:
             continue  # it goes on when its advisor promotes it
-        step.move_trial(xs, trial.number, TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
+        ts.move(TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
     if not xs.worker.takes_items or command.code_digest is not None:
         _start_worker_anew(step, xs)
 
@@ -121,7 +122,7 @@ def reopen(step: Step, xs: ExperimentState) -> None:
     _require_group(step, xs)
     message = f"had {ended.value}; runs the trials that were added to it since, and ends again"
     why = Why(reason=ExperimentReason.TRIALS_ADDED, message=message)
-    step.move_experiment(xs, ExperimentStatus.RUNNING, why, stop_to=ended)
+    step.move_experiment(xs, ExperimentStatus.RUNNING, why, replace(xs.experiment, stop_to=ended))
     _start_worker_anew(step, xs)
 
 
@@ -143,7 +144,7 @@ def end_again(step: Step, xs: ExperimentState) -> None:
         launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.DURATION_REACHED, message=message))
     else:
         reason = ExperimentReason.SPACE_EXHAUSTED if experiment.exhausted else ExperimentReason.BUDGET_REACHED
-        step.move_experiment(xs, target, Why(reason=reason, message=done), stop_to=None)
+        step.move_experiment(xs, target, Why(reason=reason, message=done), replace(experiment, stop_to=None))
 
 
 def _require_group(step: Step, xs: ExperimentState) -> None:
@@ -190,8 +191,9 @@ def stop_trial(step: Step, command: TrialStopped) -> None:
     if trial is None or trial.status.is_final:
         raise ConflictError(f"trial {xs.id}/{command.number} has ended already")
     why = Why(reason=TrialReason.STOPPED_BY_USER, message="stopped by request")
-    step.journal(xs, LineKind.TRIAL_STOP_REQUESTED, {"number": trial.number})
-    launching.stop_trial(step, xs, trial.number, TrialStatus.CANCELED, why)
+    ts = step.trial(xs, trial.number)
+    ts.journal(LineKind.TRIAL_STOP_REQUESTED, {})
+    launching.stop_trial(ts, TrialStatus.CANCELED, why)
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────
@@ -207,14 +209,14 @@ def settle(step: Step, xs: ExperimentState) -> None:
             assert target is not None  # noqa: S101  # set by the only move that leads here
             experiment = xs.experiment
             why = Why(reason=experiment.reason, message=experiment.message, detail=experiment.detail)
-            step.move_experiment(xs, target, why, stop_to=None)
+            step.move_experiment(xs, target, why, replace(experiment, stop_to=None))
     if xs.experiment.status.has_ended:
         algorithms.stop_worker(step, xs)
     elif xs.experiment.status is ExperimentStatus.PAUSED:
         algorithms.wake_worker(step, xs)
 
 
-def complete(step: Step, xs: ExperimentState, why: Why) -> None:
+def complete(step: Step, xs: ExperimentState, why: Why[ExperimentReason]) -> None:
     step.move_experiment(xs, ExperimentStatus.COMPLETED, why)
 
 
@@ -231,18 +233,18 @@ def used_trials(experiment: Experiment) -> int:
 
 def changed_budget(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     """The budget with what is wanted. ConflictError for what a deterministic experiment cannot change."""
-    experiment = xs.experiment
-    fields: dict[str, Any] = {
-        name: value
-        for name in ("trials", "duration_s", "parallel", "failures")
-        if (value := getattr(wanted, name)) is not None
-    }
-    if experiment.spec.deterministic and ("parallel" in fields or "duration_s" in fields):
+    experiment, budget = xs.experiment, xs.experiment.spec.budget
+    if experiment.spec.deterministic and (wanted.parallel is not None or wanted.duration_s is not None):
         raise ConflictError(
             f"experiment {experiment.id} is deterministic: its parallelism and duration are part of the result and "
             "cannot change; change only its trials, or start a new experiment"
         )
-    return replace(experiment.spec.budget, **fields)
+    return Budget(
+        trials=budget.trials if wanted.trials is None else wanted.trials,
+        parallel=budget.parallel if wanted.parallel is None else wanted.parallel,
+        duration_s=budget.duration_s if wanted.duration_s is None else wanted.duration_s,
+        failures=budget.failures if wanted.failures is None else wanted.failures,
+    )
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
@@ -288,7 +290,7 @@ def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: Exper
         spec = replace(spec, trial=replace(spec.trial, code_digest=command.code_digest))
         changed["code_digest"] = command.code_digest
     if changed:
-        step.put_experiment(xs, spec=spec)
+        step.put_experiment(xs, replace(xs.experiment, spec=spec))
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, changed)
 
 

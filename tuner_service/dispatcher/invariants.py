@@ -12,6 +12,7 @@ from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.resources import ROUNDING, WHOLE
+from tuner_service.domain.rungs import RungPhase
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
@@ -88,7 +89,7 @@ def _of_rests(xs: ExperimentState) -> Iterator[str]:
             yield f"trial {trial.number} is {trial.status.value}, and its advisor was told that it rests"
         if at_rest and not trial.rests and not xs.experiment.spec.deterministic:
             yield f"trial {trial.number} rests, and its advisor was not told"
-        if at_rest and not trial.rung_reached:
+        if at_rest and trial.rungs.phase is RungPhase.CLIMBING:
             yield f"trial {trial.number} rests without having reached its rung"
         if xs.experiment.status is ExperimentStatus.COMPLETED and xs.experiment.stop_to is None and trial.rests:
             yield f"completed, and trial {trial.number} rests"

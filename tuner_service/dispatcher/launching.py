@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import nsmallest
 
 from trials.wire.attempt import AttemptKey
@@ -12,8 +13,8 @@ from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE
 from tuner_service.dispatcher.placement import Claim, Placed, place
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step, Why
-from tuner_service.domain.experiment import ExperimentSpec, ExperimentStatus
+from tuner_service.dispatcher.step import Step, TrialStep, Why
+from tuner_service.domain.experiment import ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.resources import Demand, Holding
 from tuner_service.domain.seeds import trial_seed
 from tuner_service.domain.trial import Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
@@ -105,12 +106,10 @@ def _number(trial: Trial) -> int:
 
 
 def _launch(step: Step, placed: Placed) -> None:
-    xs = step.find(placed.claim.experiment_id)
-    number = placed.claim.number
-    trial, (holding,) = xs.trials[number], placed.holdings
-    checkpoints = xs.checkpoints.get(number, [])
+    ts = step.trial(step.find(placed.claim.experiment_id), placed.claim.number)
+    trial, (holding,), checkpoints = ts.trial, placed.holdings, ts.checkpoints
     attempt = Attempt(
-        key=AttemptKey(experiment_id=xs.id, number=number, attempt=trial.attempts + 1),
+        key=AttemptKey(experiment_id=ts.xs.id, number=ts.number, attempt=trial.attempts + 1),
         nonce=step.state.next_nonce(),
         lineage=step.state.lineage,
         agent_id=holding.agent_id,
@@ -120,98 +119,97 @@ def _launch(step: Step, placed: Placed) -> None:
         restored_step=checkpoints[-1].step if checkpoints else None,
         holdings=() if placed.claim.demand.is_nothing else (holding,),
     )
-    xs.attempts[number] = attempt
-    step.changes.attempts[attempt.key] = attempt
-    step.state.ledger.add(xs.held(attempt))
-    step.move_trial(
-        xs,
-        number,
-        TrialStatus.RUNNING,
-        Why(reason=TrialReason.LAUNCHED),
+    ts.add_attempt(attempt)
+    launched = replace(
+        trial,
         attempts=attempt.key.attempt,
         final={},  # an attempt that was told to stop may have reported one from half-way
         started_at=trial.started_at if trial.started_at is not None else step.at,
     )
-    step.journal(xs, LineKind.ATTEMPT_LAUNCHED, {"number": number, "attempt": attempt.key.attempt})
-    order_launch(step, xs, attempt)
+    ts.move(TrialStatus.RUNNING, Why(reason=TrialReason.LAUNCHED), launched)
+    ts.journal(LineKind.ATTEMPT_LAUNCHED, {"attempt": attempt.key.attempt})
+    order_launch(ts)
 
 
-def order_launch(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def order_launch(ts: TrialStep) -> None:
     """Owe the launch of a starting attempt. Ordering it again is harmless: the nonce is spent once."""
-    number = attempt.key.number
-    xs.ordered_at[number] = step.at
-    spec = xs.experiment.spec
-    checkpoints = [
-        CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location)
-        for c in xs.checkpoints.get(number, [])
-    ]
+    attempt, trial, spec = ts.live, ts.trial, ts.spec
+    ts.xs.ordered_at[ts.number] = ts.step.at
+    newest_first = reversed(ts.checkpoints)
     launch = LaunchSpec(
         **settings_of(spec.trial),
-        parameters=xs.trials[number].parameters,
-        seed=trial_seed(spec.seed, number),
+        parameters=trial.parameters,
+        seed=trial_seed(spec.seed, ts.number),
         objective=spec.objective.metric,
-        checkpoints=tuple(reversed(checkpoints)),
-        further_parameters=xs.trials[number].further_parameters,
-        until_step=xs.trials[number].until_step,
+        checkpoints=tuple(
+            CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location) for c in newest_first
+        ),
+        further_parameters=trial.further_parameters,
+        until_step=trial.rungs.until_step,
         devices=_given(attempt.holdings),
     )
-    order = Launch(key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch)
-    step.tell(attempt.agent_id, order)
+    ts.tell(Launch(key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch))
 
 
 def _given(holdings: tuple[Holding, ...]) -> tuple[GivenDevice, ...]:
     return tuple(GivenDevice(uuid=uuid, share=share) for one in holdings for uuid, share in one.shares.items())
 
 
-def order_again(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def order_again(ts: TrialStep) -> None:
     """Repeat what was not confirmed. An agent told to stop what it never started spends the nonce."""
-    trial = xs.trials[attempt.key.number]
-    if trial.status is TrialStatus.STOPPING:
-        order_stop(step, xs, attempt, trial.reason.value)
+    if ts.trial.status is TrialStatus.STOPPING:
+        order_stop(ts, ts.trial.reason)
     else:
-        order_launch(step, xs, attempt)
+        order_launch(ts)
 
 
-def order_wanted_stop(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def order_wanted_stop(ts: TrialStep) -> None:
     """Order the stop of a trial that is stopping.
 
     Deterministic: whether the order or the end of a script comes first where it is to rest may decide nothing. So one
     that may end there is let, until it knows that it is to rest or has gone on; or for as long as a grace.
     """
-    number, trial = attempt.key.number, xs.trials[attempt.key.number]
-    rests = xs.experiment.spec.deterministic and trial.reason is TrialReason.RUNG_REACHED
-    if rests and endings.may_end_at_rung(trial, attempt):
-        xs.ordered_at[number] = step.at
+    trial = ts.trial
+    rests = ts.spec.deterministic and trial.reason is TrialReason.RUNG_REACHED
+    if rests and endings.may_end_at_rung(trial, ts.live):
+        ts.xs.ordered_at[ts.number] = ts.step.at
     else:
-        order_stop(step, xs, attempt, trial.reason.value)
+        order_stop(ts, trial.reason)
 
 
-def order_stop(step: Step, xs: ExperimentState, attempt: Attempt, reason: str) -> None:
-    xs.ordered_at[attempt.key.number] = step.at
-    grace_s = xs.experiment.spec.trial.stop_grace_s
-    step.tell(attempt.agent_id, Stop(key=attempt.key, nonce=attempt.nonce, grace_s=grace_s, reason=reason))
+def order_stop(ts: TrialStep, reason: TrialReason) -> None:
+    attempt = ts.live
+    ts.xs.ordered_at[ts.number] = ts.step.at
+    grace_s = ts.spec.trial.stop_grace_s
+    ts.tell(Stop(key=attempt.key, nonce=attempt.nonce, grace_s=grace_s, reason=reason.value))
 
 
-def stop_trial(step: Step, xs: ExperimentState, number: int, target: TrialStatus, why: Why) -> None:
+def ask_to_stop(ts: TrialStep, why: Why[TrialReason]) -> None:
+    """Stop a trial that runs: it ends, or goes on in another attempt, when this one has ended."""
+    ts.move(TrialStatus.STOPPING, why)
+    order_stop(ts, why.reason)
+
+
+def stop_trial(ts: TrialStep, target: TrialStatus, why: Why[TrialReason]) -> None:
     """Stop a trial that has not ended. With an attempt alive it is asked, and ends when the attempt has."""
-    trial, attempt = xs.trials[number], xs.attempts.get(number)
-    if attempt is not None:
+    trial = ts.trial
+    if ts.attempt is not None:
         if trial.status is TrialStatus.RUNNING:
-            step.move_trial(xs, number, TrialStatus.STOPPING, why)
+            ts.move(TrialStatus.STOPPING, why)
         elif endings.STOP_TARGETS.get(trial.reason, TrialStatus.PAUSED) is TrialStatus.PAUSED:
             # Asked to make room before; now it is given up for good.
-            step.put_trial(xs, number, reason=why.reason, message=why.message)
-        order_stop(step, xs, attempt, why.reason.value)
+            ts.put(replace(trial, reason=why.reason, message=why.message))
+        order_stop(ts, why.reason)
     elif target.is_final:
-        endings.end_trial(step, xs, number, target, why)
+        endings.end_trial(ts, target, why)
     else:
-        step.move_trial(xs, number, target, why)
+        ts.move(target, why)
 
 
-def begin_stop(step: Step, xs: ExperimentState, target: ExperimentStatus, why: Why) -> None:
+def begin_stop(step: Step, xs: ExperimentState, target: ExperimentStatus, why: Why[ExperimentReason]) -> None:
     """Ask every trial to stop; ``target`` is reached when the last attempt has ended."""
-    step.move_experiment(xs, ExperimentStatus.STOPPING, why, stop_to=target)
+    step.move_experiment(xs, ExperimentStatus.STOPPING, why, replace(xs.experiment, stop_to=target))
     interrupted = Why(reason=TrialReason.EXPERIMENT_STOPPED, message="goes on when the experiment is resumed")
-    for trial in xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING):
-        if trial.pending_end is None:
-            stop_trial(step, xs, trial.number, TrialStatus.PAUSED, interrupted)
+    for ts in step.trials(xs, TrialStatus.WAITING, TrialStatus.RUNNING):
+        if ts.trial.pending_end is None:
+            stop_trial(ts, TrialStatus.PAUSED, interrupted)

@@ -23,6 +23,7 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step
 from tuner_service.domain.errors import ConflictError, Fault, InputError, NotFoundError
 from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.rungs import NO_RUNGS, Rungs
 from tuner_service.domain.trial import SOURCE_CUSTOM, SOURCE_RETRY, Trial, TrialReason, TrialStatus
 
 GOING_ON = frozenset({ExperimentStatus.RUNNING, ExperimentStatus.PAUSED})
@@ -61,17 +62,21 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         spec = replace(spec, budget=budget)
     if command.name is not None and command.name != spec.name:
         spec = replace(spec, name=command.name)
-    wanted = {"note": command.note, "tags": command.tags, "priority": command.priority}
-    fields: dict[str, Any] = {
-        name: value for name, value in wanted.items() if value is not None and value != getattr(experiment, name)
-    }
-    changed = dict(fields)
+    row = replace(
+        experiment,
+        spec=spec,
+        note=experiment.note if command.note is None else command.note,
+        tags=experiment.tags if command.tags is None else command.tags,
+        priority=experiment.priority if command.priority is None else command.priority,
+    )
+    values = {"note": row.note, "tags": row.tags, "priority": row.priority}
+    changed: dict[str, Any] = {name: value for name, value in values.items() if value != getattr(experiment, name)}
     if spec.budget is not experiment.spec.budget:
         changed["budget"] = to_plain(budget)
     if spec.name != experiment.spec.name:
         changed["name"] = spec.name
     if changed:
-        step.put_experiment(xs, spec=spec, **fields)
+        step.put_experiment(xs, row)
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, to_plain(changed))
 
 
@@ -111,11 +116,11 @@ def _add_trial(step: Step, xs: ExperimentState, command: TrialAdded) -> None:
             source=SOURCE_CUSTOM if command.retry_of is None else SOURCE_RETRY,
             retry_of=command.retry_of,
             decided_line=line,
-            segment_line=line if experiment.spec.advisor is not None else 0,
+            rungs=NO_RUNGS if experiment.spec.advisor is None else Rungs(segment_line=line),
             created_at=step.at,
         ),
     )
-    step.put_experiment(xs, spared=xs.experiment.spared + 1)
+    step.put_experiment(xs, replace(xs.experiment, spared=xs.experiment.spared + 1))
     item = CustomTrialAdded(line=line, number=number, parameters=command.parameters)
     step.enqueue(xs, LineKind.TRIAL_ADDED, item)
 
@@ -142,7 +147,7 @@ def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
     payload = {"outcomes": to_plain(command.outcomes)}
     line = step.journal(xs, LineKind.OUTCOMES_IMPORTED, payload)
     step.enqueue(xs, LineKind.OUTCOMES_IMPORTED, ResultsImported(line=line, outcomes=command.outcomes))
-    step.put_experiment(xs, tuner_waits=False)
+    step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
 
 
 def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) -> None:
@@ -152,7 +157,7 @@ def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) 
     step.changes.search_spaces.append(
         SearchSpaceRevision(experiment_id=xs.id, line=line, search_space=command.search_space, at=step.at)
     )
-    step.put_experiment(xs, exhausted=False, tuner_waits=False)
+    step.put_experiment(xs, replace(xs.experiment, exhausted=False, tuner_waits=False))
     step.enqueue(xs, LineKind.SEARCH_SPACE_CHANGED, SearchSpaceUpdated(line=line, search_space=command.search_space))
 
 

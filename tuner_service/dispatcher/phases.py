@@ -7,6 +7,8 @@ reports are judged: so what the tuner knows then does not depend on which trial 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trials.wire.messages import FurtherParameters
 from trials.wire.records import ParametersWantedRecord
 from tuner_service.dispatcher import endings, launching
@@ -14,45 +16,43 @@ from tuner_service.dispatcher.items import Answer, NoSuggestionYet, Suggested, S
 from tuner_service.dispatcher.limits import FURTHER_PARAMETERS_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step, Why
+from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.experiment import ExperimentStatus
-from tuner_service.domain.trial import Attempt, Trial, TrialReason, TrialStatus
+from tuner_service.domain.trial import Trial, TrialReason, TrialStatus
 
 SERVED = frozenset({ExperimentStatus.RUNNING, ExperimentStatus.PAUSED})  # running trials of a paused one go on
 
 
 # ── asked by scripts ────────────────────────────────────────────────────────────────────────────
-def wanted(step: Step, xs: ExperimentState, attempt: Attempt, record: ParametersWantedRecord) -> None:
+def wanted(ts: TrialStep, record: ParametersWantedRecord) -> None:
     """A script waits for parameters ``index``: sent at once where they are known, or where there are none."""
-    number = attempt.key.number
-    trial = step.put_trial(xs, number, wanted_index=max(xs.trials[number].wanted_index, record.index))
+    trial = ts.put(replace(ts.trial, wanted_index=max(ts.trial.wanted_index, record.index)))
     if trial.further_ended or record.index <= len(trial.further_parameters):
-        _send(step, xs, record.index, trial)
-    elif xs.experiment.spec.advisor is not None:
-        _end(step, xs, trial)  # its trials have one set of parameters each
+        _send(ts, record.index)
+    elif ts.spec.advisor is not None:
+        _end(ts)  # its trials have one set of parameters each
 
 
-def send_wanted(step: Step, xs: ExperimentState, attempt: Attempt) -> None:
+def send_wanted(ts: TrialStep) -> None:
     """Repeat the newest answer to an attempt that may not have heard it."""
-    trial = xs.trials[attempt.key.number]
+    trial = ts.trial
     if trial.wanted_index and not trial.waits_for_parameters:
-        _send(step, xs, trial.wanted_index, trial)
+        _send(ts, trial.wanted_index)
 
 
-def _send(step: Step, xs: ExperimentState, index: int, trial: Trial) -> None:
+def _send(ts: TrialStep, index: int) -> None:
     """The script was silent while it waited, which is not held against it."""
-    attempt = step.put_attempt(xs, trial.number, last_heard_at=step.at)
+    trial, attempt = ts.trial, ts.put_attempt(replace(ts.live, last_heard_at=ts.step.at))
     known = index <= len(trial.further_parameters)
     parameters = trial.parameters_of(index) if known else None
-    answer = FurtherParameters(key=attempt.key, nonce=attempt.nonce, index=index, parameters=parameters)
-    step.tell(attempt.agent_id, answer)
+    ts.tell(FurtherParameters(key=attempt.key, nonce=attempt.nonce, index=index, parameters=parameters))
 
 
-def _end(step: Step, xs: ExperimentState, trial: Trial) -> None:
+def _end(ts: TrialStep) -> None:
     """There are no further parameters for this trial, whoever asks."""
-    trial = step.put_trial(xs, trial.number, further_ended=True)
-    if trial.number in xs.attempts:
-        _send(step, xs, trial.wanted_index, trial)
+    trial = ts.put(replace(ts.trial, further_ended=True))
+    if ts.attempt is not None:
+        _send(ts, trial.wanted_index)
 
 
 # ── asking the tuner ────────────────────────────────────────────────────────────────────────────
@@ -61,20 +61,20 @@ def request_all(step: Step, xs: ExperimentState) -> None:
     if xs.experiment.status in SERVED and not xs.experiment.tuner_waits:
         for trial in _waiting(xs):
             if not xs.is_choosing_for(trial.number):
-                _request(step, xs, trial)
+                _request(step.trial(xs, trial.number))
 
 
 def release(step: Step, xs: ExperimentState) -> None:
     """Where the tuner waits for an outcome and every trial that runs waits for the tuner, one goes on without."""
     waiting = _waiting(xs)
     if waiting and xs.experiment.tuner_waits and not xs.requests and len(waiting) == len(xs.attempts):
-        _end(step, xs, waiting[0])
+        _end(step.trial(xs, waiting[0].number))
 
 
-def request_in_turn(step: Step, xs: ExperimentState, trial: Trial) -> None:
+def request_in_turn(ts: TrialStep) -> None:
     """Deterministic: ask for the trial whose outcome is told next, once everything it reported is judged."""
-    if xs.experiment.status in SERVED and endings.is_judged(xs, trial) and trial in _waiting(xs):
-        _request(step, xs, trial)
+    if ts.xs.experiment.status in SERVED and endings.is_judged(ts.xs, ts.trial) and ts.trial in _waiting(ts.xs):
+        _request(ts)
 
 
 def make_room(step: Step, xs: ExperimentState) -> None:
@@ -91,9 +91,8 @@ def make_room(step: Step, xs: ExperimentState) -> None:
     waiting = _waiting(xs)
     if waiting and len(waiting) == len(xs.attempts) and xs.experiment.status is ExperimentStatus.RUNNING:
         message = f"makes room for trial {first.number}, whose end comes before its next parameters"
-        why = Why(reason=TrialReason.PREEMPTED, message=message)
-        trial = step.move_trial(xs, waiting[-1].number, TrialStatus.STOPPING, why)
-        launching.order_stop(step, xs, xs.attempts[trial.number], why.reason.value)
+        last = step.trial(xs, waiting[-1].number)
+        launching.ask_to_stop(last, Why(reason=TrialReason.PREEMPTED, message=message))
 
 
 def _waiting(xs: ExperimentState) -> list[Trial]:
@@ -101,32 +100,30 @@ def _waiting(xs: ExperimentState) -> list[Trial]:
     return [trial for trial in running if trial.waits_for_parameters and trial.pending_end is None]
 
 
-def _request(step: Step, xs: ExperimentState, trial: Trial) -> None:
-    number, index = trial.number, len(trial.further_parameters) + 1
+def _request(ts: TrialStep) -> None:
+    index = len(ts.trial.further_parameters) + 1
     if index > FURTHER_PARAMETERS_LIMIT:
-        _end(step, xs, trial)
+        _end(ts)
         return
-    line = step.journal(xs, LineKind.SUGGESTION_REQUESTED, {"number": number, "index": index})
-    item = SuggestionRequested(line=line, number=number, index=index)
-    step.enqueue(xs, LineKind.SUGGESTION_REQUESTED, item)
+    line = ts.journal(LineKind.SUGGESTION_REQUESTED, {"index": index})
+    item = SuggestionRequested(line=line, number=ts.number, index=index)
+    ts.step.enqueue(ts.xs, LineKind.SUGGESTION_REQUESTED, item)
 
 
 # ── answered by the tuner ───────────────────────────────────────────────────────────────────────
-def answered(step: Step, xs: ExperimentState, item: SuggestionRequested, answer: Answer) -> None:
+def answered(ts: TrialStep, item: SuggestionRequested, answer: Answer) -> None:
     """Keep the answer, also where the trial has ended meanwhile: the tuner counts it as given."""
-    number = item.number
-    trial = xs.trials[number]
-    deterministic = xs.experiment.spec.deterministic
+    trial, xs, deterministic = ts.trial, ts.xs, ts.spec.deterministic
     match answer:
         case Suggested():
             further, lines = (*trial.further_parameters, answer.parameters), (*trial.further_lines, item.line)
-            trial = step.put_trial(xs, number, further_parameters=further, further_lines=lines)
-            if number in xs.attempts:
-                _send(step, xs, item.index, trial)
+            ts.put(replace(trial, further_parameters=further, further_lines=lines))
+            if ts.attempt is not None:
+                _send(ts, item.index)
         case NoSuggestionYet() if not deterministic:
-            step.put_experiment(xs, tuner_waits=not xs.tells_more)
+            ts.step.put_experiment(xs, replace(xs.experiment, tuner_waits=not xs.tells_more))
         case _:
             # Deterministic and not yet: no outcome is told before this trial's own, so that it cannot wait for one.
-            _end(step, xs, trial)
+            _end(ts)
     if trial.status.is_final and not deterministic:
-        endings.tell(step, xs, number)
+        endings.tell(ts)

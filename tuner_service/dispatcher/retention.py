@@ -8,9 +8,9 @@ from trials.wire.limits import CHECKPOINT_INLINE_BYTES
 from trials.wire.messages import DeleteCheckpoint
 from trials.wire.records import CheckpointDamagedRecord, CheckpointRecord
 from tuner_service.dispatcher import rungs
-from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step
-from tuner_service.domain.trial import Attempt, Checkpoint
+from tuner_service.dispatcher.step import TrialStep
+from tuner_service.domain.experiment import ExperimentSpec
+from tuner_service.domain.trial import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +22,13 @@ class Saved:
     location: str | None
 
 
-def take(step: Step, xs: ExperimentState, attempt: Attempt, saved: Saved) -> None:
+def take(ts: TrialStep, saved: Saved) -> None:
     """Make its row, and drop what the experiment does not keep."""
-    number, record, location = attempt.key.number, saved.record, saved.location
+    attempt, record, location = ts.live, saved.record, saved.location
     reported = record.value  # of scripts whose metrics are read from their output, only the service knows it
     checkpoint = Checkpoint(
-        experiment_id=xs.id,
-        number=number,
+        experiment_id=ts.xs.id,
+        number=ts.number,
         attempt=attempt.key.attempt,
         nonce=attempt.nonce,
         sequence=saved.sequence,
@@ -37,55 +37,56 @@ def take(step: Step, xs: ExperimentState, attempt: Attempt, saved: Saved) -> Non
         digest=record.digest,
         size=record.size,
         inline=record.size <= CHECKPOINT_INLINE_BYTES and location is None,
-        value=xs.trials[number].last_value if reported is None else reported,
+        value=ts.trial.last_value if reported is None else reported,
         at=record.at,
         agent_id=attempt.agent_id,
         location=location,
         stall_s=record.stall_s,
         write_s=record.write_s,
     )
-    xs.checkpoints.setdefault(number, []).append(checkpoint)
-    step.changes.checkpoints.append(checkpoint)
-    step.state.fresh_blobs.pop(record.digest, None)
-    for dropped in _unwanted(xs, number):
-        drop(step, xs, attempt, dropped)
+    ts.xs.checkpoints.setdefault(ts.number, []).append(checkpoint)
+    ts.step.changes.checkpoints.append(checkpoint)
+    ts.step.state.fresh_blobs.pop(record.digest, None)
+    for dropped in _unwanted(ts):
+        _drop(ts, dropped)
 
 
-def _unwanted(xs: ExperimentState, number: int) -> list[Checkpoint]:
+def _unwanted(ts: TrialStep) -> list[Checkpoint]:
     """Beyond the newest and the best, as the experiment says, and the one a fork may begin with."""
-    kept, template = xs.checkpoints[number], xs.experiment.spec.trial
+    kept, template = ts.checkpoints, ts.spec.trial
     wanted = {id(c) for c in kept[-max(1, template.keep_last) :]}
-    wanted |= {id(c) for c in _best(xs, kept)[: template.keep_best]}
-    wanted |= {id(c) for c in rungs.for_forks(xs, number)}
+    wanted |= {id(c) for c in _best(ts.spec, kept)[: template.keep_best]}
+    wanted |= {id(c) for c in rungs.for_forks(ts)}
     return [c for c in kept if id(c) not in wanted]
 
 
-def drop(step: Step, xs: ExperimentState, attempt: Attempt, dropped: Checkpoint) -> None:
+def _drop(ts: TrialStep, dropped: Checkpoint) -> None:
     """Forget the row, and order its bytes away where nobody else wants them.
 
-    The file is on the node of the attempt that saved it. Where that one is not connected, the node of ``attempt`` is
-    told, which can at least reach the checkpoint store.
+    The file is on the node of the attempt that saved it. Where that one is not connected, the node of the live attempt
+    is told, which can at least reach the checkpoint store.
     """
-    xs.checkpoints[dropped.number].remove(dropped)
+    step = ts.step
+    ts.checkpoints.remove(dropped)
     step.changes.dropped_checkpoints.append(dropped)
     # Equal content has one blob: the agent may just have been told that it is stored.
     step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
-    if rungs.is_inherited(xs, dropped):
+    if rungs.is_inherited(ts.xs, dropped):
         return
-    owner = dropped.agent_id if dropped.agent_id in step.state.agents else attempt.agent_id
+    owner = dropped.agent_id if dropped.agent_id in step.state.agents else ts.live.agent_id
     step.tell(owner, DeleteCheckpoint(nonce=dropped.nonce, name=dropped.name, location=dropped.location))
 
 
-def damaged(step: Step, xs: ExperimentState, attempt: Attempt, record: CheckpointDamagedRecord) -> None:
+def damaged(ts: TrialStep, record: CheckpointDamagedRecord) -> None:
     """The row says so from now on, and no attempt is given it again. Repeating it is harmless."""
-    kept = xs.checkpoints.get(attempt.key.number, [])
+    kept = ts.checkpoints
     for checkpoint in [c for c in kept if c.digest == record.digest]:
         kept.remove(checkpoint)
-        step.changes.checkpoints.append(replace(checkpoint, damaged=True))
+        ts.step.changes.checkpoints.append(replace(checkpoint, damaged=True))
 
 
-def _best(xs: ExperimentState, kept: list[Checkpoint]) -> list[Checkpoint]:
-    better = xs.experiment.spec.objective.better
+def _best(spec: ExperimentSpec, kept: list[Checkpoint]) -> list[Checkpoint]:
+    better = spec.objective.better
     ordered: list[Checkpoint] = []
     for checkpoint in kept:
         if checkpoint.value is not None:

@@ -12,14 +12,15 @@ from dataclasses import replace
 from trials.wire.messages import DeleteCheckpoint
 from trials.wire.records import CheckpointRecord, MetricRecord
 from tuner_service.dispatcher import endings, launching
-from tuner_service.dispatcher.changes import MetricsCut, StoredDecision
+from tuner_service.dispatcher.changes import StoredDecision
 from tuner_service.dispatcher.commands import Record
 from tuner_service.dispatcher.effects import WarnNoCheckpoint
 from tuner_service.dispatcher.items import MetricsReported, PauseAdvised, SuggestionRequested
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.dispatcher.step import Step, Why
-from tuner_service.domain.trial import Attempt, Checkpoint, Decision, DecisionKind, Trial, TrialReason, TrialStatus
+from tuner_service.dispatcher.step import Step, TrialStep, Why
+from tuner_service.domain.rungs import Rungs
+from tuner_service.domain.trial import Checkpoint, Decision, DecisionKind, Trial, TrialReason, TrialStatus
 
 FORKED_CHECKPOINTS = 2  # that a fork is given: one to begin with, and the one before should that be damaged
 
@@ -69,36 +70,29 @@ def _is_possible(xs: ExperimentState, decision: Decision) -> bool:
             return decision.number in xs.trials and xs.trials[decision.number].rests
         case _:
             source = xs.trials.get(decision.forked_from or 0)
-            return source is not None and source.rested_step is not None
+            return source is not None and source.rungs.rested_step is not None
 
 
 def _promote(step: Step, xs: ExperimentState, item: SuggestionRequested, decision: Decision) -> None:
-    number = decision.number
+    ts = step.trial(xs, decision.number)
     if item.number:
         step.give_back_number(xs, item.number)
-    step.journal(xs, LineKind.TRIAL_PROMOTED, {"number": number, "until_step": decision.until_step})
+    ts.journal(LineKind.TRIAL_PROMOTED, {"until_step": decision.until_step})
     message = f"promoted, to run {_goal(decision)}"
-    if not xs.checkpoints.get(number):
+    if not ts.checkpoints:
         message += "; it saved no checkpoint, so it begins anew"
-        _warn(step, xs, number)
-    step.move_trial(
-        xs,
-        number,
-        TrialStatus.WAITING,
-        Why(reason=TrialReason.PROMOTED, message=message),
-        until_step=decision.until_step,
-        segment_line=item.line,
-        rung_reached=False,
-        rested_line=None,
-    )
+        _warn(ts)
+    ts.move_rungs(ts.trial.rungs.promoted(until_step=decision.until_step, line=item.line))
+    ts.move(TrialStatus.WAITING, Why(reason=TrialReason.PROMOTED, message=message))
 
 
 def _begin(step: Step, xs: ExperimentState, item: SuggestionRequested, decision: Decision) -> None:
     """A new trial; a fork has the checkpoints of its source, which it may go on from like its own."""
-    number, source = item.number, decision.forked_from
+    number = item.number
+    source = None if decision.forked_from is None else step.trial(xs, decision.forked_from)
     inherited: list[Checkpoint] = []
     if source is not None:
-        of_rung = _upto(xs, source, xs.trials[source].rested_step)
+        of_rung = _upto(source, source.trial.rungs.rested_step)
         inherited = [
             replace(checkpoint, number=number, attempt=0, sequence=place, at=step.at)
             for place, checkpoint in enumerate(of_rung[-FORKED_CHECKPOINTS:], start=1)
@@ -112,23 +106,25 @@ def _begin(step: Step, xs: ExperimentState, item: SuggestionRequested, decision:
             status=TrialStatus.WAITING,
             parameters=decision.parameters or {},
             reason=TrialReason.SUGGESTED if source is None else TrialReason.FORKED,
-            message="" if source is None else _fork_message(source, forked_step),
+            message="" if source is None else _fork_message(source.number, forked_step),
             decided_line=item.line,
-            segment_line=item.line,
-            until_step=decision.until_step,
-            forked_from=source,
-            forked_step=forked_step,
+            rungs=Rungs(
+                until_step=decision.until_step,
+                segment_line=item.line,
+                forked_from=decision.forked_from,
+                forked_step=forked_step,
+            ),
             created_at=step.at,
         ),
     )
     if source is None:
         return
-    step.journal(xs, LineKind.TRIAL_FORKED, {"number": number, "from": source, "step": forked_step})
+    step.journal(xs, LineKind.TRIAL_FORKED, {"number": number, "from": source.number, "step": forked_step})
     if inherited:
         xs.checkpoints[number] = inherited
         step.changes.checkpoints.extend(inherited)
     else:
-        _warn(step, xs, source)
+        _warn(source)
 
 
 def _goal(decision: Decision) -> str:
@@ -141,10 +137,10 @@ def _fork_message(source: int, forked_step: int | None) -> str:
     return f"goes on from the checkpoint of trial {source} at step {forked_step}"
 
 
-def _warn(step: Step, xs: ExperimentState, number: int) -> None:
-    if not xs.warned_of_no_checkpoint:
-        xs.warned_of_no_checkpoint = True
-        step.do(WarnNoCheckpoint(experiment_id=xs.id, number=number))
+def _warn(ts: TrialStep) -> None:
+    if not ts.xs.warned_of_no_checkpoint:
+        ts.xs.warned_of_no_checkpoint = True
+        ts.step.do(WarnNoCheckpoint(experiment_id=ts.xs.id, number=ts.number))
 
 
 def give_up(step: Step, xs: ExperimentState, number: int, message: str) -> None:
@@ -152,11 +148,10 @@ def give_up(step: Step, xs: ExperimentState, number: int, message: str) -> None:
     trial = xs.trials.get(number)
     if trial is None or not trial.rests:
         return
-    endings.end_trial(
-        step, xs, number, TrialStatus.EARLY_STOPPED, Why(reason=TrialReason.NOT_PROMOTED, message=message)
-    )
-    if xs.experiment.spec.deterministic:
-        endings.tell(step, xs, number)
+    ts = step.trial(xs, number)
+    endings.end_trial(ts, TrialStatus.EARLY_STOPPED, Why(reason=TrialReason.NOT_PROMOTED, message=message))
+    if ts.spec.deterministic:
+        endings.tell(ts)
 
 
 def give_up_all(step: Step, xs: ExperimentState) -> None:
@@ -166,112 +161,107 @@ def give_up_all(step: Step, xs: ExperimentState) -> None:
 
 
 # ── coming to rest ──────────────────────────────────────────────────────────────────────────────
-def is_beyond(trial: Trial, record: Record, attempt: Attempt) -> bool:
+def is_beyond(ts: TrialStep, record: Record) -> bool:
     """Deterministic: whether a record came after the trial had reached its rung, and is no part of it.
 
     A final metric is, where the script was not told that it is to rest: then it has ended there.
     """
-    if not trial.rung_reached:
+    trial = ts.trial
+    if not trial.rungs.rung_reached:
         return False
     match record:
         case CheckpointRecord():
-            return record.step > (trial.rung_step or 0)
+            return record.step > (trial.rungs.rung_step or 0)
         case MetricRecord(final=True):
-            return not endings.may_end_at_rung(trial, attempt)
+            return not endings.may_end_at_rung(trial, ts.live)
         case _:
             return True
 
 
-def leave_out(step: Step, xs: ExperimentState, number: int, record: Record) -> None:
+def leave_out(ts: TrialStep, record: Record) -> None:
     """Nobody will ask for the file of a checkpoint that is no part of the trial. It is past its end there."""
-    attempt = xs.attempts[number]
     if isinstance(record, CheckpointRecord):
-        step.tell(attempt.agent_id, DeleteCheckpoint(nonce=attempt.nonce, name=record.name))
+        ts.tell(DeleteCheckpoint(nonce=ts.live.nonce, name=record.name))
     if isinstance(record, CheckpointRecord | MetricRecord):
-        told(step, xs, number)
+        told(ts)
     if isinstance(record, MetricRecord) and record.final:
-        keep_half_way(step, xs, number, record)
+        keep_half_way(ts, record)
 
 
-def told(step: Step, xs: ExperimentState, number: int) -> None:
+def told(ts: TrialStep) -> None:
     """The script knows that it is to stop, or has gone on beyond where it was to rest: it comes to no end from here.
 
     What it reports as final from now on is kept with its attempt and is no result.
     """
-    attempt, trial = xs.attempts[number], xs.trials[number]
-    if attempt.half_way is not None:
+    if ts.live.half_way is not None:
         return
-    attempt = step.put_attempt(xs, number, half_way={})
-    if xs.experiment.spec.deterministic and trial.status is TrialStatus.STOPPING:
-        launching.order_wanted_stop(step, xs, attempt)  # which waited for this
+    ts.put_attempt(replace(ts.live, half_way={}))
+    if ts.spec.deterministic and ts.trial.status is TrialStatus.STOPPING:
+        launching.order_wanted_stop(ts)  # which waited for this
 
 
 def is_at_rung(trial: Trial, record: MetricRecord, metric: str) -> bool:
     """Whether this is the report at which the trial has come to where it was to run."""
-    if trial.until_step is None or trial.rung_reached or record.final or record.step is None:
+    rungs = trial.rungs
+    if rungs.until_step is None or rungs.rung_reached or record.final or record.step is None:
         return False
-    return record.step >= trial.until_step and metric in record.values
+    return record.step >= rungs.until_step and metric in record.values
 
 
-def reach(step: Step, xs: ExperimentState, number: int, at_step: int) -> None:
+def reach(ts: TrialStep, at_step: int) -> None:
     """The trial has done what was decided: it is asked to save and leave, unless it is to end for good anyway."""
-    trial = step.put_trial(xs, number, rung_step=at_step, rung_reached=True)
+    trial = ts.move_rungs(ts.trial.rungs.reached(at_step))
     why = Why(reason=TrialReason.RUNG_REACHED, message=f"rests at step {at_step}, until it is promoted")
     match trial.status:
         case TrialStatus.RUNNING:
-            step.move_trial(xs, number, TrialStatus.STOPPING, why)
+            ts.move(TrialStatus.STOPPING, why)
         case TrialStatus.WAITING:
-            endings.rest(step, xs, number, why)
+            endings.rest(ts, why)
             return
         case _ if trial.reason in _MAKING_ROOM:
-            step.put_trial(xs, number, reason=why.reason, message=why.message)
+            ts.put(replace(trial, reason=why.reason, message=why.message))
         case _:
             return  # it is to end, which wins over a rest
-    if number in xs.attempts:
-        launching.order_wanted_stop(step, xs, xs.attempts[number])
+    if ts.attempt is not None:
+        launching.order_wanted_stop(ts)
     elif trial.status is TrialStatus.PAUSED:
-        endings.tell_rest_now(step, xs, number)
+        endings.tell_rest_now(ts)
     else:
-        endings.rest_later(step, xs, number)  # its script has come to its end, which is no part of it any more
+        endings.rest_later(ts)  # its script has come to its end, which is no part of it any more
 
 
-def pause_judged_trial(step: Step, xs: ExperimentState, item: MetricsReported, advice: PauseAdvised) -> None:
+def pause_judged_trial(ts: TrialStep, item: MetricsReported, advice: PauseAdvised) -> None:
     """The advisor lets the trial rest at a report; deterministic: what came after that is not part of it."""
-    number, index = item.number, item.sequences.index(advice.sequence)
-    report = item.reports[index]
-    if xs.experiment.spec.deterministic:
-        last = {"last_step": report.step, "last_value": report.value, "last_metrics": item.values[index]}
-        step.put_trial(xs, number, final={}, best_value=None, reports_line=item.line, **last)
-        step.changes.metric_cuts.append(
-            MetricsCut(experiment_id=xs.id, number=number, line=item.line, sequence=advice.sequence)
-        )
-        xs.seen_steps[number] = {seen for seen in xs.seen_steps[number] if seen <= report.step}
-        endings.forget_beyond(step, xs, number, report.step)
-        trial = step.put_trial(xs, number, rung_step=report.step, rung_reached=True)
-        if number not in xs.attempts and not endings.has_saved_at_rung(xs, trial):
-            endings.come_again(step, xs, number)
+    at_step = item.reports[item.sequences.index(advice.sequence)].step
+    if ts.spec.deterministic:
+        ts.put(replace(endings.cut_after(ts, ts.trial, item, advice.sequence), reports_line=item.line))
+        ts.xs.seen_steps[ts.number] = {seen for seen in ts.xs.seen_steps[ts.number] if seen <= at_step}
+        endings.forget_beyond(ts, at_step)
+        ts.move_rungs(ts.trial.rungs.reached(at_step))
+        if ts.attempt is None and not endings.has_saved_at_rung(ts):
+            endings.come_again(ts)
             return
-    reach(step, xs, number, report.step)
+    reach(ts, at_step)
 
 
-def keep_half_way(step: Step, xs: ExperimentState, number: int, record: MetricRecord) -> None:
-    step.put_attempt(xs, number, half_way={**(xs.attempts[number].half_way or {}), **record.values})
+def keep_half_way(ts: TrialStep, record: MetricRecord) -> None:
+    ts.put_attempt(replace(ts.live, half_way={**(ts.live.half_way or {}), **record.values}))
 
 
 # ── the checkpoint of a rung ────────────────────────────────────────────────────────────────────
-def for_forks(xs: ExperimentState, number: int) -> list[Checkpoint]:
+def for_forks(ts: TrialStep) -> list[Checkpoint]:
     """Kept while the trial runs on: what it rested with last, or is about to, for forks; and what a fork began with.
 
     A fork that lost that could never come to where it is once more.
     """
-    trial = xs.trials[number]
-    begun_with = [c for c in xs.checkpoints.get(number, []) if c.attempt == 0]
-    found = (begun_with, *(_upto(xs, number, rung) for rung in (trial.rested_step, trial.rung_step)))
+    rungs = ts.trial.rungs
+    begun_with = [c for c in ts.checkpoints if c.attempt == 0]
+    found = (begun_with, _upto(ts, rungs.rested_step), _upto(ts, rungs.rung_step))
     return [checkpoints[-1] for checkpoints in found if checkpoints]
 
 
-def _upto(xs: ExperimentState, number: int, at_step: int | None) -> list[Checkpoint]:
-    return [c for c in xs.checkpoints.get(number, []) if at_step is not None and c.step <= at_step]
+def _upto(ts: TrialStep, at_step: int | None) -> list[Checkpoint]:
+    return [c for c in ts.checkpoints if at_step is not None and c.step <= at_step]
 
 
 def is_inherited(xs: ExperimentState, checkpoint: Checkpoint) -> bool:

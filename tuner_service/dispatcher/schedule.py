@@ -54,13 +54,13 @@ def _walk(step: Step, xs: ExperimentState) -> None:
             return
         next_told = xs.untold[0]
         if next_told.status.is_final:
-            endings.tell(step, xs, next_told.number)
+            endings.tell(step.trial(xs, next_told.number))
             if not xs.experiment.runs_added_only:
                 _mind_failures(step, xs)
         elif next_told.status is TrialStatus.PAUSED and next_told.reason is TrialReason.RUNG_REACHED:
-            endings.tell_rest(step, xs, next_told.number)
+            endings.tell_rest(step.trial(xs, next_told.number))
         else:
-            phases.request_in_turn(step, xs, next_told)
+            phases.request_in_turn(step.trial(xs, next_told.number))
             return
 
 
@@ -132,15 +132,15 @@ def _mind_duration(step: Step, xs: ExperimentState) -> None:
         why = Why(reason=ExperimentReason.DURATION_REACHED, message=message)
         launching.begin_stop(step, xs, ExperimentStatus.COMPLETED, why)
     elif step.at - experiment.running_since >= RUNNING_TIME_SAVED_S:
-        step.put_experiment(xs)
+        step.put_experiment(xs, experiment)
 
 
 def _hold_others(step: Step, xs: ExperimentState) -> None:
     """What was asked for before the end may be suggested only now: it goes on when the experiment does."""
     why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message="goes on when the experiment is resumed")
-    for trial in xs.trials_with(TrialStatus.WAITING):
-        if not trial.is_added:
-            launching.stop_trial(step, xs, trial.number, TrialStatus.PAUSED, why)
+    for ts in step.trials(xs, TrialStatus.WAITING):
+        if not ts.trial.is_added:
+            launching.stop_trial(ts, TrialStatus.PAUSED, why)
 
 
 def _mind_added(step: Step, xs: ExperimentState) -> None:

@@ -104,7 +104,7 @@ class ExperimentState:
     @property
     def untold(self) -> list[Trial]:
         """The trials whose end, or whose rest, was not told yet; deterministic: in the order of telling."""
-        return sorted((t for t in self.trials.values() if not t.rests), key=lambda t: (t.segment_line, t.number))
+        return sorted((t for t in self.trials.values() if not t.rests), key=lambda t: (t.rungs.segment_line, t.number))
 
     @property
     def tells_more(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
@@ -14,17 +14,18 @@ from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_W
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.errors import NotFoundError
-from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentStatus
-from tuner_service.domain.trial import Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
+from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus
+from tuner_service.domain.rungs import Rungs
+from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Trial, TrialReason, TrialStatus
 
-ItemT = TypeVar("ItemT", bound=QueueItem)
+ReasonT = TypeVar("ReasonT", TrialReason, ExperimentReason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class Why(Generic[ReasonT]):
     """Why a status moves: a reason from the closed list, a sentence, and a traceback where there is one."""
 
-    reason: TrialReason | ExperimentReason
+    reason: ReasonT
     message: str = ""
     detail: str = ""
 
@@ -55,63 +56,61 @@ class Step:
         self.effects.append(Tell(agent_id=agent_id, message=message))
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
-    def put_experiment(self, xs: ExperimentState, **fields: Any) -> Experiment:
-        """Change fields of the row (never the status). Time spent running is brought up to date on the way."""
-        experiment = xs.experiment
-        if experiment.running_since is not None:
-            passed = max(0.0, self.at - experiment.running_since)
-            fields = {"running_s": experiment.running_s + passed, "running_since": self.at} | fields
-        if "spec" in fields or "priority" in fields:
+    def trial(self, xs: ExperimentState, number: int) -> TrialStep:
+        """One trial that is in memory, for all that this step does to it."""
+        return TrialStep(self, xs, number)
+
+    def trials(self, xs: ExperimentState, *statuses: TrialStatus) -> Iterator[TrialStep]:
+        """Those that had one of these statuses when this was called, by number."""
+        return (TrialStep(self, xs, trial.number) for trial in xs.trials_with(*statuses))
+
+    def put_experiment(self, xs: ExperimentState, experiment: Experiment) -> None:
+        """Replace the row by one that has its status. Time spent running is brought up to date on the way."""
+        transitions.check_unmoved(f"experiment {xs.id}", xs.experiment.status, experiment.status)
+        if experiment.running_since is not None and experiment.running_since != self.at:
+            experiment = replace(experiment, running_s=self._running_s(experiment), running_since=self.at)
+        self._write_experiment(xs, experiment)
+
+    def _running_s(self, experiment: Experiment) -> float:
+        """Up to now."""
+        since = experiment.running_since
+        return experiment.running_s if since is None else experiment.running_s + max(0.0, self.at - since)
+
+    def _write_experiment(self, xs: ExperimentState, experiment: Experiment) -> None:
+        before = xs.experiment
+        if experiment.spec is not before.spec or experiment.priority != before.priority:
             self.state.placement_is_due = True
-        xs.experiment = replace(experiment, **fields)
-        self.changes.experiments[xs.id] = xs.experiment
-        return xs.experiment
-
-    def put_trial(self, xs: ExperimentState, number: int, **fields: Any) -> Trial:
-        trial = xs.trials[number] = replace(xs.trials[number], **fields)
-        self.changes.trials[xs.id, number] = trial
-        return trial
-
-    def put_attempt(self, xs: ExperimentState, number: int, **fields: Any) -> Attempt:
-        attempt = xs.attempts[number] = replace(xs.attempts[number], **fields)
-        self.changes.attempts[attempt.key] = attempt
-        return attempt
+        xs.experiment = self.changes.experiments[xs.id] = experiment
 
     # ── moves ───────────────────────────────────────────────────────────────────────────────────
-    def move_experiment(self, xs: ExperimentState, requested: ExperimentStatus, why: Why, **fields: Any) -> None:
+    def move_experiment(
+        self,
+        xs: ExperimentState,
+        requested: ExperimentStatus,
+        why: Why[ExperimentReason],
+        row: Experiment | None = None,
+    ) -> None:
+        """``row`` is the experiment with what else changes at once."""
         before = xs.experiment.status
         transitions.check(transitions.EXPERIMENT_TRANSITIONS, f"experiment {xs.id}", before, requested)
         self.state.placement_is_due = True
-        self.put_experiment(
-            xs,
+        row = row or xs.experiment
+        moved = replace(
+            row,
             status=requested,
             reason=why.reason,
             message=why.message[:MESSAGE_LIMIT],
             detail=why.detail[-DETAIL_LIMIT:],
+            running_s=self._running_s(row),
             running_since=self.at if requested is ExperimentStatus.RUNNING else None,
             ended_at=self.at if requested.has_ended else None,
-            **fields,
         )
+        self._write_experiment(xs, moved)
         self.journal(
             xs,
             LineKind.EXPERIMENT_MOVED,
             {"from": before.value, "to": requested.value, "reason": why.reason.value, "message": why.message},
         )
-
-    def move_trial(self, xs: ExperimentState, number: int, requested: TrialStatus, why: Why, **fields: Any) -> Trial:
-        before = xs.trials[number].status
-        transitions.check(transitions.TRIAL_TRANSITIONS, f"trial {xs.id}/{number}", before, requested)
-        trial = self.put_trial(
-            xs, number, status=requested, reason=why.reason, message=why.message[:MESSAGE_LIMIT], **fields
-        )
-        if requested is TrialStatus.WAITING:
-            self.state.placement_is_due = True
-        xs.held_until.pop(number, None)
-        counts = dict(xs.experiment.counts)
-        counts[before.value] -= 1
-        counts[requested.value] = counts.get(requested.value, 0) + 1
-        self.put_experiment(xs, counts={status: n for status, n in counts.items() if n})
-        return trial
 
     def add_trial(self, xs: ExperimentState, trial: Trial) -> None:
         xs.trials[trial.number] = trial
@@ -120,44 +119,30 @@ class Step:
         self.state.placement_is_due = True
         counts = dict(xs.experiment.counts)
         counts[trial.status.value] = counts.get(trial.status.value, 0) + 1
-        self.put_experiment(xs, counts=counts)
+        self.put_experiment(xs, replace(xs.experiment, counts=counts))
 
     def take_number(self, xs: ExperimentState) -> int:
         """The number of the next trial: one that was given back, or a new one."""
         free, number = xs.experiment.free_numbers, xs.experiment.next_number
         if free:
-            self.put_experiment(xs, free_numbers=free[1:])
+            self.put_experiment(xs, replace(xs.experiment, free_numbers=free[1:]))
             return free[0]
-        self.put_experiment(xs, next_number=number + 1)
+        self.put_experiment(xs, replace(xs.experiment, next_number=number + 1))
         return number
 
     def give_back_number(self, xs: ExperimentState, number: int) -> None:
         """No trial came of it; the lowest such number is used first."""
-        self.put_experiment(xs, free_numbers=tuple(sorted((*xs.experiment.free_numbers, number))))
-
-    def move_attempt(self, xs: ExperimentState, number: int, requested: AttemptStatus, **fields: Any) -> Attempt:
-        """An attempt that reaches a final status is no longer the trial's live one."""
-        before = xs.attempts[number]
-        transitions.check(transitions.ATTEMPT_TRANSITIONS, f"attempt {before.key}", before.status, requested)
-        attempt = self.put_attempt(xs, number, status=requested, **fields)
-        if requested.is_final:
-            del xs.attempts[number]
-            self.state.ledger.remove(xs.held(before))
-            self.state.placement_is_due = True
-            xs.ordered_at.pop(number, None)
-            xs.rejected_records.pop(number, None)
-        return attempt
-
-    def let_go(self, xs: ExperimentState, number: int) -> None:
-        """Drop an ended and told trial from memory; its row stays."""
-        for table in (xs.trials, xs.seen_steps, xs.checkpoints):
-            table.pop(number, None)
+        free = tuple(sorted((*xs.experiment.free_numbers, number)))
+        self.put_experiment(xs, replace(xs.experiment, free_numbers=free))
 
     # ── the journal and the queues ──────────────────────────────────────────────────────────────
     def journal(self, xs: ExperimentState, kind: LineKind, payload: dict[str, Any], *, judged: bool = True) -> int:
         """Append a line and return its number. The caller routes its item with ``enqueue``."""
-        line = xs.experiment.next_line
-        self.put_experiment(xs, next_line=line + 1)
+        experiment, line = xs.experiment, xs.experiment.next_line
+        since = None if experiment.running_since is None else self.at
+        # With the clock in one go: rows have many fields, and every step writes a line.
+        running_s = self._running_s(experiment)
+        self._write_experiment(xs, replace(experiment, next_line=line + 1, running_s=running_s, running_since=since))
         queues = queues_for(kind, xs.experiment.spec, judged=judged)
         self.changes.journal.append(
             JournalLine(experiment_id=xs.id, line=line, at=self.at, kind=kind.value, payload=payload, queues=queues)
@@ -180,6 +165,123 @@ class Step:
         if xs.queues[queue].head_since is None:
             xs.queues[queue].head_since = self.at
         self.do(Deliver(experiment_id=xs.id, generation=xs.worker.generation, queue=queue, item=item))
+
+
+class TrialStep:
+    """One trial in a step: its row, its live attempt, and every way to change them.
+
+    A row changes by being replaced, ``ts.put(replace(ts.trial, charged=1))``, so that a field of a wrong name or type
+    is found by the type checker. What moves by a table moves in one function here; ``put`` refuses to move it.
+    """
+
+    __slots__ = ("number", "step", "xs")
+
+    def __init__(self, step: Step, xs: ExperimentState, number: int) -> None:
+        self.step, self.xs, self.number = step, xs, number
+
+    @property
+    def trial(self) -> Trial:
+        return self.xs.trials[self.number]
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The live one."""
+        return self.xs.attempts.get(self.number)
+
+    @property
+    def live(self) -> Attempt:
+        """The live attempt, of a trial that has one."""
+        return self.xs.attempts[self.number]
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.xs.experiment.spec
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Oldest first."""
+        return self.xs.checkpoints.get(self.number, [])
+
+    # ── the trial ───────────────────────────────────────────────────────────────────────────────
+    def put(self, trial: Trial) -> Trial:
+        """Replace the row by one that has its status, and stands at its rung where it stood."""
+        before = self.trial
+        transitions.check_unmoved(self._name, before.status, trial.status)
+        if trial.rungs is not before.rungs:
+            transitions.check_unmoved(self._name, before.rungs.phase, trial.rungs.phase)
+        return self._write(trial)
+
+    def move(self, requested: TrialStatus, why: Why[TrialReason], row: Trial | None = None) -> Trial:
+        """``row`` is the trial with what else changes at once."""
+        before, step, xs = self.trial, self.step, self.xs
+        transitions.check(transitions.TRIAL_TRANSITIONS, self._name, before.status, requested)
+        message = why.message[:MESSAGE_LIMIT]
+        trial = self._write(replace(row or before, status=requested, reason=why.reason, message=message))
+        if requested is TrialStatus.WAITING:
+            step.state.placement_is_due = True
+        xs.held_until.pop(self.number, None)
+        counts = dict(xs.experiment.counts)
+        counts[before.status.value] -= 1
+        counts[requested.value] = counts.get(requested.value, 0) + 1
+        step.put_experiment(xs, replace(xs.experiment, counts={status: n for status, n in counts.items() if n}))
+        return trial
+
+    def move_rungs(self, rungs: Rungs) -> Trial:
+        """The trial comes to its rung, rests there, or goes on from it."""
+        before = self.trial
+        transitions.check(transitions.RUNG_TRANSITIONS, self._name, before.rungs.phase, rungs.phase)
+        return self._write(replace(before, rungs=rungs))
+
+    def _write(self, trial: Trial) -> Trial:
+        self.xs.trials[self.number] = self.step.changes.trials[self.xs.id, self.number] = trial
+        return trial
+
+    @property
+    def _name(self) -> str:
+        return f"trial {self.xs.id}/{self.number}"
+
+    def let_go(self) -> None:
+        """Drop a trial that has ended and was told from memory; its row stays."""
+        self.xs.trials.pop(self.number, None)
+        self.xs.seen_steps.pop(self.number, None)
+        self.xs.checkpoints.pop(self.number, None)
+
+    # ── its live attempt ────────────────────────────────────────────────────────────────────────
+    def put_attempt(self, attempt: Attempt) -> Attempt:
+        """Replace the row by one that has its status."""
+        transitions.check_unmoved(f"attempt {attempt.key}", self.live.status, attempt.status)
+        return self._write_attempt(attempt)
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """From now on it holds what its row says."""
+        self._write_attempt(attempt)
+        self.step.state.ledger.add(self.xs.held(attempt))
+
+    def move_attempt(self, requested: AttemptStatus, row: Attempt | None = None) -> Attempt:
+        """An attempt that reaches a final status is no longer the trial's live one, and holds nothing."""
+        before, xs = self.live, self.xs
+        transitions.check(transitions.ATTEMPT_TRANSITIONS, f"attempt {before.key}", before.status, requested)
+        attempt = self._write_attempt(replace(row or before, status=requested))
+        if requested.is_final:
+            del xs.attempts[self.number]
+            self.step.state.ledger.remove(xs.held(before))
+            self.step.state.placement_is_due = True
+            xs.ordered_at.pop(self.number, None)
+            xs.rejected_records.pop(self.number, None)
+        return attempt
+
+    def _write_attempt(self, attempt: Attempt) -> Attempt:
+        self.xs.attempts[self.number] = self.step.changes.attempts[attempt.key] = attempt
+        return attempt
+
+    def tell(self, message: ToOneAgent) -> None:
+        """Send ``message`` to the agent that holds the live attempt."""
+        self.step.tell(self.live.agent_id, message)
+
+    # ── the journal ─────────────────────────────────────────────────────────────────────────────
+    def journal(self, kind: LineKind, payload: dict[str, Any], *, judged: bool = True) -> int:
+        """Append a line about this trial and return its number."""
+        return self.step.journal(self.xs, kind, {"number": self.number} | payload, judged=judged)
 
 
 def report_count(item: QueueItem) -> int:

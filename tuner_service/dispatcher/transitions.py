@@ -1,6 +1,7 @@
 """Every status change there is.
 
-Experiments, trials and attempts move only along these arrows, and only through ``check``. A status that is not a
+Experiments, trials (their status, and where they stand at their rungs) and attempts move only along these arrows, and
+only through ``check``. A status that is not a
 key's value is unreachable from it; a final status has no arrow out, but for an ended experiment, which may be resumed.
 docs/trial-lifecycle.md shows the same tables, and a test holds the two together.
 """
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from tuner_service.domain.errors import InvalidTransitionError
 from tuner_service.domain.experiment import ExperimentStatus as E
+from tuner_service.domain.rungs import RungPhase as R
 from tuner_service.domain.trial import AttemptStatus as A
 from tuner_service.domain.trial import TrialStatus as T
 
@@ -49,7 +51,24 @@ ATTEMPT_TRANSITIONS: Mapping[A, frozenset[A]] = {
 }
 
 
+RUNG_TRANSITIONS: Mapping[R, frozenset[R]] = {
+    # on its way to where its advisor lets it run, or past every rung
+    R.CLIMBING: frozenset({R.REACHED}),
+    # there: on its way down to rest, or to its end. The advisor may let it rest at an earlier report, and one that
+    # lost its checkpoint comes there once more
+    R.REACHED: frozenset({R.REACHED, R.RESTING, R.CLIMBING}),
+    # its advisor knows: it is promoted, or has ended
+    R.RESTING: frozenset({R.CLIMBING, R.REACHED}),
+}
+
+
 def check(table: Mapping[S, frozenset[S]], what: str, status: S, requested: S) -> None:
     """InvalidTransitionError unless the table has an arrow from ``status`` to ``requested``."""
     if requested not in table[status]:
         raise InvalidTransitionError(what, status.value, requested.value)
+
+
+def check_unmoved(what: str, status: StrEnum, written: StrEnum) -> None:
+    """InvalidTransitionError where a row that is written moves beside the tables."""
+    if written is not status:
+        raise InvalidTransitionError(what, status.value, written.value)

@@ -9,6 +9,7 @@ from typing import Any
 from trials.wire.attempt import AttemptKey
 from trials.wire.records import ExitRecord, ProcessRecord
 from tuner_service.domain.resources import Holding
+from tuner_service.domain.rungs import NO_RUNGS, Rungs
 
 Parameters = dict[str, Any]
 
@@ -138,14 +139,7 @@ class Trial:
     stopped_at_line: int | None = None  # the reports line in which the assessor stopped it
     stopped_at_sequence: int | None = None  # and the spool sequence of that report
     pending_end: PendingEnd | None = None
-    until_step: int | None = None  # the advisor lets it run to this step, where it rests; None: to its end
-    rung_step: int | None = None  # of the report at which it last came to rest
-    rung_reached: bool = False  # what it was decided to run to is reached; what comes after belongs to no decision
-    rested_line: int | None = None  # the journal line that told the advisor that it rests, while it does
-    rested_step: int | None = None  # the rung of the newest rest that was told: forks go on from there
-    segment_line: int = 0  # the journal line of the advisor's newest decision about it
-    forked_from: int | None = None  # the trial whose checkpoint it began with
-    forked_step: int | None = None  # and the step of that, where there was one
+    rungs: Rungs = NO_RUNGS
     fingerprint: str = ""  # of its failure; equal for equal errors
     attempts: int = 0
     charged: int = 0  # attempts that count against max_attempts
@@ -174,7 +168,7 @@ class Trial:
     @property
     def rests(self) -> bool:
         """Whether it is paused at a rung and its advisor knows."""
-        return self.rested_line is not None
+        return self.rungs.rested_line is not None
 
     def parameters_of(self, index: int) -> Parameters:
         return self.further_parameters[index - 1] if index else self.parameters

@@ -92,7 +92,7 @@ def _checks() -> dict[str, dict[str, Check]]:
         "experiments": {**mapping.EXPERIMENTS.decoders, "spec": _spec},
         "queue_cursors": {"queue": Queue, "line": int},
         "search_space_revisions": {**mapping.REVISIONS.decoders, "search_space": _space},
-        "trials": mapping.TRIALS.decoders,
+        "trials": mapping.TRIALS.decoders | mapping.RUNGS.decoders,
         "decisions": mapping.DECISIONS.decoders,
         "attempts": mapping.ATTEMPTS.decoders,
         "journal": {**mapping.JOURNAL.decoders, "queues": mapping.QUEUES_OF_BITS.__getitem__},

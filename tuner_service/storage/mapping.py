@@ -29,6 +29,7 @@ from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
+from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import TrialMetric
 
@@ -163,7 +164,8 @@ def _from_json(hint: Any, value: str) -> Any:
 
 
 EXPERIMENTS = FieldMap(Experiment, elsewhere=("spec", "tuner_cursor", "assessor_cursor"))
-TRIALS = FieldMap(Trial)
+TRIALS = FieldMap(Trial, elsewhere=("rungs",))
+RUNGS = FieldMap(Rungs)  # in columns of the trials table
 ATTEMPTS = FieldMap(Attempt, elsewhere=("key",))
 JOURNAL = FieldMap(JournalLine, elsewhere=("queues",))
 CHECKPOINTS = FieldMap(Checkpoint)
@@ -208,6 +210,14 @@ def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experi
 def cursors_in(experiment: Experiment) -> list[Row]:
     lines = {Queue.TUNER: experiment.tuner_cursor, Queue.ASSESSOR: experiment.assessor_cursor}
     return [{"experiment_id": experiment.id, "queue": queue.value, "line": line} for queue, line in lines.items()]
+
+
+def trial_in(trial: Trial) -> Row:
+    return TRIALS.row(trial, **RUNGS.row(trial.rungs))
+
+
+def trial_out(row: Mapping[Any, Any]) -> Trial:
+    return TRIALS.value(row, rungs=RUNGS.value(row))
 
 
 def attempt_in(attempt: Attempt) -> Row:

@@ -70,7 +70,7 @@ def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
     found: dict[tuple[ExperimentId, int], Trial] = {}
     for condition in (t.c.status.in_(_UNFINISHED), t.c.told_line.is_(None)):
         for row in connection.execute(select(t).where(condition)).mappings():
-            found[row["experiment_id"], row["number"]] = mapping.TRIALS.value(row)
+            found[row["experiment_id"], row["number"]] = mapping.trial_out(row)
     grouped: dict[ExperimentId, list[Trial]] = defaultdict(list)
     for (experiment_id, _), trial in sorted(found.items()):
         grouped[experiment_id].append(trial)

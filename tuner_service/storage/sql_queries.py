@@ -142,7 +142,7 @@ class SqlQueries:
                 rows = [dict(row) for row in connection.execute(query).mappings()]
             else:
                 rows = _TRIALS.rows(connection, id=experiment_id, after=after, limit=limit)
-        return [mapping.TRIALS.value(row) for row in rows]
+        return [mapping.trial_out(row) for row in rows]
 
     def trial_entries(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
@@ -162,7 +162,7 @@ class SqlQueries:
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         with self.reading() as connection:
             rows = _TRIAL.rows(connection, id=experiment_id, number=number)
-        return mapping.TRIALS.value(rows[0]) if rows else None
+        return mapping.trial_out(rows[0]) if rows else None
 
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         with self.reading() as connection:
@@ -290,5 +290,5 @@ def _parameters_of_values(
         return {}
     span = _t.c.number.between(numbers[0], numbers[-1])
     query = select(_t).where(_t.c.experiment_id == experiment_id, span, _t.c.wanted_index > 0)
-    trials = [mapping.TRIALS.value(row) for row in connection.execute(query).mappings()]
+    trials = [mapping.trial_out(row) for row in connection.execute(query).mappings()]
     return {trial.number: mapping.to_json(trial.result_parameters) for trial in trials}

@@ -177,7 +177,7 @@ class _Writing:
         _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
         for digest, data in changes.blobs.items():
             blobs.save(connection, digest, data, at)
-        self._trials.put(connection, [mapping.TRIALS.row(t) for t in changes.trials.values()])
+        self._trials.put(connection, [mapping.trial_in(t) for t in changes.trials.values()])
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:

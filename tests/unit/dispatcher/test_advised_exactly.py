@@ -77,7 +77,7 @@ def test_it_does_not_come_there_for_ever(det: Advised) -> None:
     det.report(1, an_intermediate(1, 0.5))
     for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT):
         if 1 in det.xs.attempts:
-            if not det.trial(1).rung_reached:
+            if not det.trial(1).rungs.rung_reached:
                 det.started(1)
                 det.report(1, an_intermediate(1, 0.5))
             det.exit(1, KILLED)
@@ -106,7 +106,7 @@ def test_a_pause_of_a_trial_that_came_to_its_end_brings_it_back(det: Advised) ->
     assert det.statuses() == {1: "running"}
     det.pause_at(0)
     assert det.attempt(1).key.attempt == 2
-    assert det.trial(1).until_step == 1
+    assert det.trial(1).rungs.until_step == 1
 
 
 def test_a_pause_at_a_saved_step_needs_no_other_run(det: Advised) -> None:
@@ -125,7 +125,7 @@ def test_a_pause_wins_over_a_later_rung(det: Advised) -> None:
     det.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
     det.report(1, an_intermediate(2, 0.5), a_checkpoint_record(2))
     det.pause_at()
-    assert det.trial(1).rung_step == 1
+    assert det.trial(1).rungs.rung_step == 1
     det.exit(1, EXITED)
     assert det.told_to_rest() == [(1, 1)]
 
@@ -139,9 +139,9 @@ def test_a_pause_of_a_trial_that_made_room_holds_when_it_goes_on(det: Advised) -
     assert det.trial(1).reason.value == "experiment_stopped"
     det.resume()
     det.ready()
-    assert det.trial(1).until_step is None
+    assert det.trial(1).rungs.until_step is None
     det.pause_at(0)
-    assert det.trial(1).rung_step == 1
+    assert det.trial(1).rungs.rung_step == 1
 
 
 def test_a_person_may_give_up_what_rests(det: Advised) -> None:

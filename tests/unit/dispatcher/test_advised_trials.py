@@ -141,7 +141,7 @@ def test_a_fork_is_a_new_trial_that_begins_with_the_checkpoint_of_another(h: Adv
     h.come_to_rest(1, 1)
     h.decide(DecisionKind.FORK, forked_from=1, parameters={"lr": 0.3}, until_step=2, dropped=(1,))
     fork = h.trial(2)
-    assert (fork.forked_from, fork.forked_step, fork.parameters) == (1, 1, {"lr": 0.3})
+    assert (fork.rungs.forked_from, fork.rungs.forked_step, fork.parameters) == (1, 1, {"lr": 0.3})
     (launch,) = h.orders(Launch)
     assert [c.step for c in launch.spec.checkpoints] == [1]
     assert h.trial(1).status.value == "early_stopped"
@@ -156,7 +156,7 @@ def test_a_fork_of_a_trial_without_checkpoints_begins_anew(h: Advised) -> None:
     h.decide(until_step=1)
     h.come_to_rest(1, 1, saved=False)
     h.decide(DecisionKind.FORK, forked_from=1, until_step=2)
-    assert h.trial(2).forked_step is None
+    assert h.trial(2).rungs.forked_step is None
     assert h.orders(e.WarnNoCheckpoint)
 
 
@@ -170,7 +170,7 @@ def test_the_checkpoint_a_fork_begins_with_is_kept_while_its_source_runs_on() ->
     h.report(1, *[record for step in (2, 3) for record in (an_intermediate(step, 0.4), a_checkpoint_record(step))])
     assert [c.step for c in h.xs.checkpoints[1]] == [1, 3]
     h.decide(DecisionKind.FORK, forked_from=1, until_step=2)
-    assert h.trial(2).forked_step == 1
+    assert h.trial(2).rungs.forked_step == 1
     # A file that the fork may still want is not ordered away with the source's row.
     h.started(2)
     h.report(2, an_intermediate(2, 0.2), a_checkpoint_record(2))
@@ -339,7 +339,7 @@ def test_a_second_word_about_a_trial_that_rests_is_ignored(h: Advised) -> None:
     h.report(1, an_intermediate(1, 0.5))
     h.report(1, an_intermediate(2, 0.5))
     h.pause_at()
-    assert h.trial(1).rung_step == 2
+    assert h.trial(1).rungs.rung_step == 2
 
 
 def test_a_trial_between_two_attempts_rests_at_once(h: Advised) -> None:
@@ -367,7 +367,7 @@ def test_a_trial_that_made_room_rests_when_the_advisor_says_so(deterministic: bo
     assert h.trial(1).reason.value == "experiment_stopped"
     h.pause_at(0)
     if deterministic:
-        assert h.trial(1).until_step == 1, "it goes there once more when the experiment goes on"
+        assert h.trial(1).rungs.until_step == 1, "it goes there once more when the experiment goes on"
     else:
         assert h.told_to_rest() == [(1, 1)]
 

@@ -14,6 +14,7 @@ from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
 from tuner_service.domain.resources import Holding
+from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import AttemptStatus, PendingEnd, TrialReason, TrialStatus
 
 END = PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message="")
@@ -155,15 +156,16 @@ def test_in_a_deterministic_experiment_an_end_may_wait_for_its_turn() -> None:
 
 # ── advisors ────────────────────────────────────────────────────────────────────────────────────
 ADVISED = a_spec(advisor=AlgorithmSpec(name="pbt"))
-AT_REST = {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED, "rung_reached": True, "rested_line": 1}
+REACHED = Rungs(rung_step=1, rung_reached=True)
+AT_REST = {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED, "rungs": REACHED.told(1)}
 
 
 @pytest.mark.parametrize(
     ("trial", "status", "sentence"),
     [
         ({"status": TrialStatus.WAITING}, ExperimentStatus.RUNNING, "trial 1 is waiting, and its advisor"),
-        ({"rested_line": None}, ExperimentStatus.RUNNING, "trial 1 rests, and its advisor was not told"),
-        ({"rung_reached": False}, ExperimentStatus.RUNNING, "trial 1 rests without having reached its rung"),
+        ({"rungs": REACHED}, ExperimentStatus.RUNNING, "trial 1 rests, and its advisor was not told"),
+        ({"rungs": Rungs()}, ExperimentStatus.RUNNING, "trial 1 rests without having reached its rung"),
         ({}, ExperimentStatus.COMPLETED, "completed, and trial 1 rests"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from tuner_service.dispatcher.transitions import (
     ATTEMPT_TRANSITIONS,
     EXPERIMENT_TRANSITIONS,
+    RUNG_TRANSITIONS,
     TRIAL_TRANSITIONS,
 )
 
@@ -27,7 +28,12 @@ def table_of(what: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     ("what", "table"),
-    [("trial", TRIAL_TRANSITIONS), ("attempt", ATTEMPT_TRANSITIONS), ("experiment", EXPERIMENT_TRANSITIONS)],
+    [
+        ("trial", TRIAL_TRANSITIONS),
+        ("rung", RUNG_TRANSITIONS),
+        ("attempt", ATTEMPT_TRANSITIONS),
+        ("experiment", EXPERIMENT_TRANSITIONS),
+    ],
 )
 def test_the_page_shows_the_table(what: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> None:
     assert table_of(what) == {before.value: {s.value for s in after} for before, after in table.items()}

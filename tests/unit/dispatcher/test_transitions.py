@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 from enum import StrEnum
 
 import pytest
@@ -15,16 +16,24 @@ from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.errors import InvalidTransitionError
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
+from tuner_service.domain.rungs import RungPhase, Rungs
 from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
 
 WHY = Why(reason=TrialReason.NONE)
 EXPERIMENT_WHY = Why(reason=ExperimentReason.NONE)
 
 
-def a_step(*, experiment: ExperimentStatus, trial: TrialStatus, attempt: AttemptStatus) -> Step:
+RUNGS = {
+    RungPhase.CLIMBING: Rungs(until_step=9),
+    RungPhase.REACHED: Rungs(until_step=9, rung_step=9, rung_reached=True),
+    RungPhase.RESTING: Rungs(until_step=9, rung_step=9, rung_reached=True, rested_line=4, rested_step=9),
+}
+
+
+def a_step(*, experiment: ExperimentStatus, trial: TrialStatus, attempt: AttemptStatus, rungs: RungPhase) -> Step:
     xs = ExperimentState(
         experiment=an_experiment(status=experiment, spec=a_spec(), next_number=2, counts={trial.value: 1}),
-        trials={1: a_trial(status=trial)},
+        trials={1: a_trial(status=trial, rungs=RUNGS[rungs])},
         attempts={1: an_attempt(status=attempt)},
     )
     state = DispatcherState(lineage="memory", incarnation="life", experiments={EXPERIMENT_ID: xs})
@@ -36,6 +45,7 @@ def default_step(**statuses: StrEnum) -> Step:
         "experiment": ExperimentStatus.RUNNING,
         "trial": TrialStatus.RUNNING,
         "attempt": AttemptStatus.RUNNING,
+        "rungs": RungPhase.CLIMBING,
     }
     return a_step(**(fields | statuses))  # type: ignore[arg-type]  # each test sets one of them
 
@@ -46,15 +56,18 @@ def move(step: Step, requested: StrEnum) -> None:
         case ExperimentStatus():
             step.move_experiment(xs, requested, EXPERIMENT_WHY)
         case TrialStatus():
-            step.move_trial(xs, 1, requested, WHY)
+            step.trial(xs, 1).move(requested, WHY)
         case AttemptStatus():
-            step.move_attempt(xs, 1, requested)
+            step.trial(xs, 1).move_attempt(requested)
+        case RungPhase():
+            step.trial(xs, 1).move_rungs(RUNGS[requested])
 
 
 TABLES = {
     "experiment": (ExperimentStatus, transitions.EXPERIMENT_TRANSITIONS),
     "trial": (TrialStatus, transitions.TRIAL_TRANSITIONS),
     "attempt": (AttemptStatus, transitions.ATTEMPT_TRANSITIONS),
+    "rungs": (RungPhase, transitions.RUNG_TRANSITIONS),
 }
 PAIRS = [
     pytest.param(what, before, after, id=f"{what}-{before}-{after}")
@@ -95,6 +108,35 @@ def test_a_legal_move_changes_the_row_and_the_counts(what: str, before: StrEnum,
         case AttemptStatus():
             (row,) = step.changes.attempts.values()
             assert row.status is after
+        case RungPhase():
+            assert step.changes.trials[EXPERIMENT_ID, 1].rungs == xs.trials[1].rungs == RUNGS[after]
+
+
+def put(step: Step, what: str) -> None:
+    """A row that has moved, as if that were any other change."""
+    xs = step.find(EXPERIMENT_ID)
+    ts = step.trial(xs, 1)
+    match what:
+        case "experiment":
+            step.put_experiment(xs, replace(xs.experiment, status=ExperimentStatus.PAUSED))
+        case "trial":
+            ts.put(replace(ts.trial, status=TrialStatus.FAILED))
+        case "attempt":
+            ts.put_attempt(replace(ts.live, status=AttemptStatus.LOST))
+        case _:
+            ts.put(replace(ts.trial, rungs=ts.trial.rungs.reached(3)))
+
+
+@pytest.mark.parametrize("what", list(TABLES))
+def test_a_row_that_is_written_moves_beside_no_table(what: str) -> None:
+    step = default_step()
+    state = copy.deepcopy(step.state)
+
+    with pytest.raises(InvalidTransitionError):
+        put(step, what)
+
+    assert step.state == state
+    assert not step.changes
 
 
 @pytest.mark.parametrize(("statuses", "table"), list(TABLES.values()))
@@ -129,6 +171,6 @@ def test_a_moved_experiment_leaves_a_journal_line_and_long_texts_are_cut() -> No
 def test_an_ended_attempt_is_no_longer_the_live_one() -> None:
     step = default_step()
     xs = step.find(EXPERIMENT_ID)
-    step.move_attempt(xs, 1, AttemptStatus.EXITED)
+    step.trial(xs, 1).move_attempt(AttemptStatus.EXITED)
 
     assert xs.attempts == {}

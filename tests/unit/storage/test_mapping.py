@@ -12,7 +12,7 @@ from tuner_service.storage import mapping, tables
 
 MAPPED: dict[str, tuple[mapping.FieldMap[Any], set[str]]] = {
     "experiments": (mapping.EXPERIMENTS, {"spec"}),
-    "trials": (mapping.TRIALS, set()),
+    "trials": (mapping.TRIALS, set(mapping.RUNGS.columns)),
     "attempts": (mapping.ATTEMPTS, {"experiment_id", "number", "attempt"}),
     "journal": (mapping.JOURNAL, {"queues"}),
     "checkpoints": (mapping.CHECKPOINTS, set()),
