@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trials.fake_service import AgentProcess, FakeService
+from tests.integration.trials.fake_service import AgentProcess, FakeService, started
 from tests.waiting import wait_until
 from trials.wire.encoding import encode
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILES_FORMAT, FORMAT
@@ -62,6 +62,7 @@ def test_an_attempt_of_an_unknown_format_is_left_alone_until_an_agent_comes_that
     first = start_agent()
     launch = service.launch(HELD, environment={"GATE": str(tmp_path / "gate")})
     wait_until(lambda: service.values("accuracy") == [0.5])
+    started(service)  # its parent has written the last of its files
     first.kill()
     file = service.folder() / name
     own = file.read_text()

@@ -29,7 +29,7 @@ from tuner_service.domain.trial import Parameters, Report, TrialOutcome, TrialSt
 from tuner_service.tuners.base import Suggestion, Tuner
 from tuner_service.tuners.random_search import RandomTuner
 from tuner_service.workers.folds.folding import AssessorFold, TunerFold
-from tuner_service.workers.messages import item_from_wire, item_to_wire
+from tuner_service.workers.messages import Told, command_from_wire, command_to_wire
 
 OBJECTIVE = Objective(metric="loss")
 LINE = parse_search_space({"x": {"_type": "uniform", "_value": [0, 1]}})
@@ -112,7 +112,8 @@ def test_a_further_suggestion_has_a_generator_of_its_own() -> None:
 def test_the_index_of_a_request_survives_the_journey() -> None:
     for index in (0, 2):
         item = SuggestionRequested(line=4, number=1, index=index, recorded={"x": 0.5})
-        assert item_from_wire(item_to_wire(item, Queue.TUNER)) == item
+        told = Told(queue=Queue.TUNER, item=item)
+        assert command_from_wire(command_to_wire(told)) == told
 
 
 # ── the assessor of a deterministic experiment ──────────────────────────────────────────────────
