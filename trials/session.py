@@ -26,7 +26,7 @@ from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, Chec
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
 from trials.reports.sinks import Sink, SpoolSink, TerminalSink, numbers
-from trials.reports.spool_writer import STEP_MAX, ReportsLostError
+from trials.reports.spool_writer import ReportsLostError
 from trials.stop_signal import StopSignal
 from trials.wire.files import (
     ENV_ATTEMPT,
@@ -40,6 +40,7 @@ from trials.wire.files import (
     FILE_PARAMETERS,
     FILE_STOP,
 )
+from trials.wire.limits import STEP_MAX
 
 ALONE_CHECKPOINTS = "checkpoints"
 Listener = Callable[[int | None, Mapping[str, float]], None]

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trials.reports.spool_writer import metric_line
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import decode, encode
+from trials.wire.lines import metric_line
 from trials.wire.messages import Launch, Reports
 from trials.wire.records import ProcessRecord
 from tuner_service.clock import SystemClock

@@ -29,7 +29,7 @@ from trials.files import (
 from trials.processes.control_groups import group_at, group_path
 from trials.processes.ending import kill_tree
 from trials.processes.identity import Identity, boot_id, identity, is_alive, read_stat, send_verified
-from trials.reports.spool_writer import STEP_MAX, SpoolWriter
+from trials.reports.spool_writer import SpoolWriter
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode_record
 from trials.wire.files import (
@@ -46,7 +46,7 @@ from trials.wire.files import (
     FILES_FORMAT,
     FORMAT,
 )
-from trials.wire.limits import OUTPUT_TAIL_BYTES
+from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
 from trials.wire.messages import Launch, ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
 from trials.wire.records import ExitRecord, NoticeRecord, ProcessRecord
@@ -178,7 +178,7 @@ class HeldAttempt:
             except OSError:
                 return
             try:
-                writer.append_some(encode_record(record).encode() + b"\n")
+                writer.append_some(encode_record(record) + b"\n")
             finally:
                 writer.close()
 

@@ -11,30 +11,16 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any
 
 from trials.files import is_in_the_way, open_file, read_json, to_json, write_atomically
-from trials.reports.spool_writer import STEP_MAX
-from trials.wire.limits import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
+from trials.wire.limits import REPORT_BATCH_BYTES, REPORT_BATCH_LINES, SPOOL_LIMIT_BYTES, STEP_MAX
+from trials.wire.lines import fault_of
 from trials.wire.plain import read_lines
 
 READ_BYTES = REPORT_BATCH_BYTES
 PASSED_OVER_AT_ONCE = 16 * READ_BYTES  # without a record among them; then others have their turn
 UNTAKEN_MOST_BYTES = 2 * SPOOL_LIMIT_BYTES  # report() waits long before; more is not of it
 REMEMBERED_BYTES = 64  # before what was taken last: they stay what they were
-_FLOAT = frozenset({float})
-_FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
-    "checkpoint": {
-        "step": (int,), "name": (str,), "digest": (str,), "size": (int,), "at": (float, int),
-        **dict.fromkeys(("value", "stall_s", "write_s"), (float, int, NoneType)),
-    },
-    "checkpoint_damaged": {"step": (int,), "digest": (str,), "at": (float, int)},
-    "cooperates": {"at": (float, int)},
-    "stop_told": {"at": (float, int)},
-    "notice": {"code": (str,), "message": (str,), "at": (float, int)},
-    "parameters_wanted": {"index": (int,), "at": (float, int)},
-}  # fmt: skip
 
 
 class SpoolDamagedError(Exception):
@@ -61,44 +47,12 @@ class Batch:
 
 
 def is_record(line: bytes) -> bool:
-    """Whether the service could read it. Quick, because every line passes here."""
+    """Whether the service could take it."""
     try:
         record = json.loads(line.decode())  # of bytes it would take other encodings, too
     except (ValueError, RecursionError):
         return False
-    return len(line) <= REPORT_LINE_BYTES and _is_record(record)
-
-
-def _is_record(record: Any) -> bool:
-    if type(record) is not dict:
-        return False
-    if record.get("kind") == "metric":
-        return _is_metric(record)
-    types = _FIELD_TYPES.get(str(record.get("kind")))
-    return types is not None and all(_fits(record, name, allowed) for name, allowed in types.items())
-
-
-def _is_metric(record: dict[str, Any]) -> bool:
-    """Written out, because nearly every line is one."""
-    step, values, at = record.get("step"), record.get("values"), record.get("at")
-    return (
-        (step is None or (type(step) is int and 0 <= step <= STEP_MAX))
-        and type(values) is dict
-        and (_FLOAT.issuperset(map(type, values.values())) or all(map(_is_number, values.values())))
-        and (type(at) is float or (type(at) is int and 0 <= at <= STEP_MAX))
-        and type(record.get("final")) is bool
-    )
-
-
-def _fits(record: dict[str, Any], name: str, allowed: tuple[type, ...]) -> bool:
-    value: Any = record.get(name)
-    if type(value) not in allowed:
-        return False
-    return type(value) is not int or 0 <= value <= STEP_MAX
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) <= STEP_MAX)  # larger ones may be no float
+    return not fault_of(record, len(line))
 
 
 class SpoolReader:
@@ -300,6 +254,5 @@ def _records_of(lines: list[bytes]) -> list[str | None]:
     if read is None:
         return [line.decode() if is_record(line) else None for line in lines]
     return [
-        text if _is_record(record) and len(line) <= REPORT_LINE_BYTES else None
-        for line, text, record in zip(lines, texts, read, strict=True)
+        None if fault_of(record, len(line)) else text for line, text, record in zip(lines, texts, read, strict=True)
     ]

@@ -13,9 +13,9 @@ from typing import Any, SupportsIndex
 from trials.checkpoints.file_format import Restored, read_image
 from trials.checkpoints.stores import Entry, listed
 from trials.checkpoints.verified_files import replace_file
-from trials.reports.spool_writer import STEP_MAX
 from trials.wire.checkpoints import BEST_TRIAL
 from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+from trials.wire.limits import STEP_MAX
 
 ANSWER_POLL_S = 0.02
 WAKE_AGAIN_S = 5.0  # an agent that came meanwhile has not heard of the request

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from trials.reports.spool_writer import METRIC_NAME_LIMIT, METRICS_LIMIT, SpoolWriter, TooManyMetricsError, metric_line
+from trials.reports.spool_writer import SpoolWriter, TooManyMetricsError
 from trials.wire.encoding import encode_record
 from trials.wire.files import FILE_ACKNOWLEDGED, FILE_COOPERATES, FILE_SPOOL, FILE_STOP
+from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT
+from trials.wire.lines import metric_line
 from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
@@ -117,7 +119,7 @@ class SpoolSink:
         writer = SpoolWriter(str(self._folder / FILE_SPOOL))
         waker = Waker(self._wake, self._name)
         try:
-            writer.append(encode_record(record).encode())
+            writer.append(encode_record(record))
             waker.wake()
         finally:
             writer.close()
@@ -125,20 +127,20 @@ class SpoolSink:
 
     def damaged(self, *, step: int, digest: str) -> None:
         record = CheckpointDamagedRecord(step=step, digest=digest, at=time.time())
-        self._writer.append(encode_record(record).encode())
+        self._writer.append(encode_record(record))
         self._waker.wake()
 
     def cooperates(self) -> None:
         (self._folder / FILE_COOPERATES).touch()
-        self._writer.append(encode_record(CooperationRecord(at=time.time())).encode())
+        self._writer.append(encode_record(CooperationRecord(at=time.time())))
         self._waker.wake()
 
     def stop_told(self) -> None:
-        self._writer.append(encode_record(StopToldRecord(at=time.time())).encode())
+        self._writer.append(encode_record(StopToldRecord(at=time.time())))
         self._waker.wake()
 
     def wants_parameters(self, index: int) -> None:
-        self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())).encode())
+        self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())))
         self._waker.wake()
 
     def wake(self) -> None:

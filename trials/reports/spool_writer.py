@@ -8,20 +8,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
 
-REPORT_LINE_BYTES = 64 << 10
-SPOOL_LIMIT_BYTES = 256 << 20
-STEP_MAX = 2**53  # readers of JSON disagree about larger whole numbers
-METRICS_LIMIT = 1_000  # of one report
-METRIC_NAME_LIMIT = 200  # characters
+from trials.wire.limits import METRICS_LIMIT, REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
+
 ACKNOWLEDGED_BYTES = 4 << 10  # of the file that says what was taken
 LIMIT_CHECK_BYTES = 1 << 20  # the limit is looked at after so many bytes, not with every record
 FULL_DISK_PAUSE_S = 0.1
 FULL_DISK_TIMEOUT_S = 600.0  # append() raises the disk's error after waiting so long for room
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ReportTooLargeError(ValueError):
@@ -33,15 +26,6 @@ class ReportTooLargeError(ValueError):
             "report fewer metrics at a time, and write large results to a file"
         )
         self.size = size
-
-
-def metric_line(*, step: int | None, values: Mapping[str, float], at: float, final: bool) -> bytes:
-    """A MetricRecord as a spool line, without its newline."""
-    return record_line({"kind": "metric", "step": step, "values": values, "at": at, "final": final})
-
-
-def record_line(record: Mapping[str, Any]) -> bytes:
-    return _encode(record).encode()
 
 
 def _say(text: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 REPORT_BATCH_LINES = 2_000  # a longer spool is sent in several messages
-REPORT_BATCH_BYTES = 1 << 20  # likewise; a single longer line is refused by report() itself
+REPORT_BATCH_BYTES = 1 << 20  # more bytes of lines are sent in several messages
 REPORT_LINE_BYTES = 64 << 10  # report() raises ReportTooLargeError beyond
 METRICS_LIMIT = 1_000  # of one report; report() raises ReportTooLargeError beyond
 METRIC_NAME_LIMIT = 200  # characters; report() raises ValueError beyond
+STEP_MAX = 2**53  # of steps, counts and whole metrics: readers of JSON disagree about larger whole numbers
 SPOOL_LIMIT_BYTES = 256 << 20  # report() blocks until the service has acknowledged some of it
 CHECKPOINT_INLINE_BYTES = 16 << 20  # larger checkpoints stay in the checkpoint folder; the row holds the path
 BLOB_CHUNK_BYTES = 1 << 20

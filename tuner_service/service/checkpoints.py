@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
 from trials.wire.launch import CheckpointRef
+from trials.wire.limits import STEP_MAX
 from tuner_service.ports import Queries
 
 STEPS_NAMED = 10  # in the error that names those there are
-STEP_MAX = 2**53  # the database asks for nothing beyond, and no script saves there
 
 
 def checkpoints_for(queries: Queries, wanted: CheckpointsWanted) -> CheckpointsFound:

@@ -422,7 +422,7 @@ def test_a_worker_whose_service_is_gone_ends_although_its_tuner_hangs(tmp_path: 
 def test_a_frame_that_makes_no_sense_ends_the_worker_with_a_word() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tuner_service.workers.worker"],
-        input=encode_frame([{"command": "Sudo", "queue": "tuner", "line": 1}]),
+        input=encode_frame([{"kind": "Sudo", "queue": "tuner", "line": 1}]),
         capture_output=True,
         timeout=30,
         check=False,

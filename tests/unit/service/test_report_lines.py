@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_MAX
 from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord
 from tuner_service.dispatcher.commands import RejectedRecord
-from tuner_service.service.reports import ERROR_LIMIT, METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_BOUND, parse_lines
+from tuner_service.service.reports import ERROR_LIMIT, parse_lines
 
 
 def a_metric_line(**overrides: Any) -> str:
@@ -62,25 +63,37 @@ def test_nan_is_kept() -> None:
         (a_metric_line(values={}), "an object with 1 to 1000 metrics"),
         (a_metric_line(values=[1]), "an object with 1 to 1000 metrics"),
         (a_metric_line(values={f"m{n}": 0.5 for n in range(METRICS_LIMIT + 1)}), "an object with 1 to 1000 metrics"),
-        (a_metric_line(values={"loss": "low"}), "metric.values.loss: a number is needed, not str"),
-        (a_metric_line(values={"loss": True}), "metric.values.loss: a number is needed, not bool"),
-        (a_metric_line(values={"loss": None}), "metric.values.loss: a number is needed, not NoneType"),
-        (a_metric_line(values={"loss": 10**400}), "metric.values.loss: too large for a float"),
+        (
+            a_metric_line(values={"loss": "low"}),
+            "up to 2**53 is needed, not str",
+        ),
+        (
+            a_metric_line(values={"loss": True}),
+            "up to 2**53 is needed, not bool",
+        ),
+        (
+            a_metric_line(values={"loss": None}),
+            "up to 2**53 is needed, not NoneType",
+        ),
+        (
+            a_metric_line(values={"loss": 10**400}),
+            "up to 2**53 is needed, not int 1000",
+        ),
         (a_metric_line(values={"n" * (METRIC_NAME_LIMIT + 1): 0.5}), "has more than 200 characters"),
         (a_metric_line(step=None), "either a step, or final"),
         (a_metric_line(final=True), "either a step, or final"),
         (a_metric_line(final=1), "either a step, or final"),
-        (a_metric_line(step=1.5), "an integer below 2**62"),
-        (a_metric_line(step=True), "an integer below 2**62"),
-        (a_metric_line(step=STEP_BOUND), "an integer below 2**62"),
+        (a_metric_line(step=1.5), "metric.step: a whole number from 0 to 2**53"),
+        (a_metric_line(step=True), "metric.step: a whole number from 0 to 2**53"),
+        (a_metric_line(step=STEP_MAX + 1), "metric.step: a whole number from 0 to 2**53"),
         (a_metric_line(at="now"), "seconds since the epoch"),
-        (a_metric_line(at=10**400), "too large"),
-        (a_checkpoint_line(step=STEP_BOUND), "integers below 2**62"),
-        (a_checkpoint_line(size=-1), "not negative"),
+        (a_metric_line(at=10**400), "seconds since the epoch are needed"),
+        (a_checkpoint_line(step=STEP_MAX + 1), "checkpoint.step: a whole number from 0 to 2**53"),
+        (a_checkpoint_line(size=-1), "checkpoint.size: a whole number from 0"),
         (a_checkpoint_line(digest="ab"), "64 hex digits"),
-        (a_checkpoint_line(name="../weights"), "no plain file name"),
-        (a_checkpoint_line(name=".."), "no plain file name"),
-        (a_checkpoint_line(name=""), "no plain file name"),
+        (a_checkpoint_line(name="../weights"), "a plain file name is needed"),
+        (a_checkpoint_line(name=".."), "a plain file name is needed"),
+        (a_checkpoint_line(name=""), "a plain file name is needed"),
         ("[" * 100_000, ""),
         ("7", ""),
         (json.dumps({"kind": "unheard of"}), ""),

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from trials.agent.spool import SpoolReader, is_record
-from trials.reports.spool_writer import metric_line
 from trials.wire.encoding import decode_record, encode_record
 from trials.wire.limits import REPORT_BATCH_LINES
+from trials.wire.lines import metric_line
 from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord, SpoolRecord, StopToldRecord
 
 
@@ -32,14 +32,14 @@ def reader_of(spool: Path) -> SpoolReader:
     "record",
     [
         MetricRecord(step=None, values={"loss": float("nan"), "b": float("-inf")}, at=1.0, final=True),
-        MetricRecord(step=3, values={}, at=1.0),
-        CheckpointRecord(step=1, name="a", digest="d", size=3, at=1.0),
+        MetricRecord(step=3, values={"a": 1.0}, at=1.0),
+        CheckpointRecord(step=1, name="a", digest="d" * 64, size=3, at=1.0),
         CooperationRecord(at=2.0),
         StopToldRecord(at=2.0),
     ],
 )
 def test_every_record_of_the_protocol_is_one_here(record: SpoolRecord) -> None:
-    assert is_record(encode_record(record).encode())
+    assert is_record(encode_record(record))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ LAUNCH = Launch(
     spec=LaunchSpec(command=("python", "t.py"), parameters={}, seed=1, objective="loss"),
 )
 PROCESS = {"boot_id": "b", "pid": 1 << 21, "start_time": 1}
-LINE = encode_record(MetricRecord(step=1, values={"a": 1.0}, at=1.0)).encode() + b"\n"
+LINE = encode_record(MetricRecord(step=1, values={"a": 1.0}, at=1.0)) + b"\n"
 SAVED = CheckpointRecord(step=1, name="000000001-aaaaaaaaaaaa.ckpt", digest="a" * 64, size=3, at=1.0)
 
 
@@ -65,7 +65,7 @@ def lay_out(home: Home) -> Path:
     folder.mkdir(parents=True)
     (folder / "attempt.json").write_text(encode(LAUNCH))
     (folder / "claim.json").write_text(json.dumps(PROCESS))
-    (folder / "reports.jsonl").write_bytes(LINE * 3 + encode_record(SAVED).encode() + b"\n")
+    (folder / "reports.jsonl").write_bytes(LINE * 3 + encode_record(SAVED) + b"\n")
     home.put_live("n1", folder)
     return folder
 
@@ -203,7 +203,7 @@ RIGHT = {
     "claim.json": json.dumps(PROCESS | {"orders": "/tmp/x", "groups": "/x"}).encode(),
     "process.json": json.dumps(PROCESS).encode(),
     "exit.json": json.dumps(to_plain(ExitRecord(cause="exited", code=0, tail="x")) | {"process": PROCESS}).encode(),
-    "reports.jsonl": LINE * 2 + encode_record(SAVED).encode() + b"\n",
+    "reports.jsonl": LINE * 2 + encode_record(SAVED) + b"\n",
     "acknowledged.json": b'{"sequence":1,"offset":70}',
     "wanted.json": b'{"id":"r","number":1,"step":3}',
     "stop.json": b'{"grace_s":3.0,"reason":"stopped"}',

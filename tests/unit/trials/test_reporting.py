@@ -16,12 +16,10 @@ import pytest
 
 from tests.waiting import wait_until
 from trials.reports.sinks import SpoolSink, TerminalSink, Waker, numbers
-from trials.reports.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter, metric_line
-from trials.reports.spool_writer import REPORT_LINE_BYTES as WRITER_LINE_BYTES
-from trials.reports.spool_writer import SPOOL_LIMIT_BYTES as WRITER_LIMIT_BYTES
+from trials.reports.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter
 from trials.session import Trial, open_trial
 from trials.wire.encoding import decode_record
-from trials.wire.limits import REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
+from trials.wire.lines import metric_line
 from trials.wire.records import CheckpointRecord, MetricRecord
 
 
@@ -184,10 +182,6 @@ def test_a_closed_trial_refuses_reports(trial: Trial) -> None:
     with pytest.raises(RuntimeError, match="inside its `with` block"):
         trial.report(loss=1)
     assert not trial.should_stop()
-
-
-def test_the_limits_are_the_protocols() -> None:
-    assert (WRITER_LINE_BYTES, WRITER_LIMIT_BYTES) == (REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES)
 
 
 def test_a_line_that_an_earlier_writer_tore_is_closed_off(tmp_path: Path) -> None:

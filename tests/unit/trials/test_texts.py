@@ -46,7 +46,7 @@ def test_a_backslash_before_the_letters_is_no_escape() -> None:
 
 
 def test_a_metric_named_with_half_a_pair_is_taken_under_a_valid_name() -> None:
-    line = encode_record(MetricRecord(step=1, values={"loss\ud800": 0.5}, at=1.0, final=False))
+    line = encode_record(MetricRecord(step=1, values={"loss\ud800": 0.5}, at=1.0, final=False)).decode()
 
     assert decode_record(line) == MetricRecord(step=1, values={"loss\ufffd": 0.5}, at=1.0, final=False)
     found = read_lines([line])

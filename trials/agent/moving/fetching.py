@@ -12,9 +12,9 @@ from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.moving.restoring import lay_out
 from trials.files import read_json
-from trials.reports.spool_writer import STEP_MAX
 from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+from trials.wire.limits import STEP_MAX
 from trials.wire.messages import Message
 from trials.wire.plain import ProtocolError
 

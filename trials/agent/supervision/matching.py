@@ -21,7 +21,8 @@ import time
 from typing import Any, NoReturn
 
 from trials.processes.parents import IGNORE, Child, die_with, end_mask, ending_of, fork, leave_handlers
-from trials.reports.spool_writer import REPORT_LINE_BYTES, STEP_MAX, metric_line
+from trials.wire.limits import REPORT_LINE_BYTES, STEP_MAX
+from trials.wire.lines import NoRecordError, metric_line
 
 PROCESSOR_S = 2.0  # for one request: more, and the pattern is too slow for this output
 MEMORY_BYTES = 256 << 20  # beside what the process has from its parent: a pattern that needs more has failed
@@ -223,8 +224,11 @@ def _record_of(match: re.Match[str], names: tuple[str, ...], next_step: int) -> 
         step = next_step
     if not values:
         return None, next_step
-    record = metric_line(step=int(step), values=values, at=time.time(), final=False) + b"\n"
     # What no reader of the spool would take counts as a match all the same.
+    try:
+        record = metric_line(step=int(step), values=values, at=time.time(), final=False) + b"\n"
+    except NoRecordError:  # the name of a group is longer than that of a metric may be
+        return None, int(step) + 1
     return record if len(record) <= REPORT_LINE_BYTES else None, int(step) + 1
 
 

@@ -15,8 +15,9 @@ from trials.agent.supervision.matching import (
     Matchers,
     PatternFailedError,
 )
-from trials.reports.spool_writer import SpoolWriter, record_line
+from trials.reports.spool_writer import SpoolWriter
 from trials.wire.limits import LOG_LIMIT_BYTES, OUTPUT_TAIL_BYTES
+from trials.wire.lines import record_line
 from trials.wire.patterns import groups_of
 
 READ_BYTES = 64 << 10  # what a pipe holds
