@@ -3,7 +3,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .NOTPARALLEL:
-.PHONY: setup demo test everything check format formatted lint types layers simulate mutants demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
+.PHONY: setup demo test everything check format formatted lint types layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
 
 setup: .venv/.installed
 demo: setup ; @$(RUN) examples.demo
@@ -20,6 +20,7 @@ types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /pe
 layers: setup ; .venv/bin/lint-imports
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 mutants: setup ; $(RUN) tests.mutants
+mutants-sample: setup ; $(RUN) tests.mutants --sample 500
 demo-campaign: setup ; $(RUN) tests.demo_campaign
 shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000
 documented-campaign: setup ; $(RUN) tests.acceptance.documented_campaign --rounds 3 --kills 12

@@ -1,7 +1,8 @@
 """``python -m tests.mutants``: breaks the named lines one after the other, and says which break no test noticed.
 
-Each mutant lives in a fork of this process, which has imported the libraries but nothing of the project: so
-a mutant costs its tests and little else, and no file is changed.
+``--sample N`` breaks N places drawn by a seed instead, each under the tests that run its line. Each mutant lives in a
+fork of this process, which has imported the libraries but nothing of the project: so a mutant costs its tests and
+little else, and no file is changed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from tests.mutants.lines_run import lines_run
 from tests.mutants.named import NAMED, Mutant
+from tests.mutants.sampled import Sampled, sample, tests_for
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180.0  # of the tests of one mutant; one that hangs was noticed
-TESTS_FAILED = 1  # exit codes of pytest
+TESTS_FAILED, INTERRUPTED = 1, 2  # exit codes of pytest
+RUNNING = -1_000  # no exit code
+SAMPLED_TIMEOUT_S = 90.0  # of the tests of one sampled change
+LEAST_KILLED = 0.9  # of a sample
 WARM = ("numpy", "sqlalchemy", "torch")
 
 
@@ -39,9 +45,9 @@ class MutatedLoader(importlib.machinery.SourceFileLoader):
 
 
 class MutatedFinder(importlib.abc.MetaPathFinder):
-    def __init__(self, mutant: Mutant, text: str) -> None:
-        self._name = mutant.path.removesuffix(".py").replace("/", ".")
-        self._path, self._text = str(ROOT / mutant.path), text
+    def __init__(self, path: str, text: str) -> None:
+        self._name = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        self._path, self._text = str(ROOT / path), text
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -63,17 +69,27 @@ def mutated(mutant: Mutant) -> str:
 
 def outcome(tests: Sequence[str], finder: MutatedFinder | None) -> int | None:
     """The exit code of pytest in a fork; None where it did not end in time."""
+    return ended(begun(tests, finder), timeout_s=TIMEOUT_S)
+
+
+def begun(tests: Sequence[str], finder: MutatedFinder | None) -> int:
+    """The process id of a fork that runs the tests in a session of its own."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         _run(tests, finder)
+    return pid
+
+
+def ended(pid: int, *, timeout_s: float) -> int | None:
+    """The exit code of a fork; None where it did not end in time, and was killed with all that it started."""
     pidfd = os.pidfd_open(pid)
-    ended, _, _ = select.select([pidfd], [], [], TIMEOUT_S)
+    in_time, _, _ = select.select([pidfd], [], [], timeout_s)
     os.close(pidfd)
-    if not ended:
+    if not in_time:
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status) if ended else None
+    return os.waitstatus_to_exitcode(status) if in_time else None
 
 
 def _run(tests: Sequence[str], finder: MutatedFinder | None) -> None:
@@ -92,22 +108,67 @@ def _run(tests: Sequence[str], finder: MutatedFinder | None) -> None:
         os._exit(code)
 
 
+def run_sample(count: int, seed: int, jobs: int) -> int:
+    """The portion that was noticed, and every change that was not, on standard output."""
+    changes = sample(ROOT, count=count, seed=seed)
+    print(f"looking for the tests that run each line of {len({change.path for change in changes})} files", flush=True)
+    runs = lines_run(ROOT, {test for change in changes for test in tests_for(change.path)})
+    begin, survived = time.monotonic(), []
+    waiting = list(changes)
+    running: dict[int, tuple[Sampled, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            change = waiting.pop(0)
+            tests = runs.tests_of(change)
+            if not tests:
+                survived.append((change, "no test runs it"))
+                continue
+            text = change.applied((ROOT / change.path).read_text(encoding="utf-8"))
+            running[begun(tests, MutatedFinder(change.path, text))] = (change, time.monotonic())
+        for pid, (change, since) in list(running.items()):
+            code = _now(pid, since)
+            if code != RUNNING:
+                del running[pid]
+                if code not in {TESTS_FAILED, None, INTERRUPTED}:  # a module that cannot be imported interrupts pytest
+                    survived.append((change, "nobody noticed" if code == 0 else f"pytest ended with {code}"))
+    for change, why in sorted(survived, key=lambda found: (found[0].path, found[0].line)):
+        print(f"{why}: {change.path}:{change.line}: {change.old!r} -> {change.new!r}")
+    killed = len(changes) - len(survived)
+    portion, took_s = killed / max(len(changes), 1), time.monotonic() - begin
+    print(f"{killed} of {len(changes)} killed ({portion:.1%}) in {took_s:.0f} s, seed {seed}")
+    return 0 if killed >= LEAST_KILLED * len(changes) else 1
+
+
+def _now(pid: int, since: float) -> int | None:
+    """The exit code of a fork; RUNNING while it runs; None where it took too long, and was killed."""
+    remaining = SAMPLED_TIMEOUT_S - (time.monotonic() - since)
+    pidfd = os.pidfd_open(pid)
+    is_over, _, _ = select.select([pidfd], [], [], 0.02)
+    os.close(pidfd)
+    return RUNNING if not is_over and remaining > 0 else ended(pid, timeout_s=0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--only", default="", help="mutants whose path contains this")
+    parser.add_argument("--sample", type=int, metavar="N", help="N changes drawn from the code, not the named ones")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the sample, at a time")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     for name in WARM:
         importlib.import_module(name)
+    if arguments.sample:
+        return run_sample(arguments.sample, arguments.seed, arguments.jobs)
     chosen = [mutant for mutant in NAMED if arguments.only in mutant.path]
-    begun, wrong = time.monotonic(), 0
+    begin, wrong = time.monotonic(), 0
     for tests in sorted({mutant.tests for mutant in chosen}):
         if outcome(tests, None) != 0:
             print(f"without any mutant these tests fail: {' '.join(tests)}")
             return 1
     for mutant in chosen:
         try:
-            finder = MutatedFinder(mutant, mutated(mutant))
+            finder = MutatedFinder(mutant.path, mutated(mutant))
         except ValueError as error:
             print(error)
             wrong += 1
@@ -117,7 +178,7 @@ def main() -> int:
             said = "nobody noticed" if code == 0 else f"pytest ended with {code}"
             print(f"{said}: {mutant.path}: {mutant.old.strip()!r} -> {mutant.new.strip()!r}")
             wrong += 1
-    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begun:.0f} s")
+    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
     return 1 if wrong else 0
 
 
