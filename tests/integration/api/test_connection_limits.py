@@ -18,7 +18,7 @@ from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, ApiService, a_body
 from tests.hostile_requests import probing
 from tests.waiting import wait_until
-from tuner_service.api import agents, connections
+from tuner_service.api import agents, connection_limits
 from tuner_service.api.connection_limits import MAX_HEAD_BYTES, MAX_HEADERS
 
 PATIENCE_S = 30.0
@@ -122,7 +122,7 @@ def test_what_is_not_http_is_refused_as_a_problem(door: Door) -> None:
 
 @pytest.mark.parametrize("head", [b"", HEALTH[:20], HEALTH[:-2]], ids=["nothing", "a line", "no end"])
 def test_a_head_that_does_not_come_is_not_waited_for(door: Door, head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_TIMEOUT_S", 0.2)
 
     status, problem = answer_of(door.sent(head))
 
@@ -135,7 +135,7 @@ def test_the_time_for_a_head_holds_for_the_second_request_of_a_connection(
 ) -> None:
     connection = door.sent(HEALTH)
     assert answer_of(connection)[0] == 200
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_TIMEOUT_S", 0.2)
     connection.sendall(HEALTH[:20])
 
     assert answer_of(connection)[0] == 408
@@ -160,7 +160,7 @@ def test_requests_one_behind_the_other_are_answered_in_order(door: Door) -> None
 def test_connections_that_ask_for_nothing_make_room_for_those_that_do(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 20)
     silent = [door.sent(HEALTH[: number % 30]) for number in range(60)]
 
     assert all(is_served(door) for _ in range(10))
@@ -170,7 +170,7 @@ def test_connections_that_ask_for_nothing_make_room_for_those_that_do(
 def test_when_all_connections_are_asking_another_is_told_to_try_again(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 3)
     experiment_id = door.api.create()
     waiting = (
         f"GET /api/v1/experiments/{experiment_id}?wait_for=ended&timeout=60 HTTP/1.1\r\nhost: localhost\r\n"
@@ -185,13 +185,13 @@ def test_when_all_connections_are_asking_another_is_told_to_try_again(
 
 # ── bodies ──────────────────────────────────────────────────────────────────────────────────────
 def test_a_body_that_does_not_come_is_not_waited_for(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection_limits, "PROGRESS_TIMEOUT_S", 0.2)
 
     assert answer_of(door.sent((UPLOAD % 1_000).encode() + b"{"))[0] == 408
 
 
 def test_a_body_that_nobody_reads_is_not_taken_for_ever(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection_limits, "PROGRESS_TIMEOUT_S", 0.2)
     connection = door.sent((UPLOAD.replace(ADMIN_TOKEN, "nobody") % 1_000).encode() + b"{")
 
     assert answer_of(connection)[0] == 401
@@ -199,8 +199,8 @@ def test_a_body_that_nobody_reads_is_not_taken_for_ever(door: Door, monkeypatch:
 
 
 def test_a_body_that_comes_slowly_but_comes_is_read(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(connections, "LEAST_PROGRESS_BYTES", 1)
+    monkeypatch.setattr(connection_limits, "PROGRESS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(connection_limits, "LEAST_PROGRESS_BYTES", 1)
     body = json.dumps(a_body()).encode()
     connection = door.sent((UPLOAD % len(body)).encode())
     rest = list(body)
@@ -239,8 +239,8 @@ def ask_for_much(door: Door) -> Callable[[], socket.socket]:
 def test_who_does_not_read_an_answer_is_hung_up_on(
     door: Door, ask_for_much: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(connection_limits, "PROGRESS_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 1)
     ask_for_much()
 
     wait_until(lambda: is_served(door), timeout_s=PATIENCE_S)
@@ -249,9 +249,9 @@ def test_who_does_not_read_an_answer_is_hung_up_on(
 def test_who_reads_an_answer_slowly_is_given_all_of_it(
     ask_for_much: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(connections, "IDLE_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(connections, "LEAST_PROGRESS_BYTES", 1)
+    monkeypatch.setattr(connection_limits, "PROGRESS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(connection_limits, "IDLE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connection_limits, "LEAST_PROGRESS_BYTES", 1)
     response = http.client.HTTPResponse(ask_for_much())
     response.begin()
     parts: list[bytes] = []
