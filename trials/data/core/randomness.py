@@ -83,10 +83,7 @@ class GlobalGenerators:
     def seed(self, key: SampleKey, names: frozenset[str] = frozenset(NAMES)) -> None:
         """Each of ``names`` begins the stream of the sample; under 10 µs for all three."""
         if "random" in names:
-            # random.seed() is Python code that looks at the type of its argument, which takes longer than the seeding:
-            # this is the method of C below it.
-            _random.Random.seed(_python(), key.high << 64 | key.low)
-            _python().gauss_next = None
+            random.seed(key.high << 64 | key.low)
         if "numpy" in names:
             np.random.seed(key.low & 0xFFFFFFFF)
         if "torch" in names:
