@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +151,43 @@ def test_an_attempt_of_another_boot_is_told_as_such(service: FakeService, start_
     start_agent()
 
     assert service.wait_for_exit().exit.cause == "host_rebooted"
+
+
+SLEEPING = "import time, trials; trials.init().report(step=0, loss=0.0); time.sleep(600)"
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_trials_of_a_home_that_was_removed_end_with_their_parents_though_no_agent_is_left(
+    service: FakeService, start_agent: StartAgent, isolation: str
+) -> None:
+    agent = start_agent()
+    service.launch(SLEEPING, isolation=isolation)
+    wait_until(lambda: service.values("loss"))
+    trial = started(service).process.pid
+    parent = int(Path(f"/proc/{trial}/stat").read_text().rpartition(")")[2].split()[1])
+    agent.kill()
+
+    shutil.rmtree(service.home)
+
+    wait_until(lambda: not is_running(trial), timeout_s=20)
+    wait_until(lambda: not is_running(parent), timeout_s=40)
+
+
+def test_a_trial_whose_home_was_moved_runs_on(service: FakeService, start_agent: StartAgent, tmp_path: Path) -> None:
+    agent = start_agent()
+    service.launch(COUNTING)
+    wait_until(lambda: len(service.values("loss")) == 11)
+    trial = started(service).process.pid
+    agent.kill()
+
+    service.home.rename(tmp_path / "moved")
+    try:
+        (tmp_path / "moved" / work_of(service).relative_to(service.home) / "go").touch()
+        wait_until(lambda: not is_running(trial))
+        (spool,) = (tmp_path / "moved").rglob("reports.jsonl")
+        assert len(spool.read_text().splitlines()) == 20
+    finally:
+        (tmp_path / "moved").rename(service.home)
 
 
 def wait_until_reaped(service: FakeService) -> None:

@@ -73,6 +73,7 @@ class Supervised:
         self._parent = parent
         self._why_spawned = why_spawned
         self._trial = 0
+        self._held_folder = -1  # a descriptor of the folder, which tells one that was removed from one that was moved
         self._metrics: MetricsPattern | None = None
         self._streams: dict[int, Stream] = {}
         self._open: set[int] = set()
@@ -148,6 +149,7 @@ class Supervised:
         )
         limit = self.spec.get("memory_bytes")
         self._kernel_keeps_limit = bool(limit and self._group is not None and self._group.limit_memory(int(limit)))
+        self._held_folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         out, start.out = os.pipe2(os.O_CLOEXEC)
         self._streams[out] = Stream(out, f"{folder}/{FILE_STDOUT}", metrics)
         try:
@@ -267,6 +269,10 @@ class Supervised:
             self._sample_s = time.monotonic() - now
             if memory and self._usage.memory_bytes > memory:
                 self.order_stop(grace_s=0.0, reason="memory_limit")
+            if (
+                self._is_removed()
+            ):  # with the whole home, perhaps: then no agent is left to see it, nor to stop anything
+                self.order_stop(grace_s=0.0, reason=FILES_DAMAGED)
         wait = self._sampled + every - now
         if duration is None:
             return wait
@@ -274,6 +280,10 @@ class Supervised:
         if left <= 0 and self._stopping.reason is None:
             self.order_stop(grace_s=float(self.spec.get("stop_grace_s", 30.0)), reason="max_duration")
         return min(wait, max(left, 0.0)) if left > 0 else wait
+
+    def _is_removed(self) -> bool:
+        """Whether the attempt's folder is gone: nothing that the trial does can count any more."""
+        return self._held_folder >= 0 and os.fstat(self._held_folder).st_nlink == 0
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────
     def _kill_rest(self) -> float:
@@ -350,6 +360,9 @@ class Supervised:
         for stream in self._streams.values():
             stream.close()
         self._streams, self._open, self._metrics = {}, set(), None
+        if self._held_folder >= 0:
+            os.close(self._held_folder)
+            self._held_folder = -1
 
     def _record_end(self, record: dict[str, Any]) -> None:
         if self._trial and not self._start_told:
