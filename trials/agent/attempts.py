@@ -31,6 +31,7 @@ from trials.processes.ending import kill_tree
 from trials.processes.identity import Identity, boot_id, identity, is_alive, read_stat, send_verified
 from trials.reports.spool_writer import SpoolWriter
 from trials.wire.attempt import AttemptKey
+from trials.wire.attempt_file import AttemptFile
 from trials.wire.encoding import encode_record
 from trials.wire.files import (
     FILE_ACKNOWLEDGED,
@@ -47,7 +48,7 @@ from trials.wire.files import (
     FORMAT,
 )
 from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
-from trials.wire.messages import Launch, ObservedAttempt
+from trials.wire.messages import ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
 from trials.wire.records import ExitRecord, NoticeRecord, ProcessRecord
 from trials.wire.texts import valid_text
@@ -415,13 +416,15 @@ def load_attempt(folder: Path) -> HeldAttempt | None:
     except UnknownFormatError as error:
         return _unreadable(folder, str(error))
     try:
-        launch: Launch = from_plain(Launch, data, where=FILE_ATTEMPT)
+        # What concerns the node is for the parent of its trial, which has read it.
+        read = None if data is None else data | {"local": None}
+        found: AttemptFile = from_plain(AttemptFile, read, where=FILE_ATTEMPT)
     except (ProtocolError, RecursionError):
         return None
-    if key_of_folder(folder) != launch.key or folder.name.partition("-")[2] != launch.nonce:
+    if key_of_folder(folder) != found.key or folder.name.partition("-")[2] != found.nonce:
         return None  # of another attempt: a trial has written it
-    held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
-    held.devices = tuple(device.uuid for device in launch.spec.devices)
+    held = HeldAttempt(folder, key=found.key, nonce=found.nonce, lineage=found.lineage)
+    held.devices = tuple(device.uuid for device in found.spec.devices)
     held.look()
     return held
 

@@ -24,15 +24,14 @@ from trials.agent.supervision import supervisor
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
+from trials.wire.attempt_file import AttemptFile, NodeSettings
 from trials.wire.files import (
     FILE_ATTEMPT,
     FILE_CLAIM,
     FILE_FURTHER_PARAMETERS,
     FILE_PARAMETERS,
-    FILES_FORMAT,
     FOLDER_RESTORE,
     FOLDER_WORK,
-    FORMAT,
 )
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
@@ -114,10 +113,17 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
     paths = [str(sdk_folder(home))]
     if launch.spec.compat == "nni":
         paths.append(str(_NNI_FOLDER))
-    local: dict[str, Any] = {"python": sys.executable, "wake": str(home.wake), "paths": paths, "umask": home.umask}
-    local["secrets"] = str(home.path / "secrets")
-    local |= {"has_devices": has_devices, "boot_id": boot_id()}
-    attempt: dict[str, Any] = {FORMAT: FILES_FORMAT, "kind": launch.kind, **to_plain(launch), "local": local}
+    local = NodeSettings(
+        python=sys.executable,
+        wake=str(home.wake),
+        paths=tuple(paths),
+        umask=home.umask,
+        secrets=str(home.path / "secrets"),
+        has_devices=has_devices,
+        boot_id=boot_id(),
+    )
+    file = AttemptFile(key=launch.key, nonce=launch.nonce, lineage=launch.lineage, spec=launch.spec, local=local)
+    attempt: dict[str, Any] = to_plain(file)
     write_plainly(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))  # one that was cut off is no JSON, and made anew
     return attempt
 

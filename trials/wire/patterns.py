@@ -8,7 +8,7 @@ compiles and matches it is a process of its own (``trials.agent.supervision.matc
 from __future__ import annotations
 
 import re._constants as constants  # type: ignore[import-not-found]  # no public way to parse without compiling
-import re._parser as parser  # type: ignore[import-not-found]  # likewise
+import re._parser as parser  # type: ignore[import-not-found]  # the same: only it parses without compiling
 from collections.abc import Iterator
 from typing import Any
 

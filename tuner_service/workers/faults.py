@@ -60,7 +60,7 @@ def guarded(call: Callable[[], Result], *, line: int) -> Result | Faulted:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as other:  # noqa: BLE001  # likewise
+    except Exception as other:  # noqa: BLE001  # its text is made by code of the user, too
         return f"(its text cannot be had: {type(other).__name__})"
 
 

@@ -55,9 +55,9 @@ BATCH_ITEMS = 256  # items of one frame
 UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others wait here
 PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
 STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
-SILENT_END_S = 5.0  # likewise one that closed its side of the pipe, and can answer nothing any more
+SILENT_END_S = 5.0  # for a worker that closed its side of the pipe to end: it can answer nothing any more
 KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.processes.keeping
-LOG_DRAIN_S = 0.5  # likewise for what it printed; a process that it left behind may hold that open
+LOG_DRAIN_S = 0.5  # for what an ended worker printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
 
 Snapshots = Mapping[Queue, tuple[int, str]]
