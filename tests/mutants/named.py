@@ -150,6 +150,24 @@ NAMED: tuple[Mutant, ...] = (
         SPOOL,
     ),
     _mutant("trials/agent/spool.py", "batch.ends[count - 1])", "batch.ends[-1])", SPOOL),
+    _mutant(
+        "trials/agent/attempts.py",
+        "type(found) is int and found != FILES_FORMAT",
+        "False",
+        "tests/unit/trials/test_agent_formats.py",
+    ),
+    _mutant(
+        "tuner_service/api/agents.py",
+        "greeting.version != PROTOCOL_VERSION",
+        "False",
+        "tests/unit/api/test_agent_channel.py",
+    ),
+    _mutant(
+        "trials/wire/lines.py",
+        " or (step is None) is not final",
+        "",
+        "tests/unit/service/test_report_lines.py",
+    ),
     # ── what the algorithms know ────────────────────────────────────────────────────────────────
     _mutant(
         "tuner_service/dispatcher/algorithms.py",
