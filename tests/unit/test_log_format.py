@@ -13,6 +13,7 @@ from trials.wire.log_format import FIELD_CHARACTERS, LogFormatter
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+OWN_FIELDS = {*logging.makeLogRecord({}).__dict__, "message", "asctime"}  # logging raises KeyError for these
 EVENT = re.compile(r"[a-z][a-z0-9_]*")
 FIELD = re.compile(r' (\w+)=("(?:\\.|[^"\\])*"|\S+)')
 
@@ -78,7 +79,10 @@ def test_every_call_of_a_logger_names_a_constant_event_and_puts_data_into_fields
             calls += 1
             event = node.args[0] if len(node.args) == 1 else None
             is_event = isinstance(event, ast.Constant) and EVENT.fullmatch(str(event.value)) is not None
-            if not is_event or {keyword.arg for keyword in node.keywords} - {"extra", "exc_info"}:
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            extra = given.get("extra")
+            names = {ast.unparse(key).strip("'") for key in extra.keys if key} if isinstance(extra, ast.Dict) else set()
+            if not is_event or set(given) - {"extra", "exc_info"} or names & OWN_FIELDS:
                 offenders.append(f"{file.relative_to(ROOT)}:{node.lineno}")
 
     assert calls > 50
