@@ -214,9 +214,14 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         announce(settings, listening, core)
 
     try:
-        Server(config, listens).run(sockets=[listening])
+        Server(config, listens, core.store.is_in_place).run(sockets=[listening])
     finally:
         withdraw(settings)
+    if not core.store.is_in_place():
+        raise StorageError(
+            f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "
+            "start it where the database is now"
+        )
 
 
 def _spare_the_collector() -> None:

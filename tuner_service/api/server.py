@@ -18,11 +18,11 @@ LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone l
 
 
 class Server(uvicorn.Server):
-    """``listens`` is called once it does."""
+    """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no."""
 
-    def __init__(self, config: uvicorn.Config, listens: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, listens: Callable[[], None], may_go_on: Callable[[], bool]) -> None:
         super().__init__(config)
-        self._listens = listens
+        self._listens, self._may_go_on = listens, may_go_on
         self._told_to_end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
         self._listens()
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):
+        while self._may_go_on() and not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told_to_end.wait(), LOOK_AROUND_S)
 

@@ -102,7 +102,8 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
     except BaseException:
         writer.close()
         raise
-    return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, release=lock.release)
+    lock.note_database()
+    return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, lock=lock)
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────────────

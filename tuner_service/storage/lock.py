@@ -15,8 +15,10 @@ class FileLock:
     The file ``<database>.lock`` stays; its text is the pid.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, database: Path) -> None:
         self._descriptor: int | None = descriptor
+        self._database = database
+        self._found: os.stat_result | None = None
 
     @classmethod
     def acquire(cls, database: Path) -> FileLock:
@@ -39,7 +41,23 @@ class FileLock:
         except OSError:
             os.close(descriptor)
             raise
-        return cls(descriptor)
+        return cls(descriptor, database)
+
+    def note_database(self) -> None:
+        """The file that is there now is the one that ``is_in_place`` looks for."""
+        self._found = self._database.stat()
+
+    def is_in_place(self) -> bool:
+        """Whether the database is still the file that was noted. False: it was moved, removed or replaced.
+
+        What is written to it then is written for nobody: the open file has no name any more, or another one.
+        """
+        if self._found is None:
+            return True
+        try:
+            return os.path.samestat(self._found, self._database.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def release(self) -> None:
         """Safe to repeat."""

@@ -35,6 +35,7 @@ from tuner_service.ports import Clock, LoadedExperiment
 from tuner_service.storage import blobs, mapping, reading, tables
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
+from tuner_service.storage.lock import FileLock
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
@@ -45,14 +46,18 @@ _INSERT_LINES = insert(tables.journal)
 
 
 class SqlStore:
-    """Implements ``ports.Store``. ``queries`` reads the same database; ``release`` gives its files back at the end."""
+    """Implements ``ports.Store``. ``queries`` reads the same database; ``lock`` is given back at the end."""
 
     def __init__(
-        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, release: Callable[[], None]
+        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, lock: FileLock
     ) -> None:
         self.queries = queries
-        self._writer, self._clock, self._lineage, self._release = writer, clock, lineage, release
+        self._writer, self._clock, self._lineage, self._lock = writer, clock, lineage, lock
         self._writing = _Writing(writer.engine)
+
+    def is_in_place(self) -> bool:
+        """Whether the database is still where it was opened. Any thread."""
+        return self._lock.is_in_place()
 
     @property
     def lineage(self) -> str:
@@ -123,7 +128,7 @@ class SqlStore:
     def close(self) -> None:
         self.queries.close()
         self._writer.close()
-        self._release()
+        self._lock.release()
 
 
 class WritingConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.client import UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import process_mark, stop_service
@@ -75,3 +77,19 @@ def test_a_service_that_ends_is_waited_for_also_where_nobody_reaps_it(tmp_path: 
         assert stop_service(settings) is False
 
         assert process.wait() != 0
+
+
+def test_a_service_whose_home_was_removed_ends_and_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "tuner_service.cli.main", "serve", "--home", str(home), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        assert "listens on" in service.stdout.readline()
+
+        removed = tmp_path / "removed"  # first out of the way of what writes there
+        home.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+
+        _, said = service.communicate(timeout=30)
+    assert "was moved, removed or replaced while the service ran" in said
+    assert service.returncode == ExitCode.FAILURE

@@ -167,7 +167,7 @@ def test_trials_of_a_home_that_was_removed_end_with_their_parents_though_no_agen
     parent = int(Path(f"/proc/{trial}/stat").read_text().rpartition(")")[2].split()[1])
     agent.kill()
 
-    shutil.rmtree(service.home)
+    wait_until(lambda: shutil.rmtree(service.home, ignore_errors=True) or not service.home.exists())
 
     wait_until(lambda: not is_running(trial), timeout_s=20)
     wait_until(lambda: not is_running(parent), timeout_s=40)

@@ -310,3 +310,24 @@ def test_the_newest_time_is_that_of_the_last_line_of_what_has_not_ended(tmp_path
             )
         )
         assert store.newest_at() == START + 7
+
+
+@pytest.mark.parametrize("gone", ["removed", "moved", "replaced", "folder removed"])
+def test_a_database_that_is_not_in_its_place_any_more_is_noticed(tmp_path: Path, gone: str) -> None:
+    path = tmp_path / "home" / "tuner.db"
+    path.parent.mkdir()
+    with closing(open_store(path, StillClock())) as store:
+        assert store.is_in_place()
+
+        match gone:
+            case "removed":
+                path.unlink()
+            case "moved":
+                path.parent.rename(tmp_path / "elsewhere")
+            case "replaced":
+                shutil.copy(path, tmp_path / "copy.db")
+                (tmp_path / "copy.db").replace(path)
+            case _:
+                shutil.rmtree(path.parent)
+
+        assert not store.is_in_place()
