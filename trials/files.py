@@ -187,6 +187,14 @@ def sync_file(path: str) -> None:
     sync_folder(os.path.dirname(path))
 
 
+def sync_tree(path: str) -> None:
+    """All that is in the folder ``path``, plain files in folders, is on the disk when this returns."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            _sync(f"{folder}/{name}", os.O_RDONLY)
+        sync_folder(folder)
+
+
 def sync_folder(path: str) -> None:
     """Names created or removed in ``path``, by default the working directory, are on the disk when this returns."""
     _sync(path or ".", os.O_RDONLY | os.O_DIRECTORY)

@@ -19,6 +19,7 @@ from trials.agent.channel import Channel
 from trials.agent.home import Home, plain_name
 from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
+from trials.processes.identity import boot_id
 from trials.wire.log_format import configure_logging
 from trials.wire.sockets import wake_socket_path
 
@@ -49,6 +50,7 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
+    home.drop_unsynced(boot_id())
     _leave_session()
     _log_to(home.agent / "agent.log")
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()

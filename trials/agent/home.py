@@ -50,6 +50,23 @@ class Home:
         for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self.forks, self._live, self._ended):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def drop_unsynced(self, boot: str) -> None:
+        """Remove unpacked code and blobs unless they were written since ``boot``, as this machine's start is named.
+
+        They are looked for at every launch and not synced when they are written, which would take longer than fetching
+        them again: after a power loss there may be empty files under names that promise their digest.
+        """
+        mark = self.agent / "boot"
+        try:
+            if mark.read_text(encoding="ascii") == boot:
+                return
+        except (OSError, ValueError):
+            pass  # nothing says when they were written
+        for folder in (self.code, self.incoming):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(str(mark), boot.encode())
+
     def agent_id(self) -> str:
         """Of this home: made up once, then the same for ever."""
         path = self.agent / "id"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from trials.files import put_in_place, sync_tree
 from tuner_service.dispatcher.commands import WorkerDied, WorkerEvent
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue
@@ -131,5 +132,7 @@ class WorkerPool:
             draft = folder.with_name(f"{digest}.{os.getpid()}")
             shutil.rmtree(draft, ignore_errors=True)
             unpack_code(data, draft)
-            draft.rename(folder)
+            # What is found under this name is never looked at again: after a power loss it must not be empty files.
+            sync_tree(str(draft))
+            put_in_place(str(draft), str(folder))
         return str(folder)

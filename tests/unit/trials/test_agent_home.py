@@ -79,3 +79,24 @@ def test_a_nonce_is_spent_once_and_its_claim_is_its_own(tmp_path: Path) -> None:
     assert claims == [True, True, False, False]
     assert json.loads((folders[1] / FILE_CLAIM).read_text()) == claim
     assert [path.name for path in folders[1].iterdir()] == [FILE_CLAIM]
+
+
+def test_code_and_blobs_are_fetched_again_after_the_machine_was_started_anew(home: Home) -> None:
+    def put() -> tuple[Path, Path]:
+        code, blob = home.code / "digest", home.incoming / "digest"
+        code.mkdir()
+        blob.touch()
+        return code, blob
+
+    home.drop_unsynced("first")
+    paths = put()
+    home.drop_unsynced("first")
+    assert all(path.exists() for path in paths)
+
+    home.drop_unsynced("second")
+
+    assert not any(path.exists() for path in paths)
+    (home.agent / "boot").unlink()
+    paths = put()
+    home.drop_unsynced("second")
+    assert not any(path.exists() for path in paths)

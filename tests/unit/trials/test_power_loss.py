@@ -16,7 +16,7 @@ from trials.agent.moving.checkpoint_store import place
 from trials.agent.supervision.exits import exit_record, write_durably
 from trials.checkpoints.file_format import read_image
 from trials.checkpoints.verified_files import replace_file
-from trials.files import create_once, draft_of, put_in_place, sync_file, write_atomically
+from trials.files import create_once, draft_of, put_in_place, sync_file, sync_tree, write_atomically
 from trials.learner.weights import WeightsReader, publish_weights
 from trials.reports.spool_writer import SpoolWriter
 from trials.session import open_trial
@@ -90,6 +90,24 @@ def test_a_file_that_is_replaced_is_the_old_one_or_the_new_one_whenever_the_powe
     with SimulatedDisk(root, at_every_event=is_whole) as disk:
         way(root / "file")
     assert any(event.call == "rename" for event in disk.events)
+
+
+def test_a_folder_is_there_with_all_its_files_or_not_at_all_whenever_the_power_goes(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "draft" / "inner").mkdir(parents=True)
+    (root / "draft" / "a").write_bytes(NEW)
+    (root / "draft" / "inner" / "b").write_bytes(NEW)
+
+    def is_whole(disk: SimulatedDisk) -> None:
+        for kept_names in (False, True):
+            found = disk.after_power_loss(tmp_path / "found", kept_names=kept_names) / "code"
+            if found.exists():
+                assert [(found / name).read_bytes() for name in ("a", "inner/b")] == [NEW, NEW], disk.events
+
+    with SimulatedDisk(root, at_every_event=is_whole) as disk:
+        sync_tree(str(root / "draft"))
+        put_in_place(str(root / "draft"), str(root / "code"))
+        assert (disk.after_power_loss(tmp_path / "found", kept_names=False) / "code").exists()
 
 
 def test_a_claim_is_whole_or_not_there_whenever_the_power_goes(tmp_path: Path) -> None:
