@@ -49,7 +49,6 @@ NAMED: tuple[Mutant, ...] = (
     ),
     _mutant("trials/files.py", "    _sync(draft, os.O_RDONLY)\n", "", POWER),
     _mutant("trials/files.py", '            _sync(f"{folder}/{name}", os.O_RDONLY)\n', "            pass\n", POWER),
-    _mutant("trials/files.py", "        sync_folder(folder)\n", "        pass\n", POWER),
     _mutant(
         "trials/files.py",
         "    os.replace(draft, path)\n    sync_folder(os.path.dirname(path))",
