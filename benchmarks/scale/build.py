@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.plain import to_plain
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.changes import Changes, JournalLine, MetricRow, StoredSnapshot
 from tuner_service.dispatcher.items import (
@@ -204,7 +204,7 @@ class _Builder:
             agent_id="built",
             status=AttemptStatus.EXITED,
             acknowledged=self._size.reports,
-            exit=ExitRecord(cause="exited", code=0),
+            exit=ExitRecord(cause=ExitCause.EXITED, code=0),
             created_at=self._at,
             started_at=self._at,
             ended_at=self._at,

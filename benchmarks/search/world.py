@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.search.outcome import Evaluation, Limits, Outcome
 from benchmarks.search.task import Parameters, Task
 from trials.wire.messages import Launch, Stop
-from trials.wire.records import ExitRecord, MetricRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, MetricRecord, ProcessRecord
 from tuner_service.advisors.registry import create_advisor
 from tuner_service.assessors.registry import create_assessor
 from tuner_service.dispatcher import commands as c
@@ -128,7 +128,7 @@ class World:
             case e.Tell(message=Stop() as order):
                 attempt = self._attempts.get(order.nonce)
                 if attempt is not None and not attempt.ended:
-                    self._exit(attempt, ExitRecord(cause="stopped", stop_reason=order.reason))
+                    self._exit(attempt, ExitRecord(cause=ExitCause.STOPPED, stop_reason=order.reason))
             case _:
                 pass  # answers to an agent that needs none
 
@@ -186,7 +186,7 @@ class World:
         number = attempt.launch.key.number
         if attempt.epoch == self._fails_at(attempt.launch.spec.parameters):
             self._failed.append(number)
-            self._exit(attempt, ExitRecord(cause="exited", code=1, tail=FAILURE.format(number)))
+            self._exit(attempt, ExitRecord(cause=ExitCause.EXITED, code=1, tail=FAILURE.format(number)))
             return
         self._epochs[number] = attempt.epoch
         values = self._values(attempt)
@@ -205,7 +205,7 @@ class World:
 
     def _finish(self, attempt: _Attempt) -> None:
         self._report(attempt, MetricRecord(step=None, values=self._values(attempt), at=self._clock.now, final=True))
-        self._exit(attempt, ExitRecord(cause="exited", code=0))
+        self._exit(attempt, ExitRecord(cause=ExitCause.EXITED, code=0))
 
     def _report(self, attempt: _Attempt, record: MetricRecord) -> None:
         attempt.sequence += 1

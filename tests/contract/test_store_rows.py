@@ -21,7 +21,7 @@ from tests.builders import (
     an_experiment,
 )
 from tests.contract.stores import INF, NAN, OTHER_ID, changes_for, items, key_of, only, reports_line
-from trials.wire.records import ExitRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, ProcessRecord
 from tuner_service.dispatcher.changes import (
     Changes,
     SearchSpaceRevision,
@@ -177,7 +177,7 @@ def test_every_field_of_an_attempt_survives(store: Any) -> None:
         status=AttemptStatus.RUNNING,
         process=ProcessRecord(boot_id="b", pid=4, start_time=2**40),
         acknowledged=17,
-        exit=ExitRecord(cause="signaled", signal=9, tail="Killed\0\ud800", peak_memory_bytes=2**50),
+        exit=ExitRecord(cause=ExitCause.SIGNALED, signal=9, tail="Killed\0\ud800", peak_memory_bytes=2**50),
         message="killed",
         started_at=START + 1,
         ended_at=START + 2,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.builders import START, a_checkpoint, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
 from trials.wire.plain import to_plain
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.changes import (
     Changes,
     JournalLine,
@@ -68,7 +68,7 @@ def lines() -> list[JournalLine]:
 def changes() -> Changes:
     """An experiment in the middle: one trial told, one running, one whose failure was not told."""
     exited = [
-        an_attempt(number=n, status=AttemptStatus.EXITED, exit=ExitRecord(cause="exited", code=code))
+        an_attempt(number=n, status=AttemptStatus.EXITED, exit=ExitRecord(cause=ExitCause.EXITED, code=code))
         for n, code in ((1, 0), (3, 1))
     ]
     return Changes(

@@ -12,6 +12,7 @@ from trials.wire.launch import LaunchSpec
 from trials.wire.messages import Acknowledge, Busy, Forget, FurtherParameters, Launch, ObservedAttempt, Stop
 from trials.wire.records import (
     CheckpointRecord,
+    ExitCause,
     ExitRecord,
     MetricRecord,
     ParametersWantedRecord,
@@ -206,7 +207,9 @@ class Agent:
         self.held[order.nonce] = attempt
         known = {device.uuid: device for device in self.devices}
         if any(known[given.uuid].lost or known[given.uuid].occupied for given in order.spec.devices):
-            self._exit(attempt, ExitRecord(cause="device_unavailable", tail="device is in use by another program"))
+            self._exit(
+                attempt, ExitRecord(cause=ExitCause.DEVICE_UNAVAILABLE, tail="device is in use by another program")
+            )
             return
         self._check_devices()
         first = order.spec.checkpoints[0].step + 1 if order.spec.checkpoints else 0
@@ -238,7 +241,7 @@ class Agent:
             self.spent.add(order.nonce)
             never = SimAttempt(key=order.key, nonce=order.nonce, lineage=self.world.store.lineage, spec=NO_LAUNCH)
             self.held[order.nonce] = never
-            self._exit(never, ExitRecord(cause="stopped", stop_reason=order.reason))
+            self._exit(never, ExitRecord(cause=ExitCause.STOPPED, stop_reason=order.reason))
             return
         attempt = self.held.get(order.nonce)
         if attempt is None or attempt.exit is not None:
@@ -246,7 +249,8 @@ class Agent:
         attempt.stopping = True
         reason = order.reason
         self.world.later(
-            self.world.rng.random() * 2, lambda: self._exit(attempt, ExitRecord(cause="stopped", stop_reason=reason))
+            self.world.rng.random() * 2,
+            lambda: self._exit(attempt, ExitRecord(cause=ExitCause.STOPPED, stop_reason=reason)),
         )
 
     # ── a trial's life: its values depend on its parameters and the step alone ──────────────────
@@ -255,15 +259,15 @@ class Agent:
         if attempt.exit is not None:
             return
         if world.may_kill(world.faults.kill_trial):
-            self._exit(attempt, ExitRecord(cause="signaled", signal=9))
+            self._exit(attempt, ExitRecord(cause=ExitCause.SIGNALED, signal=9))
             return
         if world.may_kill(world.faults.kill_supervisor):
-            self._exit(attempt, ExitRecord(cause="supervisor_lost"))
+            self._exit(attempt, ExitRecord(cause=ExitCause.SUPERVISOR_LOST))
             return
         if world.may_kill(world.faults.reboot):
             self.boots += 1
             for other in list(self.held.values()):
-                self._exit(other, ExitRecord(cause="host_rebooted"))
+                self._exit(other, ExitRecord(cause=ExitCause.HOST_REBOOTED))
             return
         if self._waits_for_parameters(attempt, step):
             world.later(ANSWER_POLL_S, lambda: self._run(attempt, step))
@@ -276,11 +280,11 @@ class Agent:
             self._leave(attempt, key)
             return
         if step == fails_at:
-            self._exit(attempt, ExitRecord(cause="exited", code=1, tail="ValueError: bad luck"))
+            self._exit(attempt, ExitRecord(cause=ExitCause.EXITED, code=1, tail="ValueError: bad luck"))
             return
         if step >= world.steps:
             attempt.spool.append(MetricRecord(step=None, values={"loss": unit(key, "end")}, at=world.now, final=True))
-            self._exit(attempt, ExitRecord(cause="exited", code=0))
+            self._exit(attempt, ExitRecord(cause=ExitCause.EXITED, code=0))
             return
         value = 1.0 + unit(key, "level") - 0.5 * step / world.steps + 0.05 * unit(key, step)
         attempt.spool.append(MetricRecord(step=step, values={"loss": value, "step2": step * 2.0}, at=world.now))
@@ -309,7 +313,7 @@ class Agent:
         if attempt.reports_half_way:
             values = {"loss": unit(key, "half way")}
             attempt.spool.append(MetricRecord(step=None, values=values, at=now, final=True))
-        self._exit(attempt, ExitRecord(cause="stopped" if attempt.stopping else "exited", code=0))
+        self._exit(attempt, ExitRecord(cause=ExitCause.STOPPED if attempt.stopping else ExitCause.EXITED, code=0))
 
     def _save(self, attempt: SimAttempt, key: str, step: int) -> None:
         world, number = self.world, attempt.key.number

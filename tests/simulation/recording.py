@@ -13,7 +13,9 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
+import trials.wire.launch
 import trials.wire.messages
+import trials.wire.records
 from tests.memory_store import MemoryStore
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import items
@@ -48,7 +50,9 @@ def _types(modules: Iterable[ModuleType]) -> dict[str, type[Any]]:
     }
 
 
-TYPES = _types((trials.wire.messages, experiment_module, trial_module, items, c)) | {"Restart": Restart}
+TYPES = _types(
+    (trials.wire.messages, trials.wire.launch, trials.wire.records, experiment_module, trial_module, items, c)
+) | {"Restart": Restart}
 
 
 def encode(value: Any) -> Any:

@@ -24,7 +24,7 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError
@@ -33,7 +33,14 @@ from tuner_service.domain.trial import Attempt
 
 SEEDS = 100
 END_LIMIT = 500  # steps in which every experiment must come to its end, once all goes well
-EXITS = (EXITED, CRASHED, KILLED, STOPPED, ExitRecord(cause="supervisor_lost"), ExitRecord(cause="out_of_memory"))
+EXITS = (
+    EXITED,
+    CRASHED,
+    KILLED,
+    STOPPED,
+    ExitRecord(cause=ExitCause.SUPERVISOR_LOST),
+    ExitRecord(cause=ExitCause.OUT_OF_MEMORY),
+)
 
 
 @pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "free"])

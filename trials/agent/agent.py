@@ -43,6 +43,7 @@ from trials.processes.suspended import StoppedParents
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
 from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
+from trials.wire.records import ExitCause
 
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
@@ -222,7 +223,7 @@ class Agent:
         try:
             folder, attempt = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
             if attempt["local"].get("boot_id", boot_id()) != boot_id():
-                self._spend(launch, "host_rebooted", tail="the machine was started anew since it was prepared")
+                self._spend(launch, ExitCause.HOST_REBOOTED, tail="the machine was started anew since it was prepared")
                 return
             await self.devices.wait_until_free([device.uuid for device in launch.spec.devices])
             why = await self._forks.place(folder, attempt)
@@ -233,19 +234,19 @@ class Agent:
             return  # the service repeats the launch while nobody says that it started
         except DeviceUnavailableError as error:
             logger.warning("device_unavailable", extra={"nonce": launch.nonce, "error": error})
-            self._spend(launch, "device_unavailable", tail=str(error))
+            self._spend(launch, ExitCause.DEVICE_UNAVAILABLE, tail=str(error))
             return
         except CannotLaunchError as error:
             logger.warning("launch_failed", extra={"nonce": launch.nonce, "error": error})
-            self._spend(launch, "launch_failed", tail=str(error))
+            self._spend(launch, ExitCause.LAUNCH_FAILED, tail=str(error))
             return
         except asyncio.CancelledError:
-            self._spend(launch, "stopped", tail=NEVER_STARTED, reason="stopped")
+            self._spend(launch, ExitCause.STOPPED, tail=NEVER_STARTED, reason="stopped")
             return
         except (OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
             # Not foreseen. Left alone, the launch would be ordered again for ever, and nobody would know why.
             logger.exception("launch_failed", extra={"nonce": launch.nonce})
-            self._spend(launch, "launch_failed", tail=f"the agent could not prepare the attempt: {error!r}")
+            self._spend(launch, ExitCause.LAUNCH_FAILED, tail=f"the agent could not prepare the attempt: {error!r}")
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
@@ -269,7 +270,7 @@ class Agent:
                 self._spawn(held, why="the fork server ended before it could start it")
                 self._follow(held)
 
-    def _spend(self, order: Launch | Stop, cause: str, *, tail: str, reason: str | None = None) -> None:
+    def _spend(self, order: Launch | Stop, cause: ExitCause, *, tail: str, reason: str | None = None) -> None:
         lineage = order.lineage if isinstance(order, Launch) else ""
         folder = self.home.attempt_folder(order.key, order.nonce)
         held = HeldAttempt(folder, key=order.key, nonce=order.nonce, lineage=lineage)
@@ -326,7 +327,7 @@ class Agent:
     async def _record_loss(self, held: HeldAttempt) -> None:
         if held.supervisor is None:
             tail = _end_of(held.folder / SUPERVISOR_LOG)
-            held.spend("launch_failed", tail=f"the supervisor did not start: {tail}")
+            held.spend(ExitCause.LAUNCH_FAILED, tail=f"the supervisor did not start: {tail}")
         else:
             logger.warning("supervisor_lost", extra={"nonce": held.nonce, "attempt": held.key})
             record = await asyncio.to_thread(held.record_loss)
@@ -344,7 +345,7 @@ class Agent:
             return
         folder = self.home.attempt_folder(order.key, order.nonce)
         if order.nonce not in self.held and not self._hold_if_claimed(folder):
-            self._spend(order, "stopped", tail=NEVER_STARTED, reason=order.reason)
+            self._spend(order, ExitCause.STOPPED, tail=NEVER_STARTED, reason=order.reason)
         held = self.held[order.nonce]
         if held.unreadable is not None:
             logger.error("cannot_stop", extra={"nonce": held.nonce, "attempt": held.key, "why": held.unreadable})

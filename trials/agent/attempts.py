@@ -14,7 +14,7 @@ from typing import Any
 
 from trials.agent.home import key_of_folder
 from trials.agent.spool import SpoolDamagedError, SpoolReader
-from trials.agent.supervision.exits import FILES_DAMAGED, exit_record, write_durably
+from trials.agent.supervision.exits import exit_record, write_durably
 from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.orders import send_order
 from trials.files import (
@@ -50,7 +50,7 @@ from trials.wire.files import (
 from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
 from trials.wire.messages import ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
-from trials.wire.records import ExitRecord, NoticeRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, NoticeRecord, ProcessRecord
 from trials.wire.texts import valid_text
 
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
@@ -237,9 +237,9 @@ class HeldAttempt:
         self.kill_all()
         rebooted = self.supervisor is not None and self.supervisor.boot_id != boot_id()
         stop = read_json(str(self.folder / FILE_STOP))
-        return self._write_exit("host_rebooted" if rebooted else "supervisor_lost", stop, self._tail())
+        return self._write_exit(ExitCause.HOST_REBOOTED if rebooted else ExitCause.SUPERVISOR_LOST, stop, self._tail())
 
-    def spend(self, cause: str, *, tail: str = "", reason: str | None = None) -> None:
+    def spend(self, cause: ExitCause, *, tail: str = "", reason: str | None = None) -> None:
         """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -263,9 +263,9 @@ class HeldAttempt:
 
     def end_damaged(self) -> None:
         """It has failed for its damage, whatever else its files say of its end."""
-        seen = self.exit or ExitRecord(cause=FILES_DAMAGED, ended_at=time.time())
+        seen = self.exit or ExitRecord(cause=ExitCause.FILES_DAMAGED, ended_at=time.time())
         tail = f"{seen.tail}\n{self.damage}" if seen.tail else str(self.damage)
-        self.exit = replace(seen, cause=FILES_DAMAGED, stop_reason=None, tail=tail[-OUTPUT_TAIL_BYTES:])
+        self.exit = replace(seen, cause=ExitCause.FILES_DAMAGED, stop_reason=None, tail=tail[-OUTPUT_TAIL_BYTES:])
         self.changed.set()
         self.ended.set()
 
@@ -282,11 +282,11 @@ class HeldAttempt:
         except OSError as error:
             logger.warning("exit_not_written", extra={"nonce": self.nonce, "error": error})
 
-    def _write_exit(self, cause: str, stop: dict[str, Any] | None, tail: str) -> dict[str, Any]:
+    def _write_exit(self, cause: ExitCause, stop: dict[str, Any] | None, tail: str) -> dict[str, Any]:
         """The record of its end; on the disk if there is a place for it, and none was there."""
         path = self.folder / FILE_EXIT
         reason = None if stop is None else _short(stop.get("reason", "stopped"))
-        record = exit_record(cause, stop_reason=reason, tail=tail)
+        record = exit_record(cause.value, stop_reason=reason, tail=tail)
         try:
             if not path.exists():
                 write_durably(str(path), record)
@@ -376,9 +376,7 @@ def _exit_of(value: Any) -> ExitRecord:
             raise AttemptDamagedError(f"{FILE_EXIT} is damaged: {name} is {found}")
     return replace(
         record,
-        cause=_short(record.cause),
         stop_reason=None if record.stop_reason is None else _short(record.stop_reason),
-        isolation=None if record.isolation is None else _short(record.isolation),
         why_spawned=None if record.why_spawned is None else valid_text(record.why_spawned)[:OUTPUT_TAIL_BYTES],
         tail=valid_text(record.tail)[-OUTPUT_TAIL_BYTES:],
     )

@@ -33,6 +33,7 @@ from trials.wire.files import (
     FOLDER_RESTORE,
     FOLDER_WORK,
 )
+from trials.wire.launch import Compat
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
 
@@ -111,7 +112,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
     for index, parameters in enumerate(launch.spec.further_parameters, start=1):
         give_parameters(folder, index, parameters)
     paths = [str(sdk_folder(home))]
-    if launch.spec.compat == "nni":
+    if launch.spec.compat is Compat.NNI:
         paths.append(str(_NNI_FOLDER))
     local = NodeSettings(
         python=sys.executable,

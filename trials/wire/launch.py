@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
+
+from trials.wire.records import Isolation
+
+
+class Compat(StrEnum):
+    """For whose library a script was written."""
+
+    NNI = "nni"  # a module of that name is put on the path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +53,9 @@ class LaunchSettings:
     metrics_pattern: str | None = None
     max_duration_s: float | None = None  # of the attempt
     stop_grace_s: float = 30.0
-    compat: str | None = None  # "nni" puts a module of that name on the path
+    compat: Compat | None = None
     preload: tuple[str, ...] = ()  # imported once for all trials; without any, what the first trial imported
-    isolation: str = "fork"  # "spawn": a process of its own from the start
+    isolation: Isolation = Isolation.FORK
     memory_bytes: int | None = None  # of the whole tree: more ends the attempt
     processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
     data: dict[str, Any] | None = None  # what ``trials.data.shared`` is given where it asks

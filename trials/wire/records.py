@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -18,14 +19,35 @@ class ProcessRecord:
     start_time: int
 
 
+class Isolation(StrEnum):
+    """How the process of a trial begins."""
+
+    FORK = "fork"  # from a server that has imported what trials import
+    SPAWN = "spawn"  # a process of its own from the start
+
+
+class ExitCause(StrEnum):
+    EXITED = "exited"  # by itself, with a code
+    SIGNALED = "signaled"  # by a signal nobody here sent, or that it brought on itself
+    OUT_OF_MEMORY = "out_of_memory"  # killed by the kernel for memory, or for using more than it may
+    OUT_OF_TIME = "out_of_time"  # stopped after the longest time it may run
+    STOPPED = "stopped"  # after the agent was told to stop it
+    SUPERVISOR_LOST = "supervisor_lost"  # its parent died; the rest was found by nonce and killed
+    HOST_REBOOTED = "host_rebooted"
+    LAUNCH_FAILED = "launch_failed"  # never ran; tail says why
+    FILES_DAMAGED = "files_damaged"  # ended because its files were removed or damaged while it ran; tail says which
+    DEVICE_UNAVAILABLE = "device_unavailable"  # never ran: a device it was given was not free; tail says which
+    ATTEMPT_LOST = "attempt_lost"  # the service alone says this: no agent holds the attempt any more
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitRecord:
     """How an attempt ended, as its parent saw it.
 
-    ``cause`` is one of EXIT_CAUSES. ``code`` is None exactly when a signal ended it or nobody saw the end.
+    ``code`` is None exactly when a signal ended it or nobody saw the end.
     """
 
-    cause: str
+    cause: ExitCause
     code: int | None = None
     signal: int | None = None
     stop_reason: str | None = None  # set when the agent had been told to stop it
@@ -34,24 +56,10 @@ class ExitRecord:
     peak_memory_bytes: int | None = None
     processor_s: float | None = None  # of the whole tree, as far as it was seen
     memory_limit_bytes: int | None = None  # set when it was ended for using more than this
-    isolation: str | None = None  # "fork" or "spawn"
+    isolation: Isolation | None = None
     why_spawned: str | None = None  # why it was not forked
     ran_s: float | None = None  # by the monotonic clock; None where nobody saw the end
     tail: str = ""  # the end of its standard error, or of its output where that is empty
-
-
-EXIT_CAUSES = (
-    "exited",  # by itself, with a code
-    "signaled",  # by a signal nobody here sent, or that it brought on itself
-    "out_of_memory",  # killed by the kernel for memory, or for using more than it may
-    "out_of_time",  # stopped after the longest time it may run
-    "stopped",  # after the agent was told to stop it
-    "supervisor_lost",  # its parent died; the rest was found by nonce and killed
-    "host_rebooted",
-    "launch_failed",  # never ran; tail says why
-    "files_damaged",  # ended because its files were removed or damaged while it ran; tail says which
-    "device_unavailable",  # never ran: a device it was given was not free; tail says which
-)
 
 
 # ── spool records: what a trial writes ──────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from trials.wire.messages import Acknowledge, Busy, Forget, Stop
 from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
+    ExitCause,
     ExitRecord,
     MetricRecord,
     NoticeRecord,
@@ -55,7 +56,7 @@ from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.resources import Node
 from tuner_service.domain.trial import Attempt, AttemptStatus, Report, TrialReason, TrialStatus
 
-LOST = ExitRecord(cause="attempt_lost")
+LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
 
 
 # ── agents come and go ──────────────────────────────────────────────────────────────────────────
@@ -174,7 +175,12 @@ def _attempt_over(ts: TrialStep, status: AttemptStatus, record: ExitRecord) -> N
     ts.move_attempt(status, replace(attempt, exit=record, started_at=life.started_at, ended_at=life.ended_at))
     step.ended[ts.xs.id, ts.number] = life.ended_at
     ts.put(replace(ts.trial, running_s=ts.trial.running_s + life.ran_s))
-    payload = {"attempt": attempt.key.attempt, "cause": record.cause, "code": record.code, "signal": record.signal}
+    payload = {
+        "attempt": attempt.key.attempt,
+        "cause": record.cause.value,
+        "code": record.code,
+        "signal": record.signal,
+    }
     ts.journal(LineKind.ATTEMPT_ENDED, payload)
     endings.attempt_ended(ts, attempt, record, lost=lost)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import launching
 from tuner_service.dispatcher.commands import DevicesChanged
 from tuner_service.dispatcher.placement import could_ever_fit
@@ -44,7 +44,7 @@ def _note_peak(ts: TrialStep, peak: int) -> None:
 def note_end(ts: TrialStep, record: ExitRecord) -> None:
     """The live attempt has ended. Only one that ran to its end shows what a trial needs."""
     peak, experiment = ts.live.peak_gpu_bytes or 0, ts.xs.experiment
-    if record.cause == "exited" and record.code == 0 and peak > (experiment.peak_gpu_bytes or 0):
+    if record.cause is ExitCause.EXITED and record.code == 0 and peak > (experiment.peak_gpu_bytes or 0):
         ts.step.put_experiment(ts.xs, replace(experiment, peak_gpu_bytes=peak))
 
 

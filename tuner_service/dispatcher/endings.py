@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trials.wire.plain import to_plain
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import exits
 from tuner_service.dispatcher.changes import MetricsCut
 from tuner_service.dispatcher.items import MetricsReported, Queue, StopAdvised, TrialEnded, TrialRested
@@ -90,7 +90,7 @@ def _left_at_rung(ts: TrialStep, ended: Attempt, record: ExitRecord) -> None:
     if isinstance(meaning, exits.Ended) and _has_result(ts):
         _ran_to_its_end(ts, ended)
         return
-    was_killed = isinstance(meaning, exits.Interrupted) and record.cause not in {"stopped", "exited"}
+    was_killed = isinstance(meaning, exits.Interrupted) and record.cause not in {ExitCause.STOPPED, ExitCause.EXITED}
     deaths = trial.deaths_without_progress + was_killed
     may_differ = ts.spec.deterministic and (was_killed or trial.rungs.was_late)
     if may_differ and may_end_at_rung(trial, ended) and trial.rungs.rung_step is not None:

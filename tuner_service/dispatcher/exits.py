@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.domain.trial import Attempt, TrialReason
 
 # Signals that somebody else sends to end a process; the others a process brings on itself.
@@ -49,34 +49,34 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
     A script that was told has left where it was; one that was not, and exits well, has ended.
     """
     match record.cause:
-        case "exited" if was_told:
+        case ExitCause.EXITED if was_told:
             return Interrupted(reason=TrialReason.PREEMPTED, message="left when it was told to stop")
-        case "exited" | "stopped" if record.code == 0 and not was_told and (has_result or record.cause == "exited"):
-            return Ended()  # also where an order to stop had not reached it yet
-        case "exited":
+        case ExitCause.EXITED if record.code == 0:
+            return Ended()
+        case ExitCause.STOPPED if record.code == 0 and has_result and not was_told:
+            return Ended()  # the order to stop had not reached it yet
+        case ExitCause.EXITED:
             return _died(TrialReason.EXIT_CODE, f"exit code {record.code}", record)
-        case "signaled" if record.signal in OUTSIDE_SIGNALS:
-            return Interrupted(
-                reason=TrialReason.PREEMPTED, message=f"ended by {signal_name(record.signal)} from outside"
-            )
-        case "signaled":
+        case ExitCause.SIGNALED if record.signal in OUTSIDE_SIGNALS:
+            message = f"ended by {signal_name(record.signal)} from outside"
+            return Interrupted(reason=TrialReason.PREEMPTED, message=message)
+        case ExitCause.SIGNALED:
             return _died(TrialReason.SIGNAL, f"ended by {signal_name(record.signal)}", record)
-        case "out_of_memory":
+        case ExitCause.OUT_OF_MEMORY:
             return _died(TrialReason.OUT_OF_MEMORY, _memory_sentence(record), record)
-        case "out_of_time":
+        case ExitCause.OUT_OF_TIME:
             return _died(TrialReason.MAX_DURATION, "ran longer than trial.max_duration", record)
-        case "launch_failed":
+        case ExitCause.LAUNCH_FAILED:
             return _died(TrialReason.LAUNCH_FAILED, "could not be started", record)
-        case "files_damaged":
+        case ExitCause.FILES_DAMAGED:
             return _died(TrialReason.FILES_DAMAGED, "its files were damaged", record)
-        case "device_unavailable":
+        case ExitCause.DEVICE_UNAVAILABLE:
             return Interrupted(reason=TrialReason.DEVICE_UNAVAILABLE, message=last_line(record.tail))
-        case "stopped":
+        case ExitCause.STOPPED:
             return Interrupted(reason=TrialReason.PREEMPTED, message="stopped on its machine")
-        case cause:
-            return Interrupted(
-                reason=TrialReason.ATTEMPT_LOST, message=cause.replace("_", " ") + "; nobody saw how it ended"
-            )
+        case ExitCause.SUPERVISOR_LOST | ExitCause.HOST_REBOOTED | ExitCause.ATTEMPT_LOST:
+            message = record.cause.value.replace("_", " ") + "; nobody saw how it ended"
+            return Interrupted(reason=TrialReason.ATTEMPT_LOST, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
@@ -45,7 +45,7 @@ def experiment(api: ApiService) -> str:
             experiment_id=experiment_id,
             number=number,
             status=AttemptStatus.RUNNING if status is TrialStatus.RUNNING else AttemptStatus.EXITED,
-            exit=None if status is TrialStatus.RUNNING else ExitRecord(cause="exited", code=0, tail="bye"),
+            exit=None if status is TrialStatus.RUNNING else ExitRecord(cause=ExitCause.EXITED, code=0, tail="bye"),
         )
         changes.attempts[attempt.key] = attempt
     for step in (1, 2):

@@ -9,7 +9,14 @@ from tests.memory_store import MemoryStore
 from tests.simulation.recording import Restart, Step
 from trials.wire.attempt import AttemptKey
 from trials.wire.messages import FurtherParameters, ObservedAttempt
-from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ParametersWantedRecord, ProcessRecord
+from trials.wire.records import (
+    CheckpointRecord,
+    ExitCause,
+    ExitRecord,
+    MetricRecord,
+    ParametersWantedRecord,
+    ProcessRecord,
+)
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes
@@ -35,10 +42,12 @@ from tuner_service.domain.trial import SOURCE_IMPORTED, Attempt, Trial, TrialOut
 
 AGENT = "agent-1"
 PROCESS = ProcessRecord(boot_id="boot-1", pid=100, start_time=7)
-EXITED = ExitRecord(cause="exited", code=0)
-CRASHED = ExitRecord(cause="exited", code=1, tail='  File "/a/train.py", line 3, in main\nValueError: bad luck\n')
-KILLED = ExitRecord(cause="signaled", signal=9)
-STOPPED = ExitRecord(cause="stopped", stop_reason="told to")
+EXITED = ExitRecord(cause=ExitCause.EXITED, code=0)
+CRASHED = ExitRecord(
+    cause=ExitCause.EXITED, code=1, tail='  File "/a/train.py", line 3, in main\nValueError: bad luck\n'
+)
+KILLED = ExitRecord(cause=ExitCause.SIGNALED, signal=9)
+STOPPED = ExitRecord(cause=ExitCause.STOPPED, stop_reason="told to")
 
 
 def an_intermediate(step: int, loss: float | None = None, **values: float) -> MetricRecord:

@@ -12,7 +12,7 @@ from tests.unit.dispatcher.advised import ADVISOR, Advised
 from tests.unit.dispatcher.harness import AGENT, CRASHED, EXITED, KILLED, Harness, a_final, an_intermediate
 from trials.wire.launch import GivenDevice
 from trials.wire.messages import Launch, Stop
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE, DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
@@ -172,7 +172,7 @@ def test_the_trial_on_a_device_that_was_lost_is_stopped_and_goes_on_elsewhere_un
     assert (h.trial(1).status, h.trial(1).reason) == (TrialStatus.STOPPING, TrialReason.DEVICE_LOST)
     assert h.trial(1).message == "device g0 was lost: fell off the bus"
 
-    h.exit(1, ExitRecord(cause="stopped", stop_reason="device_lost"))
+    h.exit(1, ExitRecord(cause=ExitCause.STOPPED, stop_reason="device_lost"))
 
     assert held(h) == {1: ["g2"], 2: ["g1"]}
     assert (h.trial(1).attempts, h.trial(1).charged) == (2, 0)
@@ -206,7 +206,7 @@ def test_the_loss_of_a_device_is_a_stop_that_a_person_may_make_final(h: Harness)
     lose(h, "g0")
 
     h.stop_trial(1)
-    h.exit(1, ExitRecord(cause="stopped"))
+    h.exit(1, ExitRecord(cause=ExitCause.STOPPED))
 
     assert h.trial(1).status is TrialStatus.CANCELED
 
@@ -240,7 +240,7 @@ def test_trials_elsewhere_are_not_touched(h: Harness) -> None:
 
 
 # ── not free when it is to start ────────────────────────────────────────────────────────────────
-NOT_FREE = ExitRecord(cause="device_unavailable", tail="device g0 is in use by another program")
+NOT_FREE = ExitRecord(cause=ExitCause.DEVICE_UNAVAILABLE, tail="device g0 is in use by another program")
 
 
 def test_a_trial_whose_device_was_not_free_goes_on_elsewhere_uncharged(h: Harness) -> None:

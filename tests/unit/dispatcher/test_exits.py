@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import an_attempt
-from trials.wire.records import EXIT_CAUSES, ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.exits import (
     Died,
     Ended,
@@ -34,19 +34,19 @@ ValueError: no data at /home/one
 
 
 def test_exit_code_0_is_an_end() -> None:
-    assert meaning(ExitRecord(cause="exited", code=0)) == Ended()
+    assert meaning(ExitRecord(cause=ExitCause.EXITED, code=0)) == Ended()
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT])
 def test_a_signal_that_others_send_is_an_interruption(number: signal.Signals) -> None:
-    result = meaning(ExitRecord(cause="signaled", signal=number))
+    result = meaning(ExitRecord(cause=ExitCause.SIGNALED, signal=number))
 
     assert result == Interrupted(reason=TrialReason.PREEMPTED, message=f"ended by {number.name} from outside")
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE])
 def test_a_signal_that_a_process_brings_on_itself_is_its_death(number: signal.Signals) -> None:
-    result = meaning(ExitRecord(cause="signaled", signal=number, tail="free(): invalid pointer\n"))
+    result = meaning(ExitRecord(cause=ExitCause.SIGNALED, signal=number, tail="free(): invalid pointer\n"))
 
     assert isinstance(result, Died)
     assert (result.reason, result.message) == (
@@ -55,19 +55,20 @@ def test_a_signal_that_a_process_brings_on_itself_is_its_death(number: signal.Si
     )
 
 
-@pytest.mark.parametrize("cause", EXIT_CAUSES)
-def test_every_cause_has_a_meaning(cause: str) -> None:
+@pytest.mark.parametrize("cause", ExitCause)
+def test_every_cause_has_a_meaning(cause: ExitCause) -> None:
     assert isinstance(meaning(ExitRecord(cause=cause, code=1, signal=11)), Died | Interrupted)
 
 
-def test_a_cause_of_a_later_version_is_an_interruption_in_its_own_words() -> None:
-    result = meaning(ExitRecord(cause="node_on_fire"))
+@pytest.mark.parametrize("cause", [ExitCause.SUPERVISOR_LOST, ExitCause.HOST_REBOOTED, ExitCause.ATTEMPT_LOST])
+def test_an_end_that_nobody_saw_is_an_interruption(cause: ExitCause) -> None:
+    message = f"{cause.value.replace('_', ' ')}; nobody saw how it ended"
 
-    assert result == Interrupted(reason=TrialReason.ATTEMPT_LOST, message="node on fire; nobody saw how it ended")
+    assert meaning(ExitRecord(cause=cause)) == Interrupted(reason=TrialReason.ATTEMPT_LOST, message=message)
 
 
 def test_a_death_without_output_is_named_by_its_code() -> None:
-    result = meaning(ExitRecord(cause="exited", code=3))
+    result = meaning(ExitRecord(cause=ExitCause.EXITED, code=3))
 
     assert isinstance(result, Died)
     assert result.message == "exit code 3"
@@ -76,13 +77,21 @@ def test_a_death_without_output_is_named_by_its_code() -> None:
 @pytest.mark.parametrize(
     ("record", "reason", "message"),
     [
-        (ExitRecord(cause="out_of_memory", signal=9), TrialReason.OUT_OF_MEMORY, "killed by the kernel: out of memory"),
         (
-            ExitRecord(cause="out_of_memory", signal=9, memory_limit_bytes=800 << 20),
+            ExitRecord(cause=ExitCause.OUT_OF_MEMORY, signal=9),
+            TrialReason.OUT_OF_MEMORY,
+            "killed by the kernel: out of memory",
+        ),
+        (
+            ExitRecord(cause=ExitCause.OUT_OF_MEMORY, signal=9, memory_limit_bytes=800 << 20),
             TrialReason.OUT_OF_MEMORY,
             "used more memory than its 800 MiB",
         ),
-        (ExitRecord(cause="out_of_time", code=0), TrialReason.MAX_DURATION, "ran longer than trial.max_duration"),
+        (
+            ExitRecord(cause=ExitCause.OUT_OF_TIME, code=0),
+            TrialReason.MAX_DURATION,
+            "ran longer than trial.max_duration",
+        ),
     ],
 )
 def test_a_limit_that_was_passed_is_a_death_that_names_the_limit(
@@ -134,7 +143,7 @@ def test_output_without_a_traceback_does_not() -> None:
 # ── when it ran ─────────────────────────────────────────────────────────────────────────────────
 def life(*, at: float = 1_000.0, started_at: float | None = 100.0, **record: Any) -> Life:
     attempt = an_attempt(created_at=90.0, started_at=started_at)
-    return life_of(attempt, ExitRecord(cause="exited", code=0, **record), at=at)
+    return life_of(attempt, ExitRecord(cause=ExitCause.EXITED, code=0, **record), at=at)
 
 
 def test_an_attempt_that_ended_long_ago_ended_then() -> None:
@@ -143,7 +152,9 @@ def test_an_attempt_that_ended_long_ago_ended_then() -> None:
 
 def test_one_that_began_and_ended_while_nobody_was_told_began_when_its_parent_says() -> None:
     begun = life_of(
-        an_attempt(created_at=90.0), ExitRecord(cause="exited", code=0, started_at=120.0, ended_at=150.0), at=1_000.0
+        an_attempt(created_at=90.0),
+        ExitRecord(cause=ExitCause.EXITED, code=0, started_at=120.0, ended_at=150.0),
+        at=1_000.0,
     )
     assert begun == Life(started_at=120.0, ended_at=150.0, ran_s=30.0)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.dispatcher.harness import CRASHED, KILLED, Harness, an_intermediate
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import TrialOutcome, TrialReason
 
-OTHER = ExitRecord(cause="exited", code=2)
+OTHER = ExitRecord(cause=ExitCause.EXITED, code=2)
 
 
 def a_failure_of_its_own(number: int) -> ExitRecord:
-    return ExitRecord(cause="exited", code=number)
+    return ExitRecord(cause=ExitCause.EXITED, code=number)
 
 
 def test_failures_do_not_eat_the_budget(h: Harness) -> None:
@@ -37,11 +37,11 @@ def test_failures_do_not_eat_the_budget(h: Harness) -> None:
     ("record", "is_own"),
     [
         (CRASHED, True),
-        (ExitRecord(cause="signaled", signal=11), True),
-        (ExitRecord(cause="out_of_memory", signal=9), True),
-        (ExitRecord(cause="out_of_time"), True),
-        (ExitRecord(cause="exited", code=0), True),  # without the final metric
-        (ExitRecord(cause="launch_failed"), False),
+        (ExitRecord(cause=ExitCause.SIGNALED, signal=11), True),
+        (ExitRecord(cause=ExitCause.OUT_OF_MEMORY, signal=9), True),
+        (ExitRecord(cause=ExitCause.OUT_OF_TIME), True),
+        (ExitRecord(cause=ExitCause.EXITED, code=0), True),  # without the final metric
+        (ExitRecord(cause=ExitCause.LAUNCH_FAILED), False),
     ],
 )
 def test_algorithms_are_told_which_failures_were_the_trials_own(h: Harness, record: ExitRecord, is_own: bool) -> None:
@@ -85,7 +85,7 @@ def test_trials_running_when_the_limit_is_reached_are_stopped_and_go_on_when_it_
     assert h.statuses() == {1: "stopping", 2: "failed", 3: "stopping"}
 
     for number in (1, 3):
-        h.exit(number, ExitRecord(cause="stopped"))
+        h.exit(number, ExitRecord(cause=ExitCause.STOPPED))
     assert h.experiment.status is ExperimentStatus.FAILED
     assert h.statuses() == {1: "paused", 2: "failed", 3: "paused"}
 
@@ -148,7 +148,7 @@ def test_a_success_among_the_first_trials_shows_that_the_error_is_not_in_all(h: 
 def test_a_trial_that_a_person_gave_up_says_nothing_about_errors(h: Harness) -> None:
     h.run(trials=2)
     h.stop_trial(1)
-    h.exit(1, ExitRecord(cause="stopped"))
+    h.exit(1, ExitRecord(cause=ExitCause.STOPPED))
     h.start_next()
     h.exit(2, CRASHED)
     h.start_next()

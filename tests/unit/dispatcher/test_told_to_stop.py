@@ -18,14 +18,14 @@ from tests.unit.dispatcher.harness import (
     an_intermediate,
 )
 from trials.wire.messages import Launch, Stop
-from trials.wire.records import CooperationRecord, ExitRecord, StopToldRecord
+from trials.wire.records import CooperationRecord, ExitCause, ExitRecord, StopToldRecord
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, FinalFrom
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 TOLD = StopToldRecord(at=1.0)
-STOPPED_AND_DONE = ExitRecord(cause="stopped", code=0)  # the order to stop came when it was about to end
+STOPPED_AND_DONE = ExitRecord(cause=ExitCause.STOPPED, code=0)  # the order to stop came when it was about to end
 MODES = pytest.mark.parametrize("deterministic", [False, True], ids=["ordinary", "deterministic"])
 
 
@@ -237,7 +237,7 @@ def test_a_trial_that_was_done_before_the_stop_came_to_it_has_succeeded(h: Harne
 def test_a_trial_that_leaves_for_a_signal_from_outside_goes_on_and_is_not_charged(h: Harness, code: int) -> None:
     h.run()
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1), TOLD, a_final(0.9))
-    h.exit(1, ExitRecord(cause="exited", code=code))
+    h.exit(1, ExitRecord(cause=ExitCause.EXITED, code=code))
 
     trial = h.trial(1)
     assert (trial.status, trial.attempts, trial.charged, trial.final) == (TrialStatus.RUNNING, 2, 0, {})

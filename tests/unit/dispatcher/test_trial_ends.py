@@ -17,7 +17,7 @@ from tests.unit.dispatcher.harness import (
     an_intermediate,
 )
 from trials.wire.messages import Acknowledge, Forget
-from trials.wire.records import ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.effects import Tell
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
@@ -213,10 +213,10 @@ def test_a_crash_leads_to_a_new_attempt_of_the_same_trial_within_max_attempts(h:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (ExitRecord(cause="out_of_memory", signal=9), TrialReason.OUT_OF_MEMORY),
-        (ExitRecord(cause="launch_failed", tail="no such file"), TrialReason.LAUNCH_FAILED),
-        (ExitRecord(cause="files_damaged", tail="its folder was removed"), TrialReason.FILES_DAMAGED),
-        (ExitRecord(cause="signaled", signal=signal.SIGSEGV), TrialReason.SIGNAL),
+        (ExitRecord(cause=ExitCause.OUT_OF_MEMORY, signal=9), TrialReason.OUT_OF_MEMORY),
+        (ExitRecord(cause=ExitCause.LAUNCH_FAILED, tail="no such file"), TrialReason.LAUNCH_FAILED),
+        (ExitRecord(cause=ExitCause.FILES_DAMAGED, tail="its folder was removed"), TrialReason.FILES_DAMAGED),
+        (ExitRecord(cause=ExitCause.SIGNALED, signal=signal.SIGSEGV), TrialReason.SIGNAL),
     ],
 )
 def test_what_a_trial_brings_on_itself_has_a_failure_class_of_its_own(
@@ -232,10 +232,10 @@ def test_what_a_trial_brings_on_itself_has_a_failure_class_of_its_own(
     "record",
     [
         KILLED,
-        ExitRecord(cause="signaled", signal=signal.SIGTERM),
-        ExitRecord(cause="stopped", stop_reason="local"),
-        ExitRecord(cause="supervisor_lost"),
-        ExitRecord(cause="host_rebooted"),
+        ExitRecord(cause=ExitCause.SIGNALED, signal=signal.SIGTERM),
+        ExitRecord(cause=ExitCause.STOPPED, stop_reason="local"),
+        ExitRecord(cause=ExitCause.SUPERVISOR_LOST),
+        ExitRecord(cause=ExitCause.HOST_REBOOTED),
     ],
 )
 def test_what_comes_from_outside_is_not_charged_and_the_trial_goes_on(h: Harness, record: ExitRecord) -> None:
@@ -312,7 +312,7 @@ def ended_long_ago(h: Harness) -> ExitRecord:
     """The exit of an attempt that ended a second after it began, told some seconds later."""
     begun = h.attempt(1).started_at
     assert begun is not None
-    record = ExitRecord(cause="exited", code=0, started_at=begun, ended_at=begun + 1.0, ran_s=1.0)
+    record = ExitRecord(cause=ExitCause.EXITED, code=0, started_at=begun, ended_at=begun + 1.0, ran_s=1.0)
     h.after(5.0)
     return record
 

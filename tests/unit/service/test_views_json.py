@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
-from trials.wire.records import ExitRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, ProcessRecord
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.views import (
     attempt_view,
@@ -66,7 +66,8 @@ def test_running_time_of_a_trial_is_seen_while_it_runs_and_kept_when_it_ended() 
 
 def test_an_attempt_shows_its_process_and_how_it_ended() -> None:
     attempt = an_attempt(
-        process=ProcessRecord(boot_id="b", pid=7, start_time=1), exit=ExitRecord(cause="signaled", signal=9, tail="x")
+        process=ProcessRecord(boot_id="b", pid=7, start_time=1),
+        exit=ExitRecord(cause=ExitCause.SIGNALED, signal=9, tail="x"),
     )
 
     view = attempt_view(attempt)

@@ -9,7 +9,7 @@ import pytest
 from trials.agent.supervision.exits import cause_of, count_memory_kills, exit_record, write_durably
 from trials.files import create_once, read_json
 from trials.wire.plain import from_plain
-from trials.wire.records import EXIT_CAUSES, ExitRecord
+from trials.wire.records import ExitCause, ExitRecord
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_the_cause_follows_from_what_the_parent_saw(
     stopped: str | None, status: int | None, killed_for_memory: bool, cause: str
 ) -> None:
     assert cause_of(stopped=stopped, status=status, killed_for_memory=killed_for_memory) == cause
-    assert cause in EXIT_CAUSES
+    assert ExitCause(cause)
 
 
 def test_what_is_written_is_an_exit_record(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_the_page_of_the_runtime_explains_every_cause() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "trial-runtime.md"
     table = page.read_text(encoding="utf-8").rpartition("| cause |")[2]
 
-    assert tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) == EXIT_CAUSES
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) == tuple(ExitCause)

@@ -257,6 +257,14 @@ def exit_text(**fields: Any) -> bytes:
         (lambda folder: put(folder / "exit.json", exit_text(ended_at=1e999)), "exit.json is damaged: ended_at is inf"),
         (lambda folder: put(folder / "exit.json", exit_text(code=1 << 60)), "exit.json is damaged: code is 1152"),
         (lambda folder: put(folder / "exit.json", exit_text(code="0")), "exit.json is damaged: exit.json.code"),
+        (
+            lambda folder: put(folder / "exit.json", exit_text(cause="node_on_fire")),
+            "exit.json is damaged: exit.json.cause: 'node_on_fire' is not a valid ExitCause",
+        ),
+        (
+            lambda folder: put(folder / "exit.json", exit_text(isolation="container")),
+            "exit.json is damaged: exit.json.isolation: 'container' is not a valid Isolation",
+        ),
     ],
 )
 def test_what_is_damaged_is_named_and_is_how_the_attempt_ended(

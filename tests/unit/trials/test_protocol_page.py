@@ -76,7 +76,7 @@ def test_every_limit_stands_on_the_page_with_its_value() -> None:
 
 def test_every_cause_of_an_exit_stands_on_the_page() -> None:
     table = section("ExitRecord").split("\n\n| `cause`")[1]
-    assert [cells[0].strip("`") for cells in rows(table) if cells[0].startswith("`")] == list(records.EXIT_CAUSES)
+    assert [cells[0].strip("`") for cells in rows(table) if cells[0].startswith("`")] == list(records.ExitCause)
 
 
 def test_every_file_and_variable_stands_on_the_page() -> None:

@@ -24,7 +24,7 @@ LIMIT_CAUSES = {"memory_limit": "out_of_memory", "max_duration": "out_of_time", 
 
 
 def cause_of(*, stopped: str | None, status: int | None, killed_for_memory: bool) -> str:
-    """One of EXIT_CAUSES.
+    """The text of an ``ExitCause``.
 
     ``stopped``: why it was told to stop, None if it was not. ``status``: the signal that ended the process, None if it
     exited by itself.
