@@ -7,7 +7,7 @@ import math
 import re
 import signal
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.domain.trial import Attempt, TrialReason
@@ -41,6 +41,7 @@ class Interrupted:
 
 
 Meaning = Ended | Died | Interrupted
+Unseen = Literal[ExitCause.SUPERVISOR_LOST, ExitCause.HOST_REBOOTED, ExitCause.ATTEMPT_LOST]
 
 
 def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = False) -> Meaning:
@@ -74,8 +75,9 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
             return Interrupted(reason=TrialReason.DEVICE_UNAVAILABLE, message=last_line(record.tail))
         case ExitCause.STOPPED:
             return Interrupted(reason=TrialReason.PREEMPTED, message="stopped on its machine")
-        case ExitCause.SUPERVISOR_LOST | ExitCause.HOST_REBOOTED | ExitCause.ATTEMPT_LOST:
-            message = record.cause.value.replace("_", " ") + "; nobody saw how it ended"
+        case _:
+            unseen: Unseen = record.cause
+            message = unseen.value.replace("_", " ") + "; nobody saw how it ended"
             return Interrupted(reason=TrialReason.ATTEMPT_LOST, message=message)
 
 

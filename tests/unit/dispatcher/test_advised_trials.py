@@ -379,3 +379,12 @@ def test_a_stop_wins_over_a_rest(h: Advised) -> None:
     h.judge(lambda item: StopAdvised(line=item.line, sequence=item.sequences[0], message="no"))
     h.exit(1, STOPPED)
     assert h.statuses()[1] == "early_stopped"
+
+
+def test_what_was_decided_is_stored_as_it_was_answered(h: Advised) -> None:
+    h.decide(until_step=1)
+    (stored,) = h.changes.decisions
+
+    assert stored.decision({"lr": 0.1}) == Decision(
+        kind=DecisionKind.START, number=1, parameters={"lr": 0.1}, until_step=1
+    )

@@ -21,3 +21,10 @@ def test_code_is_needed_only_for_classes_of_a_user(
     spec = a_spec(tuner=tuner, assessor=assessor, trial={"code_digest": DIGEST})
 
     assert spec.algorithm_code_digest == expected
+
+
+@pytest.mark.parametrize(("advisor", "expected"), [(NAMED, None), (OWN, DIGEST)])
+def test_beside_an_advisor_the_tuner_needs_no_code(advisor: AlgorithmSpec, expected: str | None) -> None:
+    spec = a_spec(tuner=OWN, advisor=advisor, trial={"code_digest": DIGEST})
+
+    assert spec.algorithm_code_digest == expected

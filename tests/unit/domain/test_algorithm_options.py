@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options
+from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.errors import InputError
 
 REGISTERED = {
     "own": RegisteredAlgorithm(
@@ -55,6 +56,17 @@ def test_a_text_is_one_of_its_choices() -> None:
     assert option.problem("two") is None
     assert option.problem("three") == option.problem(3) == "must be one of one, two"
     assert not option.is_required
+
+
+def test_a_text_without_choices_is_any_text() -> None:
+    option = AlgorithmOption(name="metric", default="", meaning="which")
+    assert option.problem("anything") is None
+    assert option.problem(3) == "must be text"
+
+
+def test_no_class_is_imported_for_options_that_are_wrong() -> None:
+    with pytest.raises(InputError, match="between 1 and 9"):
+        registered_class(REGISTERED, "own", {"count": 0}, kind="tuner")
 
 
 def test_a_list_without_a_default_must_be_given_and_holds_objects() -> None:
