@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -39,6 +40,8 @@ def example_of(expected: Any) -> Any:
     if is_dataclass(expected) and isinstance(expected, type):
         hints = get_type_hints(expected)
         return expected(**{f.name: example_of(hints[f.name]) for f in fields(expected)})
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        return next(iter(expected))
     return {str: "text", int: 3, float: 0.5, bool: True, Any: 1}[expected]
 
 
