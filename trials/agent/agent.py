@@ -48,6 +48,7 @@ from trials.wire.records import ExitCause
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
+REMOVE_PAUSES_S = (0.1, 0.5, 2.0, 10.0)  # before its folders are tried again
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
 PARENT_STOPPED = (
     "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
@@ -72,6 +73,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
         self._given_up: set[str] = set()
+        self._ending_damaged: dict[str, asyncio.Task[None]] = {}  # by nonce
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices = NodeDevices(self._holders)
@@ -114,7 +116,8 @@ class Agent:
             self.give_up(held, error)
         if held.damage is not None and held.nonce not in self._given_up:
             self._given_up.add(held.nonce)
-            self._run(self._end_damaged(held))
+            self._ending_damaged[held.nonce] = ending = self._run(self._end_damaged(held))
+            ending.add_done_callback(lambda _: self._ending_damaged.pop(held.nonce, None))
         if held.exit is not None and held.nonce not in self._seen_end:
             self._note_end(held)
 
@@ -431,8 +434,24 @@ class Agent:
             self._seen_end.discard(held.nonce)
             self._forks.note_forgotten(held.nonce)
         self._forks.forget(experiment_id)
-        await asyncio.to_thread(self.home.remove_experiment, experiment_id)
+        # A damaged attempt's end is written down by a thread, which makes the attempt's folder where it is gone.
+        await asyncio.gather(*self._ending_of(of_it), return_exceptions=True)
+        await self._remove_folders(experiment_id)
         await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
+
+    async def _remove_folders(self, experiment_id: str) -> None:
+        """Tried again for a while: the parent of a trial that has just ended may still write into its folder."""
+        for pause_s in REMOVE_PAUSES_S:
+            try:
+                await asyncio.to_thread(self.home.remove_experiment, experiment_id)
+                return
+            except OSError as error:
+                logger.warning("not_removed_yet", extra={"experiment": experiment_id, "error": error})
+                await asyncio.sleep(pause_s)
+        await asyncio.to_thread(self.home.remove_experiment, experiment_id)
+
+    def _ending_of(self, attempts: list[HeldAttempt]) -> list[asyncio.Task[None]]:
+        return [self._ending_damaged[held.nonce] for held in attempts if held.nonce in self._ending_damaged]
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
     def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
