@@ -86,8 +86,8 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     budget = _raised(xs, command.budget)
     if before.status is ExperimentStatus.STOPPING:
         raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
-    if ExperimentStatus.COMPLETED in {before.status, before.stop_to}:
-        _require_room(xs, budget)
+    if ExperimentStatus.COMPLETED in {before.status, before.stop_to} and (fault := _lack_of_room(xs, budget)):
+        raise fault
     asks_nothing = budget == before.spec.budget and command.code_digest is None and command.skip is None
     if before.status is ExperimentStatus.RUNNING and asks_nothing and not before.runs_added_only:
         return
@@ -108,12 +108,28 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     if not xs.trials:
         # No trial could give the outcome that the tuner waits for.
         step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
+    _wake_trials(step, xs)
+    if not xs.worker.takes_items or command.code_digest is not None:
+        _start_worker_anew(step, xs)
+
+
+def _wake_trials(step: Step, xs: ExperimentState) -> None:
     for ts in step.trials(xs, TrialStatus.PAUSED):
         if ts.trial.reason is TrialReason.RUNG_REACHED:
             continue  # it goes on when its advisor promotes it
         ts.move(TrialStatus.WAITING, Why(reason=TrialReason.RESUMED))
-    if not xs.worker.takes_items or command.code_digest is not None:
-        _start_worker_anew(step, xs)
+
+
+def mind_raise(step: Step, xs: ExperimentState) -> None:
+    """A completed experiment that runs what was added to it goes on wholly once its budget has room again."""
+    experiment = xs.experiment
+    if experiment.stop_to is not ExperimentStatus.COMPLETED or _lack_of_room(
+        xs, experiment.spec.budget, of_added=False
+    ):
+        return
+    why = Why(reason=ExperimentReason.REQUESTED, message="its budget was raised")
+    step.put_experiment(xs, replace(experiment, stop_to=None, reason=why.reason, message=why.message))
+    _wake_trials(step, xs)
 
 
 def reopen(step: Step, xs: ExperimentState) -> None:
@@ -260,11 +276,17 @@ def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     return budget
 
 
-def _require_room(xs: ExperimentState, budget: Budget) -> None:
+def _lack_of_room(xs: ExperimentState, budget: Budget, *, of_added: bool = True) -> ConflictError | None:
+    """Why a completed experiment cannot go on within ``budget``; None where it can.
+
+    ``of_added``: trials that were added to it and have not ended are a reason to go on.
+    """
     experiment = xs.experiment
-    interrupted = bool(xs.requests) or any(not trial.status.is_final for trial in xs.trials.values())
+    interrupted = bool(xs.requests) or any(
+        not trial.status.is_final and (of_added or not trial.is_added) for trial in xs.trials.values()
+    )
     if experiment.exhausted and not interrupted:
-        raise ConflictError(
+        return ConflictError(
             f"experiment {experiment.id} has tried every point of its search space; change that to a "
             "larger one first, or start a new experiment"
         )
@@ -272,11 +294,12 @@ def _require_room(xs: ExperimentState, budget: Budget) -> None:
     if out_of_time or not (interrupted or has_budget(experiment, budget)):
         spent = f"{budget.duration_s:g} s" if out_of_time else f"{budget.trials} trials"
         option = "--duration" if out_of_time else "--trials"
-        raise ConflictError(
+        return ConflictError(
             f"experiment {experiment.id} is completed: its budget of {spent} is used up; "
             f"raise it with `tuner resume {experiment.id} {option} N`",
             ("resume with a raised budget", "delete"),
         )
+    return None
 
 
 def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: ExperimentResumed) -> None:

@@ -78,6 +78,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
     if changed:
         step.put_experiment(xs, row)
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, to_plain(changed))
+    if "budget" in changed and experiment.runs_added_only:
+        experiments.mind_raise(step, xs)
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────

@@ -134,6 +134,20 @@ def test_a_resume_while_they_run_lets_everything_go_on(h: Harness) -> None:
     assert h.asked_for()[-1] == 4
 
 
+@pytest.mark.parametrize(("trials", "asks"), [(3, True), (1, False)])
+def test_a_budget_that_is_raised_while_they_run_lets_everything_go_on(h: Harness, trials: int, asks: bool) -> None:
+    completed(h)
+    h.add_trial(retry_of=1)
+    h.ready()
+
+    h.change(budget={"trials": trials, "parallel": 2})
+
+    assert h.experiment.runs_added_only is not asks
+    assert bool(h.asked_for()) is asks
+    if asks:
+        assert (h.experiment.reason, h.experiment.message) == (ExperimentReason.REQUESTED, "its budget was raised")
+
+
 def test_what_is_added_while_they_run_runs_too(h: Harness) -> None:
     completed(h)
     h.add_trial(0.3)
