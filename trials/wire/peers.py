@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 import time
 
@@ -16,6 +17,7 @@ ROOT_UID = 0
 LOOK_AGAIN_S = 0.002
 LOOKS_LEAST = 5  # a table that changes while it is read may leave a line out
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 _LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9  # columns
 _MAPPED = b"\0" * 10 + b"\xff\xff"  # an IPv4 address, as a socket of IPv6 has it
 
@@ -105,3 +107,20 @@ def _without_mapping(text: str) -> str:
     """An IPv4 address that is listed among those of IPv6, in its short form."""
     mapped = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"
     return text[len(mapped) :] if text.startswith(mapped) and len(text) > len(mapped) else text
+
+
+# ── sockets of one machine ──────────────────────────────────────────────────────────────────────
+def is_own_user(connection: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket belongs to this process's user, as the kernel says."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(found)[1] == os.getuid())
+
+
+def accepted(listening: socket.socket) -> socket.socket | None:
+    """The connection that waits to be accepted, not blocking; None where it is gone again."""
+    try:
+        connection, _ = listening.accept()
+    except OSError:
+        return None
+    connection.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
+    return connection

@@ -18,7 +18,7 @@ from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.code import unpack_code
 from tuner_service.storage.engine import open_queries
 from tuner_service.storage.sql_queries import SqlQueries
-from tuner_service.workers.messages import Initialize
+from tuner_service.workers.messages import initialize
 from tuner_service.workers.replay import Progress, RecordedTrial, Replay
 
 PROGRESS_S = 2.0  # between two lines of progress
@@ -62,19 +62,8 @@ def _resolve(queries: SqlQueries, reference: str) -> Experiment:
 
 def _replayed(queries: SqlQueries, experiment: Experiment, folder: Path) -> Iterator[Row]:
     spec = experiment.spec
-    command = Initialize(
-        experiment_id=experiment.id,
-        search_space=spec.search_space,
-        objective=spec.objective,
-        seed=spec.seed,
-        tuner=spec.tuner,
-        assessor=spec.assessor,
-        advisor=spec.advisor,
-        deterministic=spec.deterministic,
-        code_folder=_unpacked_code(queries, experiment, folder),
-        snapshot_every=NEVER,
-        checks_space=False,
-    )
+    code_folder = _unpacked_code(queries, experiment, folder)
+    command = initialize(experiment.id, spec, code_folder=code_folder, snapshot_every=NEVER, checks_space=False)
     with Replay(command, folder=folder, timeout_s=spec.algorithm_timeout_s, now=SystemClock().now) as asked:
         upto = experiment.tuner_cursor
         items = queries.history(experiment.id, Queue.TUNER, after=0, upto=upto)

@@ -43,7 +43,7 @@ from tuner_service.dispatcher.items import (
     TrialEnded,
     TrialRested,
 )
-from tuner_service.domain.experiment import AlgorithmSpec, Objective
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentSpec, Objective
 from tuner_service.domain.trial import Report
 from tuner_service.workers.faults import Faulted
 from tuner_service.workers.protocol import FrameError, pack
@@ -71,6 +71,22 @@ class Initialize:
     snapshot_every: int = 256
     workers: int = 1  # suggestions computed at a time, by a tuner that can
     checks_space: bool = True  # False: what was suggested outside the space once is suggested there again
+
+
+def initialize(experiment_id: str, spec: ExperimentSpec, *, code_folder: str | None, **options: Any) -> Initialize:
+    """What an experiment asks for; ``options`` are what the experiment does not decide."""
+    return Initialize(
+        experiment_id=experiment_id,
+        search_space=spec.search_space,
+        objective=spec.objective,
+        seed=spec.seed,
+        tuner=spec.tuner,
+        assessor=spec.assessor,
+        advisor=spec.advisor,
+        deterministic=spec.deterministic,
+        code_folder=code_folder,
+        **options,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

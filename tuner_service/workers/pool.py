@@ -20,7 +20,7 @@ from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
 from tuner_service.workers.link import WorkerLink
-from tuner_service.workers.messages import Initialize
+from tuner_service.workers.messages import initialize
 from tuner_service.workers.spare import SpareWorker
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
@@ -79,18 +79,8 @@ class WorkerPool:
             if stored is not None and stored.line <= cursor:
                 snapshots[queue], after = (stored.line, stored.state), stored.line
             history[queue] = self.store.history(order.experiment_id, queue, after=after, upto=cursor)
-        command = Initialize(
-            experiment_id=order.experiment_id,
-            search_space=spec.search_space,
-            objective=spec.objective,
-            seed=spec.seed,
-            tuner=spec.tuner,
-            assessor=spec.assessor,
-            advisor=spec.advisor,
-            deterministic=spec.deterministic,
-            code_folder=self._code_folder(order),
-            workers=spec.workers,
-        )
+        code_folder = self._code_folder(order)
+        command = initialize(order.experiment_id, spec, code_folder=code_folder, workers=spec.workers)
         link.start(command, snapshots=snapshots, history=history)
 
     def deliver(self, order: Deliver) -> None:

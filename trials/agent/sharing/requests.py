@@ -9,9 +9,7 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 from trials.agent.wake import make_own
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
 from trials.wire.files import FILE_ATTEMPT
+from trials.wire.peers import accepted, is_own_user
 from trials.wire.plain import ProtocolError, from_plain
 
 REQUEST_BYTES = 64 << 10
@@ -102,12 +101,10 @@ class RequestSocket:
 
     def _accept(self) -> None:
         assert self._listening is not None
-        try:
-            connection, _ = self._listening.accept()
-        except OSError:
-            return  # it was gone again
-        connection.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
-        if len(self._asking) >= ASKING_MAX or not _is_own_user(connection):
+        connection = accepted(self._listening)
+        if connection is None:
+            return
+        if len(self._asking) >= ASKING_MAX or not is_own_user(connection):
             connection.close()
             return
         task = asyncio.ensure_future(self._converse(connection))
@@ -160,8 +157,3 @@ async def _read_line(connection: socket.socket) -> bytes:
         if not part or len(data) > REQUEST_BYTES:
             raise ProtocolError(f"a request is one line of at most {REQUEST_BYTES} bytes")
     return data
-
-
-def _is_own_user(connection: socket.socket) -> bool:
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(found[4:8], sys.byteorder) == os.getuid()

@@ -33,11 +33,11 @@ from trials.data.sharing.producer_protocol import (
     decode_ask,
     encode,
     encode_answer,
-    is_own_user,
     send_with_descriptor,
 )
 from trials.data.sharing.ring import EMPTY, Ring, cache_key, fence, make_ring, page_slots, seal_ring, slot_bytes
 from trials.data.sharing.window import Answer, Fill, SharedWindows
+from trials.wire.peers import accepted, is_own_user
 from trials.wire.plain import ProtocolError
 
 MEMBERS_MAX = 64  # a further trial is refused and decodes for itself
@@ -195,11 +195,9 @@ class SharedDataServer:
     # ── members ───────────────────────────────────────────────────────────────────────────────
     def _accept(self) -> None:
         assert self._listening is not None
-        try:
-            connection, _ = self._listening.accept()
-        except OSError:
-            return  # it was gone again
-        connection.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
+        connection = accepted(self._listening)
+        if connection is None:
+            return
         if not is_own_user(connection) or len(self._members) >= MEMBERS_MAX:
             _refuse(connection, f"this server takes trials of its own user, {MEMBERS_MAX} at most")
             connection.close()

@@ -27,11 +27,11 @@ from trials.data.sharing.producer_protocol import (
     decode_answer,
     encode,
     encode_ask,
-    is_own_user,
     receive_with_descriptor,
     require_private,
 )
 from trials.data.sharing.ring import Ring, cache_key, fence, require_possible, require_sealed
+from trials.wire.peers import is_own_user
 from trials.wire.plain import ProtocolError
 
 GREETING_TIMEOUT_S = 10.0  # the server answers at once; one that does not hangs

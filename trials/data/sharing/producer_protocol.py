@@ -24,7 +24,6 @@ POSITION_MAX = 2**62
 _ASK = struct.Struct("<4sIqqq")
 _ANSWER = struct.Struct("<4sIq")
 _ASK_MARK, _ANSWER_MARK = b"ask1", b"ans1"
-_CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +123,6 @@ def decode_answer(data: bytes) -> Answered:
 
 
 # ── sockets ─────────────────────────────────────────────────────────────────────────────────────
-def is_own_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this process's user, as the kernel says."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(found)[1] == os.getuid())
-
-
 def listen(path: Path) -> socket.socket:
     """A listening socket only this user reaches; PermissionError where the folder is open to others."""
     require_private(path.parent)
