@@ -94,9 +94,7 @@ def test_a_file_that_is_replaced_is_the_old_one_or_the_new_one_whenever_the_powe
 
 def test_a_folder_is_there_with_all_its_files_or_not_at_all_whenever_the_power_goes(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    (root / "draft" / "inner").mkdir(parents=True)
-    (root / "draft" / "a").write_bytes(NEW)
-    (root / "draft" / "inner" / "b").write_bytes(NEW)
+    root.mkdir()
 
     def is_whole(disk: SimulatedDisk) -> None:
         for kept_names in (False, True):
@@ -105,6 +103,9 @@ def test_a_folder_is_there_with_all_its_files_or_not_at_all_whenever_the_power_g
                 assert [(found / name).read_bytes() for name in ("a", "inner/b")] == [NEW, NEW], disk.events
 
     with SimulatedDisk(root, at_every_event=is_whole) as disk:
+        (root / "draft" / "inner").mkdir(parents=True)  # here: what was there before the disk forgets counts as synced
+        (root / "draft" / "a").write_bytes(NEW)
+        (root / "draft" / "inner" / "b").write_bytes(NEW)
         sync_tree(str(root / "draft"))
         put_in_place(str(root / "draft"), str(root / "code"))
         assert (disk.after_power_loss(tmp_path / "found", kept_names=False) / "code").exists()
