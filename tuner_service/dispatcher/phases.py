@@ -95,6 +95,17 @@ def make_room(step: Step, xs: ExperimentState) -> None:
         launching.ask_to_stop(last, Why(reason=TrialReason.PREEMPTED, message=message))
 
 
+def rest(step: Step, xs: ExperimentState) -> None:
+    """Deterministic: trials whose turn comes only when the experiment is resumed rest until then.
+
+    They were added to an experiment that has ended, and could wait for ever for their next parameters.
+    """
+    message = "its next parameters are chosen in its turn, which comes when the experiment is resumed"
+    for trial in _waiting(xs):
+        why = Why(reason=TrialReason.EXPERIMENT_STOPPED, message=message)
+        launching.stop_trial(step.trial(xs, trial.number), TrialStatus.PAUSED, why)
+
+
 def _waiting(xs: ExperimentState) -> list[Trial]:
     running = xs.trials_with(TrialStatus.RUNNING)
     return [trial for trial in running if trial.waits_for_parameters and trial.pending_end is None]

@@ -34,6 +34,8 @@ def advance(step: Step, xs: ExperimentState) -> None:
     launching.end_pauses(step, xs)
     launching.launch_waiting(step)
     if xs.experiment.spec.deterministic:
+        if xs.experiment.runs_added_only and _line_rests(xs):
+            phases.rest(step, xs)
         phases.make_room(step, xs)
     else:
         phases.release(step, xs)
@@ -62,6 +64,15 @@ def _walk(step: Step, xs: ExperimentState) -> None:
         else:
             phases.request_in_turn(step.trial(xs, next_told.number))
             return
+
+
+def _line_rests(xs: ExperimentState) -> bool:
+    """Whether the line of decisions goes on only when the experiment is resumed."""
+    if xs.requests:
+        return False
+    first = xs.untold[0] if xs.untold else None
+    is_held = first is not None and first.status is TrialStatus.PAUSED and first.reason is not TrialReason.RUNG_REACHED
+    return is_held or _request_is_due(xs)
 
 
 def _request_is_due(xs: ExperimentState) -> bool:

@@ -104,6 +104,30 @@ def test_of_a_stopped_experiment_what_was_interrupted_rests_until_it_is_resumed(
     assert not h.experiment.runs_added_only
 
 
+@pytest.mark.parametrize("trials", [1, 9], ids=["its budget is used up", "it has budget left"])
+def test_of_a_deterministic_one_trials_that_ask_for_further_parameters_rest_until_their_turn(
+    h: Harness, trials: int
+) -> None:
+    h.run(budget={"trials": trials, "parallel": 1}, deterministic=True)
+    h.stop()
+    h.exit(1, STOPPED)
+    assert h.experiment.status is ExperimentStatus.STOPPED
+    h.add_trial()
+    h.ready()
+    assert h.statuses() == {1: "paused", 2: "running"}
+
+    h.want(2, 1)
+    h.exit(2, STOPPED)
+    learn(h)
+
+    assert (h.experiment.status, h.statuses()) == (ExperimentStatus.STOPPED, {1: "paused", 2: "paused"})
+    assert "which comes when the experiment is resumed" in h.trial(2).message
+    h.resume()
+    h.ready()
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    assert h.statuses() == {1: "running", 2: "waiting"}
+
+
 def test_of_a_failed_experiment_one_trial_is_tried_again_and_it_fails_again(h: Harness) -> None:
     h.run(budget={"trials": 9, "parallel": 1, "failures": 1})
     h.exit(1, CRASHED)
