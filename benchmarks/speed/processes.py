@@ -18,7 +18,7 @@ from trials.processes.parents import DEFAULT, HANDLED
 
 Work = Callable[[], float]
 ROOT = Path(__file__).resolve().parents[2]
-SUPERVISING = "trials.agent.supervision.supervising"
+SUPERVISING = "trials.agent.supervision.supervisor_loop"
 IDLE_S = 0.1  # between two entries: so long a group was left alone
 # Forks again and again, as a fork server with torch does: prints the microseconds of each fork, and of each child.
 FORKING = """

@@ -34,7 +34,7 @@ from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.logs import read_log
-from trials.agent.supervision.supervising import EXIT_NO_ROOM
+from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.processes.control_group_moves import GroupMoves
 from trials.processes.detached import EndWatch
 from trials.processes.ending import kill_tree

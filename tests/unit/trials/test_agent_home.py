@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from trials.agent.home import Home
+from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
-from trials.agent.supervision.supervised import Supervised
 from trials.wire.attempt import AttemptKey
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
 from trials.wire.plain import to_plain

@@ -22,10 +22,10 @@ from typing import Any
 
 from trials.agent.forks import memory, seeding, threads
 from trials.agent.forks.codes import Codes
+from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import WRITE_RETRY_S
 from trials.agent.supervision.starting import Start
-from trials.agent.supervision.supervised import Supervised
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
 from trials.processes.identity import identity
 from trials.processes.marks import NONCE_VARIABLE, FirstMemory

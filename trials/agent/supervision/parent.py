@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from trials.agent.supervision.attempt_life import POLL_S, SAMPLE_S, Supervised
 from trials.agent.supervision.means import Means, Starter
-from trials.agent.supervision.supervised import POLL_S, SAMPLE_S, Supervised
 from trials.processes.parents import Waker
 
 HOST_SHUTDOWN = "host_shutdown"

@@ -14,7 +14,7 @@ def main() -> int:
         return 2
     # Isolated mode leaves this file's folder off the path, and -S the installed packages: both make the start quick.
     sys.path.insert(0, dirname(dirname(dirname(dirname(abspath(__file__))))))  # noqa: PTH120, PTH100  pathlib is slow to import
-    from trials.agent.supervision.supervising import supervise
+    from trials.agent.supervision.supervisor_loop import supervise
 
     return supervise(sys.argv[1], why=sys.argv[2] if len(sys.argv) > 2 else None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 
+from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.starting import execute
-from trials.agent.supervision.supervised import Supervised
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
 from trials.processes.parents import become_subreaper
 from trials.wire.files import FILE_ATTEMPT
