@@ -1,4 +1,4 @@
-"""Starting trials, reading their output, stopping their trees, recording their ends.
+"""The life of one attempt: started, followed, its output read, its tree ended, its end noticed and recorded.
 
 A parent of trials is a process of one thread: a supervisor has one attempt, a fork server many. A supervisor must be
 quick to start, so it reads attempt.json as plain JSON: importing ``trials.wire.messages`` costs more than all of this.
