@@ -53,7 +53,7 @@ class Load:
     a_second: float = 0.0
 
 
-def experiment(trials: int) -> dict[str, Any]:
+def experiment(trials: int, environment: dict[str, str]) -> dict[str, Any]:
     return {
         "name": "reports",
         "seed": 1,
@@ -62,7 +62,13 @@ def experiment(trials: int) -> dict[str, Any]:
         "tuner": {"name": "random"},
         "assessor": {"name": "median_stop", "args": {"min_trials": trials}},
         "budget": {"trials": 2 * trials, "parallel": trials},
-        "trial": {"code": "code", "command": "python script.py", "stop_grace": 1, "resources": {"cpus": 0}},
+        "trial": {
+            "code": "code",
+            "command": "python script.py",
+            "stop_grace": 1,
+            "resources": {"cpus": 0},
+            "environment": environment,
+        },
     }
 
 
@@ -76,9 +82,7 @@ def measure(load: Load) -> dict[str, float]:
         "BENCH_RATE": str(load.a_second),
     }
     with service() as made:
-        made.environment.update(environment)
-        made.environment["BENCH_FOLDER"] = str(made.folder)
-        made.start(experiment(load.trials), SCRIPT)
+        made.start(experiment(load.trials, environment | {"BENCH_FOLDER": str(made.folder)}), SCRIPT)
         ready = [made.folder / f"ready-{number}" for number in numbers]
         wait_for(lambda: all(file.exists() for file in ready), "the trials to be ready")
         processes = made.processes()

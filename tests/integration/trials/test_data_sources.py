@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +106,21 @@ def pool_of(loader: AsyncDataLoader) -> Any:
     return loader.workers.pool  # type: ignore[union-attr]  # it has workers
 
 
+def in_a_new_process(check: Callable[[], None]) -> None:
+    """This process may have threads of libraries by now, beside which nothing is forked."""
+    code = f"from tests.integration.trials.test_data_sources import {check.__name__} as check; check()"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True)
+
+
 def test_workers_of_a_data_source_come_from_a_fork_of_the_trial_beside_its_own_thread_and_other_loaders() -> None:
+    in_a_new_process(come_from_a_fork)
+
+
+def test_a_fork_waits_for_a_checkpoint_that_is_being_written() -> None:
+    in_a_new_process(forks_beside_a_writer)
+
+
+def come_from_a_fork() -> None:
     with (
         AsyncDataLoader(Coordinator(9, functions=True), 4, num_workers=1) as loader,
         AsyncDataLoader(Coordinator(9, functions=True), 4, num_workers=1) as second,
@@ -140,7 +157,7 @@ def test_beside_a_data_source_that_is_being_asked_nothing_is_forked() -> None:
         answer.set()
 
 
-def test_a_fork_waits_for_a_checkpoint_that_is_being_written() -> None:
+def forks_beside_a_writer() -> None:
     writer = WriterThread(target=lambda: threading.Event().wait(0.2))
     writer.start()
 

@@ -206,7 +206,7 @@ def test_a_launch_that_was_cut_off_before_the_claim_is_not_reported_and_can_be_r
     first.kill()
     folder = work_of(service).parent
     for name in ("claim.json", "process.json", "exit.json"):  # as if the agent had died before the supervisor began
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)  # a trial of a few milliseconds has no process.json
     service.messages.clear()
 
     start_agent()
@@ -225,7 +225,7 @@ def test_a_launch_that_was_prepared_before_the_machine_was_started_anew_is_not_r
     first.kill()
     folder = work_of(service).parent
     for name in ("claim.json", "process.json", "exit.json"):  # a power loss may take what was not yet on the disk
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)  # a trial of a few milliseconds has no process.json
     attempt = json.loads((folder / "attempt.json").read_text())
     attempt["local"]["boot_id"] = "another"
     (folder / "attempt.json").write_text(json.dumps(attempt))
@@ -253,7 +253,7 @@ def test_what_a_power_loss_has_emptied_does_not_keep_the_launch_from_its_answer(
     for name in torn:
         (folder / name).write_text("")
     for name in ("process.json", "exit.json"):
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)  # a trial of a few milliseconds has no process.json
     service.messages.clear()
 
     start_agent()
