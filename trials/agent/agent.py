@@ -145,10 +145,13 @@ class Agent:
         self._forks.end_idle()
         running = [held for held in self.held.values() if held.exit is None and held.unreadable is None]
         parents = [held.supervisor for held in running if held.supervisor is not None]
-        continued = self._stopped.look([*parents, *self._forks.processes()], now=time.monotonic())
+        stopped = self._stopped.look([*parents, *self._forks.processes()], now=time.monotonic())
         for held in running:
-            if held.supervisor in continued:
+            if held.supervisor in stopped:
                 held.notice("parent_stopped", PARENT_STOPPED)
+        # Only now: a parent that goes on records the ends of its trials, and an attempt that has ended gets no notice.
+        self._stopped.go_on(stopped)
+        for held in running:
             if held.nonce not in self._ends and held.nonce not in self._without_room:
                 self._follow(held)
             elif held.nonce not in self._given_up and held.end_is_missing():

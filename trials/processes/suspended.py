@@ -23,13 +23,15 @@ class StoppedParents:
         self._since: dict[ProcessRecord, float] = {}
 
     def look(self, parents: Iterable[ProcessRecord], *, now: float) -> set[ProcessRecord]:
-        """Continue what has been stopped for STOPPED_S, each time again, and say so in the log. Those it was."""
-        continued = set()
+        """Those that have been stopped for STOPPED_S, each time again; said in the log. ``go_on`` continues them."""
         stopped = {parent for parent in set(parents) if is_stopped(parent)}
         self._since = {parent: self._since.get(parent, now) for parent in stopped}
-        for parent, since in self._since.items():
-            if now - since >= STOPPED_S:
-                logger.warning("parent_stopped", extra={"pid": parent.pid, "for_s": round(now - since)})
-                send_verified(signal.SIGCONT, parent)
-                continued.add(parent)
-        return continued
+        for_long = {parent for parent, since in self._since.items() if now - since >= STOPPED_S}
+        for parent in for_long:
+            logger.warning("parent_stopped", extra={"pid": parent.pid, "for_s": round(now - self._since[parent])})
+        return for_long
+
+    @staticmethod
+    def go_on(parents: Iterable[ProcessRecord]) -> None:
+        for parent in parents:
+            send_verified(signal.SIGCONT, parent)
