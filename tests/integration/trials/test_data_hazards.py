@@ -396,7 +396,7 @@ def test_a_killed_trial_leaves_no_process_and_no_memory(before: str) -> None:
 
 
 def test_ctrl_c_reaches_the_trial_and_not_its_workers() -> None:
-    with a_loader(Numbers(400), num_workers=2) as loader:
+    with a_loader(Numbers(400), num_workers=2, worker_type="process") as loader:
         iterator = iter(loader)
         next(iterator)
         for pid in workers_of(loader).values():
