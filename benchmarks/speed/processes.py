@@ -54,21 +54,32 @@ def frozen_garbage() -> Iterator[tuple[Work, Work]]:
 
 @contextmanager
 def forking(*words: str) -> Iterator[Callable[[], tuple[float, float]]]:
+    with asking(FORKING, *words) as ask:
+
+        def once() -> tuple[float, float]:
+            forked, child = json.loads(ask())
+            return forked, child
+
+        yield once
+
+
+@contextmanager
+def asking(code: str, *words: str) -> Iterator[Callable[[], str]]:
+    """The answer of a process that runs ``code`` and measures once for each line it is given."""
     process = subprocess.Popen(
-        [sys.executable, "-c", FORKING, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", code, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     assert process.stdin is not None
     assert process.stdout is not None
     asks, answers = process.stdin, process.stdout
 
-    def once() -> tuple[float, float]:
+    def ask() -> str:
         asks.write("\n")
         asks.flush()
-        forked, child = json.loads(answers.readline())
-        return forked, child
+        return answers.readline()
 
     try:
-        yield once
+        yield ask
     finally:
         asks.close()
         process.wait()

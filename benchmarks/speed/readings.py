@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import bindparam, create_engine, select, update
 
+from benchmarks.speed.processes import asking
 from trials.agent.forks.codes import Codes
 from trials.agent.forks.seeding import _seed_torch
 from trials.agent.supervision.starting import Start
@@ -273,25 +274,8 @@ def kept_freed_memory() -> Iterator[tuple[Work, Work]]:
 
 @contextmanager
 def answering(code: str, *words: str) -> Iterator[Work]:
-    """A process that measures once for each line it is given."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    asks, answers = process.stdin, process.stdout
-
-    def once() -> float:
-        asks.write("\n")
-        asks.flush()
-        return float(answers.readline())
-
-    try:
-        yield once
-    finally:
-        asks.close()
-        process.wait()
-        answers.close()
+    with asking(code, *words) as ask:
+        yield lambda: float(ask())
 
 
 # ── the API ─────────────────────────────────────────────────────────────────────────────────────
