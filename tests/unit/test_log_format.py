@@ -87,3 +87,10 @@ def test_every_call_of_a_logger_names_a_constant_event_and_puts_data_into_fields
 
     assert calls > 50
     assert not offenders
+
+
+def test_a_field_with_half_a_surrogate_pair_can_be_written() -> None:
+    line = line_of("trial_said", text="a \ud800 b")
+
+    assert line.encode().decode() == line
+    assert read(line)["text"] == "a \ufffd b"

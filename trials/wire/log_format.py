@@ -10,6 +10,8 @@ import json
 import logging
 import re
 
+from trials.wire.texts import valid_text
+
 FIELD_CHARACTERS = 2_000  # of one field; the rest is cut
 _BARE = re.compile(r"[\w./:@%+,-]+")  # a text that needs no quotes
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
@@ -35,5 +37,5 @@ def configure_logging(handler: logging.Handler, *, level: str = "INFO") -> None:
 def _field(value: object) -> str:
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
-    text = str(value)[:FIELD_CHARACTERS]
+    text = valid_text(str(value)[:FIELD_CHARACTERS])  # half a surrogate pair cannot be written
     return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -94,8 +94,8 @@ class LocalExecutor:
         """
         try:
             process = os.pidfd_open(pid)
-        except OSError:
-            return  # it has gone
+        except (OSError, OverflowError):
+            return  # it has gone, or said a number that no process has
         # The descriptor first: what is verified after it is true of the process that is signalled.
         if self._leaving is not None or self._closing or not holds_lock(pid, self.home):
             os.close(process)

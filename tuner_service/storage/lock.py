@@ -58,6 +58,8 @@ class FileLock:
             return os.path.samestat(self._found, self._database.stat())
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # a file server that does not answer, a folder that was closed: it cannot be told now
+            return True
 
     def release(self) -> None:
         """Safe to repeat."""

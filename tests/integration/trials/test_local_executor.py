@@ -111,7 +111,8 @@ def test_a_process_that_is_not_the_agent_of_the_home_is_left_alone(
     executor.start()
     try:
         executor.dismiss(spawns.made[0].pid)  # it has no lock of this home open
-        executor.dismiss(2**22)  # nobody
+        for nobody in (2**22, 2**70, 0, -1):
+            executor.dismiss(nobody)
         assert executor._leaving is None
         assert spawns.made[0].poll() is None
     finally:

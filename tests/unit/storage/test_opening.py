@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -331,3 +332,16 @@ def test_a_database_that_is_not_in_its_place_any_more_is_noticed(tmp_path: Path,
                 shutil.rmtree(path.parent)
 
         assert not store.is_in_place()
+
+
+def test_a_database_that_cannot_be_looked_at_now_counts_as_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+
+        def refused(_path: Path) -> os.stat_result:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "stat", refused)
+            assert store.is_in_place()
