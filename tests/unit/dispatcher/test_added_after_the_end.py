@@ -128,6 +128,19 @@ def test_of_a_deterministic_one_trials_that_ask_for_further_parameters_rest_unti
     assert h.statuses() == {1: "running", 2: "waiting"}
 
 
+def test_of_a_deterministic_one_a_request_that_is_answered_soon_keeps_nothing_from_its_turn(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 9, "parallel": 2}, deterministic=True)
+    assert h.xs.requests
+    h.stop()
+    h.exit(1, STOPPED)
+
+    h.add_trial()
+    h.ready()
+
+    assert h.xs.requests
+    assert h.experiment.runs_added_only
+
+
 def test_of_a_failed_experiment_one_trial_is_tried_again_and_it_fails_again(h: Harness) -> None:
     h.run(budget={"trials": 9, "parallel": 1, "failures": 1})
     h.exit(1, CRASHED)
