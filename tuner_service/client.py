@@ -91,9 +91,9 @@ class Client:
         query = {"dry_run": "true"} if dry_run else {}
         return self.call("POST", "/api/v1/experiments", body=body, query=query, headers=headers).json()
 
-    def experiments(self) -> list[dict[str, Any]]:
-        """Newest first."""
-        return list(self._pages("/api/v1/experiments", {}))
+    def experiments(self, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Newest first; ``query`` may hold ``project``, ``tag``, ``status`` and ``name``."""
+        return list(self._pages("/api/v1/experiments", query or {}))
 
     def experiment(self, experiment_id: str, *, wait_s: float | None = None) -> dict[str, Any]:
         """With ``wait_s``: once it has ended, or after so many seconds."""

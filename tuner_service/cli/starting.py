@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tuner_service.cli.files.experiment_file import read_body
 from tuner_service.cli.output.descriptions import not_set_text
 from tuner_service.cli.output.exit_codes import say
 from tuner_service.cli.output.tables import Row
+from tuner_service.cli.typed import given
 from tuner_service.client import Client, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import find_service, start_service
@@ -43,6 +46,15 @@ def service_and_body(settings: Settings, make_body: Callable[[], Body]) -> Itera
         yield client, body
     finally:
         client.close()
+
+
+def body_of(arguments: argparse.Namespace) -> Body:
+    """The body that creates the experiment of a file, with the labels that were typed."""
+    body = read_body(arguments.file, name=arguments.name) | given(arguments, ("project", "note"))
+    if arguments.tag:
+        tags = body.get("tags")
+        body["tags"] = [*(tags if isinstance(tags, list) else []), *arguments.tag]
+    return body
 
 
 def say_what_is_not_set(view: Row) -> None:

@@ -41,6 +41,8 @@ class ExperimentCreated:
     known: tuple[TrialOutcome, ...] = ()  # results of earlier experiments, which its algorithms begin with
     code: bytes | None = None  # gzip tar whose SHA-256 is spec.trial.code_digest
     idempotency: IdempotencyKey | None = None
+    note: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,7 @@ class ExperimentChanged:
     note: str | None = None
     tags: tuple[str, ...] | None = None
     priority: int | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,8 +162,9 @@ def _ran_to_its_end(ts: TrialStep, ended: Attempt) -> None:
     for objective in spec.objective.further:
         values[objective.metric] = further_value(trial, objective, spec.trial.final)
     missing = next((metric for metric, value in values.items() if value is None), None)
-    if missing is None:
-        _finish(ts, PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message=""))
+    if missing is None or spec.objective.is_optional:
+        reason = TrialReason.FINAL_METRIC if missing is None else TrialReason.NONE
+        _finish(ts, PendingEnd(status=TrialStatus.SUCCEEDED, reason=reason, message=""))
         return
     seen = ", ".join(trial.metric_names) or "none"
     message = (

@@ -42,7 +42,14 @@ def create(step: Step, command: ExperimentCreated) -> None:
     spec = command.spec
     devices.require(step, spec)
     xs = ExperimentState(
-        experiment=Experiment(id=command.experiment_id, spec=spec, status=ExperimentStatus.CREATED, created_at=step.at)
+        experiment=Experiment(
+            id=command.experiment_id,
+            spec=spec,
+            status=ExperimentStatus.CREATED,
+            created_at=step.at,
+            note=command.note,
+            tags=command.tags,
+        )
     )
     step.state.experiments[xs.id] = xs
     step.put_experiment(xs, replace(xs.experiment, started_at=step.at))

@@ -52,8 +52,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         ended = experiment.status.has_ended
         hint = f"use `tuner resume {xs.id}` with a new budget" if ended else "wait until it has stopped"
         raise ConflictError(
-            f"experiment {xs.id} is {experiment.status.value}, so that only its name, note and tags can be changed; "
-            f"for anything else {hint}",
+            f"experiment {xs.id} is {experiment.status.value}, so that only its name, project, note and tags can be "
+            f"changed; for anything else {hint}",
             ("resume with another budget",) if ended else ("wait",),
         )
     budget = experiments.changed_budget(xs, command.budget)
@@ -62,6 +62,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         spec = replace(spec, budget=budget)
     if command.name is not None and command.name != spec.name:
         spec = replace(spec, name=command.name)
+    if command.project is not None and command.project != spec.project:
+        spec = replace(spec, project=command.project)
     row = replace(
         experiment,
         spec=spec,
@@ -75,6 +77,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         changed["budget"] = to_plain(budget)
     if spec.name != experiment.spec.name:
         changed["name"] = spec.name
+    if spec.project != experiment.spec.project:
+        changed["project"] = spec.project
     if changed:
         step.put_experiment(xs, row)
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, to_plain(changed))

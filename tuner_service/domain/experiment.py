@@ -10,6 +10,7 @@ from trials.wire.launch import LaunchSettings
 from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
 
 ExperimentId = str
+DEFAULT_PROJECT = "default"
 
 
 class ExperimentStatus(StrEnum):
@@ -59,11 +60,15 @@ class FinalFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """``further`` are the others of an experiment with several; what looks at one value looks at the first one's."""
+    """``further`` are the others of an experiment with several; what looks at one value looks at the first one's.
+
+    ``is_optional``: a trial that reports no final value of it has succeeded all the same, where nothing is searched.
+    """
 
     metric: str
     goal: Goal = Goal.MINIMIZE
     further: tuple[Objective, ...] = ()
+    is_optional: bool = False
 
     @property
     def every(self) -> tuple[Objective, ...]:
@@ -136,9 +141,15 @@ class ExperimentSpec:
     workers: int = 1  # suggestions asked for at a time
     warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
     quota_group: str = DEFAULT_GROUP
+    project: str = DEFAULT_PROJECT  # a named group of experiments, which is there as long as one names it
     on_end: tuple[str, ...] = ()  # names of commands of the service's home, by which people are told
     on_pause: tuple[str, ...] = ()
     on_failures: tuple[str, ...] = ()
+
+    @property
+    def is_search(self) -> bool:
+        """Whether parameters are chosen at all; else it is one training, with everything else the same."""
+        return bool(self.search_space)
 
     @property
     def algorithm_code_digest(self) -> str | None:

@@ -170,7 +170,12 @@ class SearchSpace:
 
 
 def parse_search_space(data: Any) -> SearchSpace:
-    """The space that ``data`` describes. InputError names every fault, with pointers relative to ``data``."""
+    """The space that ``data`` describes. InputError names every fault, with pointers relative to ``data``.
+
+    The empty one has one point, without parameters: that of a training without a search.
+    """
+    if data == {}:
+        return SearchSpace(parameters=(), raw={})
     parameters, constraints = parse_parameters(data)
     space = SearchSpace(parameters=parameters, raw=data, constraints=constraints)
     if constraints:

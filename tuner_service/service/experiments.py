@@ -91,6 +91,8 @@ class Creation:
     spec: ExperimentSpec
     code: CodeArchive | None = None
     idempotency: IdempotencyKey | None = None
+    note: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,8 @@ class Experiments:
                 known=known,
                 code=creation.code.data if creation.code else None,
                 idempotency=creation.idempotency,
+                note=creation.note,
+                tags=creation.tags,
             )
         )
         return experiment_id

@@ -40,6 +40,7 @@ class Labels:
     note: str | None = None
     tags: tuple[str, ...] | None = None
     priority: int | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +81,19 @@ class LiveChanges:
                 note=labels.note,
                 tags=labels.tags,
                 priority=labels.priority,
+                project=labels.project,
             )
         )
 
     # ── the search space ────────────────────────────────────────────────────────────────────────
     async def change_space(self, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
         """``search_space`` must be valid. The space it has already makes no revision."""
-        if search_space == await asyncio.to_thread(self._newest_space, experiment_id):
+        newest = await asyncio.to_thread(self._newest_space, experiment_id)
+        if search_space == newest:
             return
+        if not newest:
+            message = f"experiment {experiment_id} is one training without a search; start a search beside it"
+            raise ConflictError(message)
         await self.experiments.submit(
             SearchSpaceChanged(at=self.experiments.clock.now(), experiment_id=experiment_id, search_space=search_space)
         )
@@ -252,7 +258,8 @@ class LiveChanges:
     ) -> ExperimentId:
         """A new experiment with the same spec, code and newest search space."""
         spec = await asyncio.to_thread(self._cloned_spec, experiment_id, changes)
-        cloned, _ = await self.experiments.create(Creation(spec=spec, idempotency=key))
+        tags = (await asyncio.to_thread(self.experiments.find, experiment_id)).tags
+        cloned, _ = await self.experiments.create(Creation(spec=spec, tags=tags, idempotency=key))
         return cloned
 
     def _cloned_spec(self, experiment_id: ExperimentId, changes: CloneChanges) -> ExperimentSpec:

@@ -63,6 +63,7 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
         "started_at": moment(experiment.started_at),
         "ended_at": moment(experiment.ended_at),
         "running_s": round(running_s, 3),
+        "project": spec.project,
         "note": experiment.note,
         "tags": list(experiment.tags),
         "priority": experiment.priority,
@@ -100,7 +101,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "left_out": _left_out(experiment.spec.trial, variables),
         "not_set": _not_set(experiment.spec.trial, variables),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
-        **{name: value for name, value in spec.items() if name not in {"name", "objective", "budget"}},
+        **{name: value for name, value in spec.items() if name not in {"name", "project", "objective", "budget"}},
     }
 
 
@@ -157,6 +158,7 @@ def spec_view(spec: ExperimentSpec) -> View:
     """The experiment file that ``spec`` came from, with every default filled in."""
     return {
         "name": spec.name,
+        "project": spec.project,
         "seed": spec.seed,
         "objective": objective_view(spec.objective),
         "search_space": plain(spec.search_space),
@@ -178,7 +180,10 @@ def spec_view(spec: ExperimentSpec) -> View:
 
 def objective_view(objective: Objective) -> View | list[View]:
     """One as an object, several as a list of these: as the experiment file has it."""
-    every: list[View] = [{"metric": one.metric, "goal": one.goal.value} for one in objective.every]
+    every: list[View] = [
+        {"metric": one.metric, "goal": one.goal.value, **({"optional": True} if one.is_optional else {})}
+        for one in objective.every
+    ]
     return every if objective.further else every[0]
 
 

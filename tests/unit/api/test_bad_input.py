@@ -17,11 +17,15 @@ from tuner_service.api.guard import MAX_BODY_BYTES
 # Pointer → wrong values; every field of the experiment file must stand here.
 WRONG: dict[str, list[Any]] = {
     "/name": ["", "a/b", "@last", 7, "x" * 201, "a\nb"],
+    "/project": ["", "a/b", 7, "x" * 201],
+    "/note": [7, "x" * 10_001],
+    "/tags": ["a", [""], [7], ["a", "a"], ["a\nb"], ["x" * 101], [f"t{n}" for n in range(51)]],
     "/seed": ["seven", -1, 2**63, 1.5, True],
     "/objective": [None, "accuracy", [], [{"metric": "a"}, {"metric": "a"}], [{"metric": "a", "goal": "up"}]],
     "/objective/metric": ["", 3, None],
     "/objective/goal": ["max", 1],
-    "/search_space": [None, [], "lr", {}],
+    "/objective/optional": ["yes", True],  # of a search
+    "/search_space": [[], "lr", {"lr": 5}],
     "/tuner": [7, {}, {"name": "tpe", "class": "a:B"}],
     "/tuner/name": ["tpee", 3],
     "/tuner/class": ["no_colon", 3],
@@ -329,7 +333,7 @@ def test_many_unknown_fields_are_one_fault(api: ApiService) -> None:
 
     assert answer.status_code == 422
     assert [error["pointer"] for error in answer.json()["errors"]] == [""]
-    assert "known: name, seed," in answer.json()["errors"][0]["detail"]
+    assert "known: name, project," in answer.json()["errors"][0]["detail"]
 
 
 def test_of_many_faulty_code_files_the_first_are_named(api: ApiService) -> None:

@@ -253,9 +253,17 @@ def test_spaces_beyond_a_limit_are_refused_naming_it() -> None:
     assert any(str(NESTING_LIMIT) in message for message in faults_of(deep).values())
 
 
-@pytest.mark.parametrize("data", [None, [], "x", 3, {}])
+@pytest.mark.parametrize("data", [None, [], "x", 3])
 def test_what_is_no_space_at_all_is_refused(data: Any) -> None:
     assert faults_of(data)
+
+
+def test_the_empty_space_has_one_point() -> None:
+    space = parse_search_space({})
+
+    assert (space.size, space.sample(random.Random(0)), space.dimension) == (1, {}, 0)
+    assert space.contains({})
+    assert not space.contains({"lr": 1})
 
 
 json_values = st.recursive(

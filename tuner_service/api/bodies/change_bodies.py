@@ -7,26 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from tuner_service.api.bodies.schemas import MAX_NAME, MAX_SEED, Body, BudgetRaiseBody, checked_name, until_faulty
+from tuner_service.api.bodies.schemas import (
+    MAX_NAME,
+    MAX_NOTE,
+    MAX_SEED,
+    MAX_TAGS,
+    Body,
+    BudgetRaiseBody,
+    checked_name,
+    checked_tags,
+    until_faulty,
+)
 
-MAX_NOTE = 10_000
-MAX_TAGS = 50
-MAX_TAG = 100
 MAX_PRIORITY = 1_000
 MAX_NUMBER = 2**31 - 1
 MAX_RETRIED = 1_000
 MAX_RESULTS = 10_000  # of one import
 MAX_STEP = 2**53
 SPECIAL_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def _tags(tags: list[str] | None) -> list[str] | None:
-    for tag in tags or ():
-        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_TAG:
-            raise ValueError(f"{tag!r:.40} should be printable text of at most {MAX_TAG} characters")
-    if tags is not None and len(set(tags)) != len(tags):
-        raise ValueError("names a tag twice")
-    return tags
 
 
 def _number(value: Any) -> Any:
@@ -47,8 +45,9 @@ class ChangeBody(Body):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     name: Name = Field(default_factory=_left_out)
+    project: Name = Field(default_factory=_left_out)
     note: str | None = Field(default=None, max_length=MAX_NOTE)
-    tags: Annotated[list[str] | None, AfterValidator(_tags)] = Field(default=None, max_length=MAX_TAGS)
+    tags: Annotated[list[str] | None, AfterValidator(checked_tags)] = Field(default=None, max_length=MAX_TAGS)
     priority: int | None = Field(default=None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
 

@@ -20,6 +20,7 @@ from tuner_service.api.bodies.schemas import (
     ResumeBody,
 )
 from tuner_service.api.bodies.strict_json import characters_of, shown
+from tuner_service.api.bodies.training import OBJECTIVE, TUNER, is_training, search_faults, training_faults
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
@@ -67,6 +68,8 @@ class ResolvedExperiment:
     spec: ExperimentSpec
     space: SearchSpace
     code: CodeArchive | None = None
+    note: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,8 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     space: SearchSpace | None = None
     code: CodeArchive | None = None
     if isinstance(raw, dict):
-        space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space")))
+        space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space") or {}))
+        faults += training_faults(raw) if is_training(raw) else search_faults(raw)
         faults += _algorithm_faults(raw, "tuner", check_tuner_args)
         faults += _algorithm_faults(raw, "assessor", check_assessor_args)
         faults += _algorithm_faults(raw, "advisor", check_advisor_args)
@@ -99,7 +103,8 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     faults = _distinct([_without_tag(fault) for fault in faults])
     if faults or body is None or space is None:
         raise InputError(faults)
-    return ResolvedExperiment(spec=_spec(body, code), space=space, code=code)
+    spec = _spec(body, code)
+    return ResolvedExperiment(spec=spec, space=space, code=code, note=body.note, tags=tuple(body.tags))
 
 
 def resolve_resume(raw: Any) -> ResolvedResume:
@@ -122,7 +127,7 @@ def dry_run_view(resolved: ResolvedExperiment) -> View:
     """The resolved file, the size of the space, and what random draws of it look like."""
     samples = [resolved.space.sample(suggestion_generator(resolved.spec.seed, n)) for n in range(1, SAMPLES + 1)]
     return {
-        "experiment": spec_view(resolved.spec),
+        "experiment": spec_view(resolved.spec) | {"note": resolved.note, "tags": list(resolved.tags)},
         "space_size": plain(resolved.space.size),
         "samples": plain(samples),
     }
@@ -182,7 +187,8 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
     resources = _at(raw, "trial", "resources")
     if isinstance(resources, dict) and resources.get("gpu_memory") is not None and not resources.get("gpus"):
         faults.append(Fault(pointer="/trial/resources/gpu_memory", message="needs gpus, on each of which it is free"))
-    if isinstance(budget, dict) and budget.get("trials") is None and budget.get("duration") is None:
+    has_limit = isinstance(budget, dict) and (budget.get("trials") is not None or budget.get("duration") is not None)
+    if not has_limit and not is_training(raw):
         name = raw["tuner"] if isinstance(raw.get("tuner"), str) else _at(raw, "tuner", "name")
         if name != "grid":
             faults.append(Fault(pointer="/budget", message="needs trials, or a duration, or both"))
@@ -291,14 +297,15 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
     advisor = _advisor(body)
     return ExperimentSpec(
         name=body.name,
+        project=body.project,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
-        objective=_objective(body.objective),
-        search_space=body.search_space,
+        objective=OBJECTIVE if body.objective is None else _objective(body.objective),
+        search_space=body.search_space or {},
         tuner=_tuner(body) if advisor is None else AlgorithmSpec(),
         assessor=_assessor(body),
         advisor=advisor,
         budget=Budget(
-            trials=body.budget.trials,
+            trials=body.budget.trials if body.search_space else 1,
             parallel=body.budget.parallel,
             duration_s=body.budget.duration,
             failures=body.budget.failures,
@@ -317,12 +324,16 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
 
 def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
     bodies = given if isinstance(given, list) else [given]
-    first, *further = [Objective(metric=body.metric, goal=Goal(body.goal)) for body in bodies]
+    first, *further = [
+        Objective(metric=body.metric, goal=Goal(body.goal), is_optional=body.optional) for body in bodies
+    ]
     return replace(first, further=tuple(further))
 
 
 def _assessor(body: ExperimentBody) -> AlgorithmSpec | None:
     """``auto`` becomes what it chooses, so that the file keeps what it meant."""
+    if not body.search_space:
+        return None
     if body.assessor is None or body.assessor.name != AUTO:
         return _algorithm(body.assessor) if body.assessor is not None else None
     chosen = choose_assessor(trials=body.budget.trials)
@@ -334,6 +345,8 @@ def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
 
 
 def _tuner(body: ExperimentBody) -> AlgorithmSpec:
+    if not body.search_space:
+        return TUNER
     spec = _algorithm(body.tuner)
     if spec.name != AUTO:
         return spec
@@ -344,6 +357,8 @@ def _tuner(body: ExperimentBody) -> AlgorithmSpec:
 
 def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
     """The one named; ``auto`` where the file leaves everything to us, so that hopeless trials are stopped early too."""
+    if not body.search_space:
+        return None
     if body.advisor is not None:
         return _algorithm(body.advisor)
     is_left_to_us = not {"tuner", "assessor"} & body.model_fields_set  # a tuner that is named is that tuner

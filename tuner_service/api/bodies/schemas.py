@@ -24,10 +24,14 @@ from pydantic import (
 from trials.wire.patterns import groups_of
 from trials.wire.variables import NAME_OF_SECRET
 from tuner_service.api.bodies.quantities import parse_bytes, parse_duration
+from tuner_service.domain.experiment import DEFAULT_PROJECT
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.service.code import MAX_CODE_FILES, check_file_count
 
 MAX_NAME = 200
+MAX_NOTE = 10_000
+MAX_TAGS = 50
+MAX_TAG = 100
 MAX_COMMANDS = 20  # of one event
 MAX_TRIALS = 10_000_000
 MIN_MEMORY_BYTES = 16 << 20  # less than a bare interpreter needs
@@ -78,6 +82,15 @@ def checked_name(value: str | None) -> str | None:
     if not value.strip() or not value.isprintable() or "/" in value or value.startswith("@"):
         raise ValueError("should be printable text without a slash that does not begin with @")
     return value
+
+
+def checked_tags(tags: list[str] | None) -> list[str] | None:
+    for tag in tags or ():
+        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_TAG:
+            raise ValueError(f"{tag!r:.40} should be printable text of at most {MAX_TAG} characters")
+    if tags is not None and len(set(tags)) != len(tags):
+        raise ValueError("names a tag twice")
+    return tags
 
 
 def _how_many(value: Any) -> str:
@@ -140,6 +153,10 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _project(value: Any) -> Any:
+    return DEFAULT_PROJECT if value is None else value
 
 
 def _group(value: Any) -> Any:
@@ -233,6 +250,7 @@ Words = Annotated[list[str], Field(max_length=MAX_COMMAND_WORDS)]
 class ObjectiveBody(Body):
     metric: str = Field(min_length=1, max_length=MAX_NAME)
     goal: Literal["minimize", "maximize"] = "minimize"
+    optional: bool = False
 
 
 Objectives = Annotated[
@@ -375,18 +393,27 @@ CommandNames = Annotated[
 
 
 class ExperimentBody(Body):
-    """The experiment file."""
+    """The experiment file. Without ``search_space`` it is one training, which needs no objective and no budget."""
 
     name: Annotated[str, AfterValidator(checked_name)] = Field(default="experiment", max_length=MAX_NAME)
+    project: Annotated[str, BeforeValidator(_project), AfterValidator(checked_name)] = Field(
+        default=DEFAULT_PROJECT, min_length=1, max_length=MAX_NAME
+    )
+    note: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = Field(
+        default="", max_length=MAX_NOTE
+    )
+    tags: Annotated[list[str], BeforeValidator(_listed), AfterValidator(checked_tags)] = Field(
+        default_factory=list, max_length=MAX_TAGS
+    )
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
-    objective: Objectives
-    search_space: dict[str, Any]
+    objective: Objectives | None = None
+    search_space: dict[str, Any] | None = None
     tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto)] = Field(
         default_factory=lambda: AlgorithmBody(name="auto")
     )
     assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
     advisor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
-    budget: BudgetBody
+    budget: BudgetBody = Field(default_factory=BudgetBody)
     trial: TrialBody
     deterministic: bool = False
     algorithm_timeout: Period = 60.0

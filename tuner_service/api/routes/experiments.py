@@ -12,7 +12,7 @@ from starlette.responses import Response
 from tuner_service.api.auth import role_of
 from tuner_service.api.bodies.experiment_file import dry_run_view, resolve_experiment, resolve_resume
 from tuner_service.api.bodies.reading import read_as, read_body, takes_body
-from tuner_service.api.bodies.schemas import ExperimentBody, NothingBody, ResumeBody
+from tuner_service.api.bodies.schemas import MAX_NAME, MAX_TAGS, ExperimentBody, NothingBody, ResumeBody
 from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
@@ -31,6 +31,7 @@ from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.access import Role
 from tuner_service.service.experiments import Creation, Services
+from tuner_service.service.sought import Sought
 from tuner_service.service.views import View, journal_view, metric_view
 
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
@@ -55,7 +56,7 @@ async def create_experiment(
             return json_response(dry_run_view(resolved))
         digest = None if idempotency_key is None else canonical_digest(raw)
         key = None if digest is None else IdempotencyKey(key=idempotency_key or "", body_digest=digest)
-        return Creation(spec=resolved.spec, code=resolved.code, idempotency=key)
+        return Creation(spec=resolved.spec, code=resolved.code, idempotency=key, note=resolved.note, tags=resolved.tags)
 
     creation = await read_body(request, asked, most=MAX_BODY_BYTES, is_slow=True)
     if isinstance(creation, Response):
@@ -70,10 +71,13 @@ async def create_experiment(
 
 @router.get("")
 @cached_read()
-def list_experiments(
+def list_experiments(  # noqa: PLR0913  # one argument for each query parameter
     services: CurrentServices,
     *,
     status: Annotated[list[ExperimentStatus] | None, Query()] = None,
+    project: Annotated[str | None, Query(max_length=MAX_NAME, description="of this project alone")] = None,
+    tag: Annotated[list[str] | None, Query(max_length=MAX_TAGS, description="with all of these tags")] = None,
+    name: Annotated[str | None, Query(max_length=MAX_NAME, description="with this in its name, in any case")] = None,
     limit: Limit = DEFAULT_PAGE,
     cursor: Cursor = None,
 ) -> Response:
@@ -83,8 +87,8 @@ def list_experiments(
     if after is not None:
         # By its place and not by its name: the one that ended the page before may have been deleted since.
         experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
-    if status:
-        experiments = [experiment for experiment in experiments if experiment.status in status]
+    sought = Sought(statuses=frozenset(status or ()), project=project, tags=frozenset(tag or ()), name=name)
+    experiments = [experiment for experiment in experiments if sought.admits(experiment)]
     page = experiments[:limit]
     following = make_cursor(f"{page[-1].created_at!r} {page[-1].id}") if len(experiments) > limit else None
     return json_response({"items": services.experiments.list_views(page), "next": following})

@@ -61,6 +61,7 @@ async def change_experiment(
         note=body.note,
         tags=None if body.tags is None else tuple(body.tags),
         priority=body.priority,
+        project=body.project,
     )
     await _changes(services).change(experiment_id, budget_raise(body.budget), labels)
     return await _shown(services, experiment_id)
@@ -91,6 +92,8 @@ def _search_space(raw: Any) -> dict[str, Any]:
     body, faults = validate(SearchSpaceBody, raw)
     if isinstance(raw, dict) and "search_space" in raw:
         found = collect_faults(lambda: parse_search_space(raw["search_space"]), "/search_space")
+        if raw["search_space"] == {}:
+            found = [Fault(pointer="/search_space", message="a search space needs at least one parameter")]
         known = {fault.pointer for fault in found}
         faults = found + [fault for fault in faults if fault.pointer not in known]
     if body is None or faults:

@@ -15,8 +15,12 @@ from tuner_service.cli.output.tables import (
     number_text,
     print_rows,
 )
+from tuner_service.cli.typed import given
+from tuner_service.client import Client
 
 GIB = 2**30
+FILTERS = ("project", "tag", "status", "name")
+DEFAULT_PROJECT = "default"
 
 
 def _trials_text(view: Row) -> str:
@@ -32,6 +36,7 @@ def _holders_text(view: Row) -> str:
 EXPERIMENT_COLUMNS: tuple[Column, ...] = (
     Column(title="ID", text=lambda e: e["id"]),
     Column(title="NAME", text=lambda e: e["name"]),
+    Column(title="PROJECT", text=lambda e: e["project"]),
     Column(title="STATUS", text=lambda e: e["status"]),
     Column(title="REASON", text=lambda e: "" if e["reason"] in {"none", "requested"} else e["reason"]),
     Column(title="TRIALS", text=_trials_text, right=True),
@@ -59,9 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
 
         return print_local_trials(settings, output=arguments.output)
     with connected(settings) as client:
-        if arguments.devices:
-            rows, columns = client.devices, DEVICE_COLUMNS
-        else:
-            rows, columns = client.experiments, EXPERIMENT_COLUMNS
-        repeated(arguments, lambda: print_rows(rows(), output=arguments.output, columns=columns))
+        repeated(arguments, lambda: _print(client, arguments))
     return ExitCode.OK
+
+
+def _print(client: Client, arguments: argparse.Namespace) -> None:
+    if arguments.devices:
+        print_rows(client.devices(), output=arguments.output, columns=DEVICE_COLUMNS)
+        return
+    found = client.experiments(given(arguments, FILTERS))
+    # Who makes no projects reads nothing of them.
+    is_grouped = any(view["project"] != DEFAULT_PROJECT for view in found)
+    columns = tuple(column for column in EXPERIMENT_COLUMNS if is_grouped or column.title != "PROJECT")
+    print_rows(found, output=arguments.output, columns=columns)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from tuner_service.cli.context import settings_of
-from tuner_service.cli.files.experiment_file import check_readable, read_body
+from tuner_service.cli.files.experiment_file import check_readable
 from tuner_service.cli.output.progress import detached, follow
-from tuner_service.cli.starting import new_key, say_what_is_not_set, service_and_body
+from tuner_service.cli.starting import body_of, new_key, say_what_is_not_set, service_and_body
 
 
 def run(arguments: argparse.Namespace) -> int:
     check_readable(arguments.file)
-    with service_and_body(settings_of(arguments), lambda: read_body(arguments.file, name=arguments.name)) as found:
+    with service_and_body(settings_of(arguments), lambda: body_of(arguments)) as found:
         client, body = found
         view = client.create(body, key=new_key())
         say_what_is_not_set(view)

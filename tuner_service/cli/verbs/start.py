@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 
 from tuner_service.cli.context import settings_of
-from tuner_service.cli.files.experiment_file import check_readable, read_body
+from tuner_service.cli.files.experiment_file import check_readable
 from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.cli.output.tables import Row, parameters_text, print_object
-from tuner_service.cli.starting import new_key, say_what_is_not_set, service_and_body
+from tuner_service.cli.starting import body_of, new_key, say_what_is_not_set, service_and_body
 
 
 def run(arguments: argparse.Namespace) -> int:
     check_readable(arguments.file)
-    with service_and_body(settings_of(arguments), lambda: read_body(arguments.file, name=arguments.name)) as found:
+    with service_and_body(settings_of(arguments), lambda: body_of(arguments)) as found:
         client, body = found
         if arguments.dry_run:
             print_object(client.create(body, dry_run=True), output=arguments.output, text=_dry_run_text)
@@ -31,5 +31,7 @@ def _dry_run_text(answer: Row) -> str:
 
     text = yaml.safe_dump(answer["experiment"], sort_keys=False, allow_unicode=True)
     samples = "".join(f"  {parameters_text(sample)}\n" for sample in answer["samples"])
+    if not answer["experiment"]["search_space"]:
+        return f"{text}\n# no search space: one training\n"
     size = "infinite" if answer["space_size"] == "Infinity" else f"{answer['space_size']} points"
     return f"{text}\n# the search space is {size}; some of it:\n{samples}"
