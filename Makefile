@@ -11,7 +11,7 @@ demo: setup ; @$(RUN) examples.demo
 PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto
 QUICK := tests/unit tests/simulation tests/contract tests/migrations
 test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
-everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) pytest tests/integration tests/acceptance tests/gpu
+everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) tests.parts tests/integration tests/acceptance tests/gpu
 check: formatted lint types layers everything
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix .
 formatted: setup ; $(RUN) ruff format --check .

@@ -26,7 +26,10 @@ from tests.mutants.sampled import Sampled, sample, tests_for
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180.0  # of the tests of one mutant; one that hangs was noticed
-TESTS_FAILED, INTERRUPTED = 1, 2  # exit codes of pytest
+TESTS_FAILED = (
+    1  # exit codes of pytest; the next two where a changed module, or what is made from it, cannot be imported
+)
+INTERRUPTED, NOT_FOUND = 2, 4
 RUNNING = -1_000  # no exit code
 SAMPLED_TIMEOUT_S = 90.0  # of the tests of one sampled change
 LEAST_KILLED = 0.9  # of a sample
@@ -108,12 +111,12 @@ def _run(tests: Sequence[str], finder: MutatedFinder | None) -> None:
         os._exit(code)
 
 
-def run_sample(count: int, seed: int, jobs: int) -> int:
+def run_sample(count: int, seed: int, jobs: int, only: str) -> int:
     """The portion that was noticed, and every change that was not, on standard output."""
-    changes = sample(ROOT, count=count, seed=seed)
+    changes = [change for change in sample(ROOT, count=count, seed=seed) if only in change.path]
     print(f"looking for the tests that run each line of {len({change.path for change in changes})} files", flush=True)
     runs = lines_run(ROOT, {test for change in changes for test in tests_for(change.path)})
-    begin, survived = time.monotonic(), []
+    begin, survived, endless = time.monotonic(), [], 0
     waiting = list(changes)
     running: dict[int, tuple[Sampled, float]] = {}
     while waiting or running:
@@ -129,14 +132,22 @@ def run_sample(count: int, seed: int, jobs: int) -> int:
             code = _now(pid, since)
             if code != RUNNING:
                 del running[pid]
-                if code not in {TESTS_FAILED, None, INTERRUPTED}:  # a module that cannot be imported interrupts pytest
+                endless += code is None
+                if code not in {TESTS_FAILED, None, INTERRUPTED, NOT_FOUND}:
                     survived.append((change, "nobody noticed" if code == 0 else f"pytest ended with {code}"))
+                _say_progress(len(changes), len(waiting) + len(running), len(survived))
     for change, why in sorted(survived, key=lambda found: (found[0].path, found[0].line)):
         print(f"{why}: {change.path}:{change.line}: {change.old!r} -> {change.new!r}")
     killed = len(changes) - len(survived)
     portion, took_s = killed / max(len(changes), 1), time.monotonic() - begin
-    print(f"{killed} of {len(changes)} killed ({portion:.1%}) in {took_s:.0f} s, seed {seed}")
+    print(f"{killed} of {len(changes)} killed ({portion:.1%}, {endless} by their time) in {took_s:.0f} s, seed {seed}")
     return 0 if killed >= LEAST_KILLED * len(changes) else 1
+
+
+def _say_progress(count: int, remaining: int, survived: int) -> None:
+    done = count - remaining
+    if done % 25 == 0:
+        print(f"{done} of {count} tried, {survived} noticed by nobody", file=sys.stderr, flush=True)
 
 
 def _now(pid: int, since: float) -> int | None:
@@ -159,7 +170,7 @@ def main() -> int:
     for name in WARM:
         importlib.import_module(name)
     if arguments.sample:
-        return run_sample(arguments.sample, arguments.seed, arguments.jobs)
+        return run_sample(arguments.sample, arguments.seed, arguments.jobs, arguments.only)
     chosen = [mutant for mutant in NAMED if arguments.only in mutant.path]
     begin, wrong = time.monotonic(), 0
     for tests in sorted({mutant.tests for mutant in chosen}):

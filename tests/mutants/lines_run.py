@@ -13,7 +13,7 @@ from coverage import CoverageData
 
 from tests.mutants.sampled import Sampled
 
-TESTS_LIMIT = 60  # of one change, from as many files as there are
+TESTS_LIMIT = 300  # of one change, from as many files as there are
 
 
 class LinesRun:
@@ -21,12 +21,21 @@ class LinesRun:
         self._root, self._data = root, data
 
     def tests_of(self, change: Sampled) -> tuple[str, ...]:
-        """Tests that run the changed line; where it runs at import only, tests that run anything of its file."""
-        lines = self._data.contexts_by_lineno(str(self._root / change.path))
+        """Tests that run the changed line; where it runs at import only, those of its file, or of its neighbours."""
+        file = str(self._root / change.path)
+        lines = self._data.contexts_by_lineno(file)
         found = {_test(context) for context in lines.get(change.line, ()) if context}
-        if not found:
+        for path in (file, *self._beside(file)):
+            if found:
+                break
+            lines = self._data.contexts_by_lineno(path)
             found = {_test(context) for contexts in lines.values() for context in contexts if context}
         return _spread(sorted(found), TESTS_LIMIT)
+
+    def _beside(self, file: str) -> list[str]:
+        """The other measured files of its folder: they use what has nothing but constants, and is run by nobody."""
+        folder = Path(file).parent
+        return sorted(path for path in self._data.measured_files() if Path(path).parent == folder)
 
 
 def lines_run(root: Path, tests: Iterable[str]) -> LinesRun:

@@ -6,6 +6,7 @@ What people only read is left alone: texts, logging, annotations, docstrings, ``
 from __future__ import annotations
 
 import ast
+import builtins
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,10 +118,35 @@ def _is_read_only(node: ast.AST) -> bool:
             return True
         case ast.Assign(targets=[ast.Name(id="__all__")]):
             return True
+        case ast.Assign(value=ast.BinOp(op=ast.BitOr()) as value):
+            return _is_union(value)
+        case ast.Return(value=ast.JoinedStr()):
+            return True
+        case ast.IfExp():
+            return _is_text(node.body) and _is_text(node.orelse)  # one text or the other
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in READ_ONLY_CALLS
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr="stderr"), attr="write"))):
+            return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))):
             return name in READ_ONLY_CALLS
+        case _:
+            return False
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_union(node: ast.expr) -> bool:
+    """An alias of several types: an annotation under another name."""
+    match node:
+        case ast.BinOp(op=ast.BitOr()):
+            return _is_union(node.left) and _is_union(node.right)
+        case ast.Name(id=name):
+            return name in vars(builtins) or (name[:1].isupper() and not name.isupper())
+        case ast.Constant(value=None):
+            return True
         case _:
             return False
 
@@ -142,8 +168,8 @@ def _variants(node: ast.expr | ast.stmt) -> Iterator[str]:
             yield repr(value + 1)
         case ast.Expr(value=ast.Call()):
             yield "pass"
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
-            yield "return None"
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
+            yield "return None"  # for a caller that asks whether, None is False
         case ast.IfExp():
             yield f"({ast.unparse(ast.IfExp(node.test, node.orelse, node.body))})"
         case ast.Continue():

@@ -21,7 +21,17 @@ def f(x: int = 3) -> str | None:
     if not x and x < 2:
         raise ValueError(f"{x + 1}")
     g("é", x == 4)
+    print("many" if x else f"{x}")
+    sys.stderr.write("é")
     return "é" if x else None
+
+def h() -> bool | str:
+    if h.many == 1:
+        return f"{h}"
+    return False
+
+Kinds = int | str
+Either = int | str | Path
 '''
 
 
@@ -37,8 +47,12 @@ def test_each_expression_is_changed_once_and_texts_are_left_alone() -> None:
         (10, 'g("é", x == 4)', "pass"),
         (10, "x == 4", "x != 4"),
         (10, "4", "5"),
-        (11, 'return "é" if x else None', "return None"),
-        (11, '"é" if x else None', "(None if x else 'é')"),
+        (11, 'print("many" if x else f"{x}")', "pass"),
+        (13, 'return "é" if x else None', "return None"),
+        (13, '"é" if x else None', "(None if x else 'é')"),
+        (16, "h.many == 1", "h.many != 1"),
+        (16, "1", "2"),
+        (18, "False", "True"),
     }
 
 

@@ -1,0 +1,96 @@
+"""``python -m tests.parts FOLDER...``: tests that start processes, in one pytest a core, a few files each.
+
+Not pytest-xdist: its workers have a thread of their own, and what is tested here includes processes that fork because
+they have none. Each pytest takes a few files, so that a long one delays nobody, and is told apart by its own lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES_EACH = 4  # of one pytest: its start, with all that is imported, costs some seconds
+NO_TESTS = 5  # exit code of pytest where each test of its files was left out
+COUNTS = re.compile(r"(\d+) (passed|failed|error|errors|skipped|deselected|xfailed)\b")
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Part:
+    files: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def said(self) -> str:
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+
+def parts_of(files: Sequence[str], *, each: int, seed: int) -> list[tuple[str, ...]]:
+    """All files, in an order that the seed draws, ``each`` of them together."""
+    drawn = sorted(files)
+    random.Random(seed).shuffle(drawn)
+    return [tuple(drawn[at : at + each]) for at in range(0, len(drawn), each)]
+
+
+def counts_of(said: str) -> Counter[str]:
+    """What the last line of a pytest counts; empty where it did not come to its last line."""
+    for line in reversed(said.splitlines()):
+        found = COUNTS.findall(line)
+        if found and " in " in line:
+            return Counter({name.removesuffix("s") if name == "errors" else name: int(count) for count, name in found})
+    return Counter()
+
+
+def run(parts: list[tuple[str, ...]], *, jobs: int, options: Sequence[str]) -> Iterator[Part]:
+    """Each part when it has ended."""
+    waiting, running = list(parts), list[Part]()
+    with tempfile.TemporaryDirectory() as folder:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_begun(waiting.pop(0), Path(folder, str(len(waiting))), options))
+            for part in [part for part in running if part.process.poll() is not None]:
+                running.remove(part)
+                yield part
+            time.sleep(POLL_S)
+
+
+def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part:
+    with output.open("wb") as sink:
+        command = [sys.executable, "-m", "pytest", "--color=no", *options, *files]
+        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    return Part(files, process, output)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="pytest processes at a time")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 16), help="of the order")
+    arguments, options = parser.parse_known_args()
+    files = [str(file) for folder in arguments.folders for file in Path(folder).rglob("test_*.py")]
+    parts = parts_of(files, each=FILES_EACH, seed=arguments.seed)
+    begin, counts, wrong = time.monotonic(), Counter[str](), 0
+    print(f"{len(files)} files in {len(parts)} parts, {arguments.jobs} at a time, --seed {arguments.seed}", flush=True)
+    for done, part in enumerate(run(parts, jobs=arguments.jobs, options=options), start=1):
+        counts += counts_of(part.said)
+        failed = part.process.returncode not in {0, NO_TESTS}
+        wrong += failed
+        print(f"[{done}/{len(parts)}] {' '.join(part.files)}" + (f"\n{part.said}" if failed else ""), flush=True)
+    total = ", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "error", "skipped") if counts[name])
+    print(f"{total or 'no test ran'} in {time.monotonic() - begin:.0f} s; {wrong} of {len(parts)} parts failed")
+    return 1 if wrong or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

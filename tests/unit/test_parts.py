@@ -1,0 +1,31 @@
+"""The runner of tests that start processes: every file once, in an order that can be repeated, and all counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.parts import counts_of, parts_of
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
+def test_each_file_is_in_one_part(count: int) -> None:
+    files = [f"test_{number}.py" for number in range(count)]
+
+    parts = parts_of(files, each=4, seed=3)
+
+    assert sorted(file for part in parts for file in part) == sorted(files)
+    assert all(0 < len(part) <= 4 for part in parts)
+
+
+def test_a_seed_draws_the_same_parts_whatever_the_order_of_the_folder() -> None:
+    files = [f"test_{number}.py" for number in range(20)]
+
+    assert parts_of(files, each=4, seed=3) == parts_of(files[::-1], each=4, seed=3)
+    assert parts_of(files, each=4, seed=3) != parts_of(files, each=4, seed=4)
+
+
+def test_the_last_line_of_pytest_is_counted_and_no_other() -> None:
+    said = "3 failed in the first run\n..F\n=== 1 failed, 12 passed, 2 skipped, 2 errors in 3.1s (0:00:03) ==="
+
+    assert counts_of(said) == {"failed": 1, "passed": 12, "skipped": 2, "error": 2}
+    assert counts_of("Segmentation fault") == {}
