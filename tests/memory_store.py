@@ -138,8 +138,7 @@ class MemoryStore:
             if rows is None:
                 rows = self._rows[experiment.id] = _Rows(experiment=experiment)
             rows.experiment = experiment
-            if experiment.spec.trial.code_digest is not None:
-                rows.code.add(experiment.spec.trial.code_digest)
+            rows.code.update(experiment.spec.trial.blobs)
         for (experiment_id, number), trial in changes.trials.items():
             if experiment_id not in gone:
                 self._rows[experiment_id].trials[number] = trial

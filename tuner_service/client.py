@@ -99,6 +99,10 @@ class Client:
         """With ``wait_s``: once it has ended, or after so many seconds."""
         return self._read(_experiment_path(experiment_id), wait_s)
 
+    def code_changes(self, experiment_id: str) -> bytes:
+        """The diff of its code."""
+        return self.call("GET", _experiment_path(experiment_id) + "/code-changes").data
+
     def pause(self, experiment_id: str) -> dict[str, Any]:
         return self._verb(_experiment_path(experiment_id) + "/pause", {})
 

@@ -19,7 +19,7 @@ from trials.wire.records import (
     StopToldRecord,
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
-from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
 from tuner_service.domain.trial import Parameters, TrialOutcome
 
@@ -43,6 +43,7 @@ class ExperimentCreated:
     idempotency: IdempotencyKey | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    code_changes: bytes | None = None  # whose SHA-256 is spec.trial.code_origin.changes_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class BudgetRaise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResumed:
-    """``code`` is a new code revision for the trials to come, with its digest.
+    """``code`` is a new code revision for the trials to come, with its digest, and where it comes from.
 
     ``skip``: the queue and the line at which its algorithm raised, which is left out from now on.
     """
@@ -73,6 +74,8 @@ class ExperimentResumed:
     budget: BudgetRaise = field(default_factory=BudgetRaise)
     code: bytes | None = None
     code_digest: str | None = None
+    code_origin: CodeOrigin | None = None
+    code_changes: bytes | None = None
     skip: tuple[Queue, int] | None = None
 
 

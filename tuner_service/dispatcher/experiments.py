@@ -27,6 +27,7 @@ from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import (
     Budget,
+    CodeOrigin,
     Experiment,
     ExperimentReason,
     ExperimentStatus,
@@ -55,6 +56,7 @@ def create(step: Step, command: ExperimentCreated) -> None:
     step.put_experiment(xs, replace(xs.experiment, started_at=step.at))
     if command.code is not None and spec.trial.code_digest is not None:
         step.changes.blobs[spec.trial.code_digest] = command.code
+    _keep_changes(step, spec.trial.code_origin, command.code_changes)
     if command.idempotency is not None:
         step.changes.idempotency_keys.append(
             StoredIdempotencyKey(
@@ -317,11 +319,18 @@ def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: Exper
     if command.code_digest is not None:
         if command.code is not None:
             step.changes.blobs[command.code_digest] = command.code
-        spec = replace(spec, trial=replace(spec.trial, code_digest=command.code_digest))
+        _keep_changes(step, command.code_origin, command.code_changes)
+        template = replace(spec.trial, code_digest=command.code_digest, code_origin=command.code_origin)
+        spec = replace(spec, trial=template)
         changed["code_digest"] = command.code_digest
     if changed:
         step.put_experiment(xs, replace(xs.experiment, spec=spec))
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, changed)
+
+
+def _keep_changes(step: Step, origin: CodeOrigin | None, changes: bytes | None) -> None:
+    if origin is not None and origin.changes_digest is not None and changes is not None:
+        step.changes.blobs[origin.changes_digest] = changes
 
 
 def _wrong_state(xs: ExperimentState, verb: str) -> ConflictError:

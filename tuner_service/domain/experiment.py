@@ -109,6 +109,17 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CodeOrigin:
+    """Where the code comes from, as git knows it on the machine that sent it."""
+
+    commit: str | None = None  # None: nothing was committed there yet
+    branch: str | None = None  # None: of no branch, or of a ref
+    ref: str | None = None  # what was asked for; None: a folder as it was
+    is_dirty: bool = False  # files of it were not as committed
+    changes_digest: str | None = None  # of the diff, a blob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTemplate(LaunchSettings):
     """How every trial of the experiment is run: what its launch is given, and what the service keeps to."""
 
@@ -121,6 +132,13 @@ class TrialTemplate(LaunchSettings):
     gpus: float = 0.0  # whole devices, or a fraction of one
     gpu_request: GpuRequest = GpuRequest.COUNT
     gpu_memory_bytes: int = 0  # that must be free on each of its devices
+    code_origin: CodeOrigin | None = None
+
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """The digests of what of it the database holds: the code, and how that differs from what was committed."""
+        changes = None if self.code_origin is None else self.code_origin.changes_digest
+        return tuple(digest for digest in (self.code_digest, changes) if digest is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

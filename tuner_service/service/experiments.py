@@ -38,11 +38,12 @@ from tuner_service.domain.errors import (
     NotFoundError,
     UnavailableError,
 )
-from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
 from tuner_service.service.access import Tokens
 from tuner_service.service.code import CodeArchive
+from tuner_service.service.digests import digest_view
 from tuner_service.service.notices import Event
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
@@ -93,6 +94,17 @@ class Creation:
     idempotency: IdempotencyKey | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    code_changes: bytes | None = None  # likewise: how the code differs from what was committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeRevision:
+    """New code for the trials to come; ``digest`` alone names code that the service has already."""
+
+    digest: str | None = None
+    code: bytes | None = None
+    origin: CodeOrigin | None = None
+    changes: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +172,7 @@ class Experiments:
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
             await self._require_code(digest)
+        await self._require_changes(creation.spec.trial.code_origin, creation.code_changes, "/trial")
         if demand_of(creation.spec).wants_gpu:
             await self._wait_for_agent()
         known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
@@ -174,6 +187,7 @@ class Experiments:
                 idempotency=creation.idempotency,
                 note=creation.note,
                 tags=creation.tags,
+                code_changes=creation.code_changes,
             )
         )
         return experiment_id
@@ -193,13 +207,13 @@ class Experiments:
         experiment_id: ExperimentId,
         budget: BudgetRaise,
         *,
-        code: CodeArchive | None = None,
-        code_digest: str | None = None,
+        revision: CodeRevision | None = None,
         skip_line: int | None = None,
     ) -> None:
-        """``code_digest`` alone names code that the service has already."""
-        if code_digest is not None and code is None:
-            await self._require_code(code_digest)
+        revision = revision or CodeRevision()
+        if revision.digest is not None and revision.code is None:
+            await self._require_code(revision.digest)
+        await self._require_changes(revision.origin, revision.changes, "")
         skip = None
         if skip_line is not None:
             skip = (await asyncio.to_thread(self._faulted_queue, experiment_id, skip_line), skip_line)
@@ -208,8 +222,10 @@ class Experiments:
                 at=self.clock.now(),
                 experiment_id=experiment_id,
                 budget=budget,
-                code=code.data if code else None,
-                code_digest=code.digest if code else code_digest,
+                code=revision.code,
+                code_digest=revision.digest,
+                code_origin=revision.origin,
+                code_changes=revision.changes,
                 skip=skip,
             )
         )
@@ -253,7 +269,24 @@ class Experiments:
             message = f"the service has no code sha256:{digest}; send its files"
             raise InputError([Fault(pointer="/trial/code", message=message)])
 
+    async def _require_changes(self, origin: CodeOrigin | None, changes: bytes | None, pointer: str) -> None:
+        """InputError where changes are named by a digest that the service does not have."""
+        digest = None if origin is None or changes is not None else origin.changes_digest
+        if digest is not None and await asyncio.to_thread(self.queries.blob, digest) is None:
+            message = f"the service has no changes {digest_view(digest)}; send their text"
+            raise InputError([Fault(pointer=f"{pointer}/code_origin/changes", message=message)])
+
     # ── experiments ─────────────────────────────────────────────────────────────────────────────
+    def code_changes(self, experiment_id: ExperimentId) -> bytes:
+        """How its code differs from what was committed. NotFoundError where nothing was kept."""
+        origin = self.find(experiment_id).spec.trial.code_origin
+        digest = None if origin is None else origin.changes_digest
+        data = None if digest is None else self.queries.blob(digest)
+        if data is None:
+            hint = "its code was as committed, or lay in no git repository"
+            raise NotFoundError("code changes", experiment_id, hint)
+        return data
+
     def list_views(self, experiments: Sequence[Experiment]) -> list[View]:
         now = self.clock.now()
         with self.queries.snapshot():

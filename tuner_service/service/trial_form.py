@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trials.wire.plain import from_plain, to_plain
-from tuner_service.domain.experiment import TrialTemplate
+from tuner_service.domain.experiment import CodeOrigin, TrialTemplate
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
 
@@ -22,9 +22,11 @@ def template_of(form: Mapping[str, Any]) -> TrialTemplate:
     rest = dict(form)
     code, arguments, keep = rest.pop("code", None), rest.pop("arguments", None), rest.pop("keep", {})
     variables, resources = rest.pop("environment", {}), rest.pop("resources", {})
+    origin = rest.pop("code_origin", None)
     gpus = resources.get("gpus")
     plain = {
         "code_digest": None if code is None else code.removeprefix(DIGEST_PREFIX),
+        "code_origin": None if origin is None else _origin_of(origin),
         "environment": {name: value for name, value in variables.items() if isinstance(value, str)},
         "secrets": {name: value["secret"] for name, value in variables.items() if not isinstance(value, str)},
         "memory_bytes": resources.get("memory"),
@@ -45,10 +47,12 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
     rest = to_plain(template)
     prefix, delimiter = rest.pop("arguments_prefix"), rest.pop("arguments_delimiter")
     code, secrets = rest.pop("code_digest"), rest.pop("secrets")
+    del rest["code_origin"]
     gpus, request = rest.pop("gpus"), rest.pop("gpu_request")
     file_name = {theirs: ours for ours, theirs in NAMES.items()}
     return {
         "code": None if code is None else digest_view(code),
+        "code_origin": None if template.code_origin is None else _origin_form(template.code_origin),
         "command": rest.pop("command"),
         "arguments": None if prefix is None else {"prefix": prefix, "delimiter": delimiter},
         "environment": {**rest.pop("environment"), **{name: {"secret": of} for name, of in secrets.items()}},
@@ -61,3 +65,25 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
         },
         **{file_name.get(name, name): value for name, value in rest.items()},
     }
+
+
+def _origin_of(form: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: form.get(name) for name in ("commit", "branch", "ref")}
+    digest = form.get("changes")
+    changes = None if digest is None else digest.removeprefix(DIGEST_PREFIX)
+    return {**named, "is_dirty": form.get("dirty", False), "changes_digest": changes}
+
+
+def _origin_form(origin: CodeOrigin) -> dict[str, Any]:
+    return {
+        "commit": origin.commit,
+        "branch": origin.branch,
+        "ref": origin.ref,
+        "dirty": origin.is_dirty,
+        "changes": None if origin.changes_digest is None else digest_view(origin.changes_digest),
+    }
+
+
+def origin_of(form: Mapping[str, Any]) -> CodeOrigin:
+    """Of a ``form`` whose changes are a digest."""
+    return CodeOrigin(**_origin_of(form))

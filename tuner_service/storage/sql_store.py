@@ -217,11 +217,7 @@ class _Writing:
         rows = [mapping.EXPERIMENTS.row(e, spec=mapping.spec_in(e.spec)) for e in fresh]
         _put(connection, tables.experiments, rows)
         _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])
-        code = [
-            {"experiment_id": e.id, "digest": e.spec.trial.code_digest}
-            for e in fresh
-            if e.spec.trial.code_digest is not None
-        ]
+        code = [{"experiment_id": e.id, "digest": digest} for e in fresh for digest in e.spec.trial.blobs]
         if code:
             statement = dialect_insert(connection.dialect.name)(tables.code_revisions).on_conflict_do_nothing()
             connection.execute(statement, code)

@@ -66,9 +66,11 @@ def test_a_training_is_not_turned_into_a_search(api: ApiService) -> None:
     training = api.client.post(EXPERIMENTS, json=TRAINING).json()["id"]
     space = {"search_space": {"lr": {"type": "float", "low": 0, "high": 1}}}
 
-    assert api.client.put(f"{EXPERIMENTS}/{training}/search-space", json=space).status_code == 409
+    assert api.client.request("PUT", f"{EXPERIMENTS}/{training}/search-space", json=space).status_code == 409
     search = api.client.post(EXPERIMENTS, json=a_body()).json()["id"]
-    assert api.client.put(f"{EXPERIMENTS}/{search}/search-space", json={"search_space": {}}).status_code == 422
+    assert (
+        api.client.request("PUT", f"{EXPERIMENTS}/{search}/search-space", json={"search_space": {}}).status_code == 422
+    )
 
 
 def test_experiments_are_found_by_project_tags_status_and_a_part_of_their_name(api: ApiService) -> None:
@@ -98,7 +100,7 @@ def test_labels_are_there_from_the_start_and_can_be_changed(api: ApiService) -> 
     view = api.client.post(EXPERIMENTS, json=TRAINING | labels).json()
     assert {name: view[name] for name in labels} == labels
 
-    changed = api.client.patch(f"{EXPERIMENTS}/{view['id']}", json={"project": "speech"}).json()
+    changed = api.client.request("PATCH", f"{EXPERIMENTS}/{view['id']}", json={"project": "speech"}).json()
 
     assert (changed["project"], changed["note"]) == ("speech", "the first")
     clone = api.client.post(f"{EXPERIMENTS}/{view['id']}/clone", json={}).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from tuner_service.api.bodies.schemas import (
     AlgorithmBody,
     BudgetRaiseBody,
     CodeBody,
+    CodeOriginBody,
     ExperimentBody,
     ObjectiveBody,
     ResumeBody,
+    is_digest,
 )
 from tuner_service.api.bodies.strict_json import characters_of, shown
 from tuner_service.api.bodies.training import OBJECTIVE, TUNER, is_training, search_faults, training_faults
@@ -38,8 +41,9 @@ from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.values import value_faults
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
-from tuner_service.service.digests import DIGEST_PREFIX
-from tuner_service.service.trial_form import template_of
+from tuner_service.service.digests import DIGEST_PREFIX, digest_view
+from tuner_service.service.experiments import CodeRevision
+from tuner_service.service.trial_form import origin_of, template_of
 from tuner_service.service.views import View, plain, spec_view
 from tuner_service.tuners.registry import TUNERS, check_tuner_args
 
@@ -70,13 +74,13 @@ class ResolvedExperiment:
     code: CodeArchive | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    code_changes: bytes | None = None  # the text that was sent along
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedResume:
     budget: BudgetRaise
-    code: CodeArchive | None = None
-    code_digest: str | None = None
+    revision: CodeRevision
     skip_line: int | None = None
 
 
@@ -104,7 +108,14 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     if faults or body is None or space is None:
         raise InputError(faults)
     spec = _spec(body, code)
-    return ResolvedExperiment(spec=spec, space=space, code=code, note=body.note, tags=tuple(body.tags))
+    return ResolvedExperiment(
+        spec=spec,
+        space=space,
+        code=code,
+        note=body.note,
+        tags=tuple(body.tags),
+        code_changes=_changes(body.trial.code_origin),
+    )
 
 
 def resolve_resume(raw: Any) -> ResolvedResume:
@@ -115,12 +126,14 @@ def resolve_resume(raw: Any) -> ResolvedResume:
         code = _collect(faults, "/code", lambda: _archive(archive))
     if faults or body is None:
         raise InputError(faults)
-    return ResolvedResume(
-        budget=budget_raise(body.budget),
-        code=code,
-        code_digest=_digest(body.code, code),
-        skip_line=body.skip_line,
+    origin = None if body.code_origin is None else origin_of(_origin_form(body.code_origin))
+    revision = CodeRevision(
+        digest=_digest(body.code, code),
+        code=None if code is None else code.data,
+        origin=origin,
+        changes=_changes(body.code_origin),
     )
+    return ResolvedResume(budget=budget_raise(body.budget), revision=revision, skip_line=body.skip_line)
 
 
 def dry_run_view(resolved: ResolvedExperiment) -> View:
@@ -184,6 +197,9 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
         faults.append(Fault(pointer="/trial", message="needs either a command or an entry_point"))
     if isinstance(trial, dict) and trial.get("entry_point") is not None and trial.get("code") is None:
         faults.append(Fault(pointer="/trial/entry_point", message="needs trial.code, where its module is found"))
+    if _at(raw, "trial", "code_changes") == "refuse" and _at(raw, "trial", "code_origin", "dirty") is not False:
+        message = "the code is not known to be as committed; commit it, or allow changes"
+        faults.append(Fault(pointer="/trial/code_changes", message=message))
     resources = _at(raw, "trial", "resources")
     if isinstance(resources, dict) and resources.get("gpu_memory") is not None and not resources.get("gpus"):
         faults.append(Fault(pointer="/trial/resources/gpu_memory", message="needs gpus, on each of which it is free"))
@@ -292,6 +308,19 @@ def _digest(body: CodeBody | None, archive: CodeArchive | None) -> str | None:
     return body.digest.removeprefix(DIGEST_PREFIX) if body is not None and body.digest else None
 
 
+def _changes(origin: CodeOriginBody | None) -> bytes | None:
+    """What was sent as a text, not named by a digest."""
+    if origin is None or origin.changes is None or is_digest(origin.changes):
+        return None
+    return origin.changes.encode(errors="replace")
+
+
+def _origin_form(origin: CodeOriginBody) -> dict[str, Any]:
+    sent = _changes(origin)
+    changes = origin.changes if sent is None else digest_view(hashlib.sha256(sent).hexdigest())
+    return {**origin.model_dump(), "changes": changes}
+
+
 # ── the spec ────────────────────────────────────────────────────────────────────────────────────
 def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
     advisor = _advisor(body)
@@ -373,9 +402,16 @@ def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
 def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
     trial = body.trial
     form = trial.model_dump(
-        exclude={"code", "entry_point", *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial")}
+        exclude={
+            "code",
+            "code_origin",
+            "code_changes",
+            "entry_point",
+            *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial"),
+        }
     )
     form["code"] = _digest(trial.code, code)
+    form["code_origin"] = None if trial.code_origin is None else _origin_form(trial.code_origin)
     form["command"] = trial.command or _entry_command(trial.entry_point or "")
     form["pass_environment"] = list(dict.fromkeys(trial.pass_environment))
     if trial.stop_grace is None:

@@ -50,12 +50,15 @@ PART = 500  # items of a long list that are looked at together
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 MAX_GPUS = 1_024
+MAX_REF = 1_000
+MAX_CHANGES_CHARACTERS = 1 << 20  # of a diff; the `tuner` command cuts a longer one and says so
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 GROUP_WORDS = "1 to 64 letters, digits, dots, dashes or underscores"
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_VARIABLES = ("TUNER_", "TRIAL_PARAM_")
 _SECRET = re.compile(NAME_OF_SECRET)
@@ -222,6 +225,10 @@ def _files(value: Any) -> Any:
     return until_faulty(CodeFileBody, value, most=MAX_CODE_FILES)
 
 
+def is_digest(text: str) -> bool:
+    return _DIGEST.fullmatch(text) is not None
+
+
 def _code(value: Any) -> Any:
     if isinstance(value, str):
         if not _DIGEST.fullmatch(value):
@@ -306,6 +313,16 @@ class CodeBody(Body):
 Code = Annotated[CodeBody | None, BeforeValidator(_code)]
 
 
+class CodeOriginBody(Body):
+    """As the `tuner` command found it. ``changes``: the text of the diff, or "sha256:DIGEST" of one the service has."""
+
+    commit: Annotated[str | None, _matching(_COMMIT, "the name of a commit, 40 or 64 hex digits")] = None
+    branch: str | None = Field(default=None, max_length=MAX_REF)
+    ref: str | None = Field(default=None, max_length=MAX_REF)
+    dirty: bool = False
+    changes: str | None = Field(default=None, max_length=MAX_CHANGES_CHARACTERS)
+
+
 class ArgumentsBody(Body):
     prefix: str = Field(default="--", max_length=MAX_NAME)
     delimiter: str = Field(default="=", max_length=10)
@@ -355,6 +372,8 @@ class TrialBody(Body):
     """Fields of type Any belong to later versions; experiment_file.py accepts their harmless values."""
 
     code: Code = None
+    code_origin: CodeOriginBody | None = None
+    code_changes: Literal["allow", "refuse", "commit"] = "allow"
     command: Annotated[Words | None, BeforeValidator(_words)] = None
     entry_point: Annotated[str | None, _matching(_ENTRY_POINT, '"module:function"')] = None
     arguments: ArgumentsBody | None = None
@@ -442,6 +461,7 @@ class ResumeBody(Body):
 
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
     code: Code = None
+    code_origin: CodeOriginBody | None = None
     skip_line: int | None = Field(default=None, ge=1, le=MAX_LINE)
 
 

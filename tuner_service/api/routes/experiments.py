@@ -56,7 +56,14 @@ async def create_experiment(
             return json_response(dry_run_view(resolved))
         digest = None if idempotency_key is None else canonical_digest(raw)
         key = None if digest is None else IdempotencyKey(key=idempotency_key or "", body_digest=digest)
-        return Creation(spec=resolved.spec, code=resolved.code, idempotency=key, note=resolved.note, tags=resolved.tags)
+        return Creation(
+            spec=resolved.spec,
+            code=resolved.code,
+            idempotency=key,
+            note=resolved.note,
+            tags=resolved.tags,
+            code_changes=resolved.code_changes,
+        )
 
     creation = await read_body(request, asked, most=MAX_BODY_BYTES, is_slow=True)
     if isinstance(creation, Response):
@@ -130,8 +137,7 @@ async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, s
     await services.experiments.resume(
         experiment_id,
         resolved.budget,
-        code=resolved.code,
-        code_digest=resolved.code_digest,
+        revision=resolved.revision,
         skip_line=resolved.skip_line,
     )
     return await _shown(services, experiment_id)
@@ -179,6 +185,14 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
                 view["metrics"] = _metrics(services, experiment_id, view["number"])
     following = make_cursor(str(trials[limit - 1].number)) if len(trials) > limit else None
     return json_response({"items": views, "next": following})
+
+
+@router.get("/{experiment_id}/code-changes")
+def read_code_changes(experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+    """How its code differed from what was committed, as a diff; 404 where it did not."""
+    data = services.experiments.code_changes(experiment_id)
+    headers = {"Content-Disposition": f'attachment; filename="{experiment_id}.diff"'}
+    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 
 
 @router.get("/{experiment_id}/journal")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
+from tuner_service.cli.files.git_code import ALLOW, COMMIT, POLICIES, archive_of, origin_of
 from tuner_service.cli.files.ignore import Rule, is_ignored, read_rules
 from tuner_service.cli.files.nni_file import from_nni, is_nni
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
@@ -29,22 +32,89 @@ def check_readable(file: str) -> None:
         raise CommandError(f"the file {file} {why}", ExitCode.USAGE)
 
 
-def read_body(file: str, *, name: str | None = None) -> dict[str, Any]:
-    """The body that creates the experiment of ``file``; the code lies relative to the file."""
+def read_body(file: str, *, name: str | None = None, note: str | None = None, commits: bool = True) -> dict[str, Any]:
+    """The body that creates the experiment of ``file``; the code lies relative to the file.
+
+    ``commits``: changed code is committed where the file says so; else it is taken as it is.
+    """
     body = parse_file(file)
     folder = Path.cwd() if file == "-" else Path(file).resolve().parent
     if is_nni(body):
         body, notes = from_nni(body, read_space=lambda name: _read_space(folder / name))
-        for note in notes:
-            say(f"NNI: {note}")
+        for sentence in notes:
+            say(f"NNI: {sentence}")
     if name is not None:
         body["name"] = name
     elif "name" not in body and file != "-":
         body["name"] = Path(file).stem
+    if note is not None:
+        body["note"] = note
     trial = body.get("trial")
-    if isinstance(trial, dict) and isinstance(trial.get("code"), str) and not _DIGEST.fullmatch(trial["code"]):
-        body["trial"] = {**trial, "code": pack_folder(folder / Path(trial["code"]).expanduser())}
+    if isinstance(trial, dict):
+        note = body.get("note")
+        message = note if isinstance(note, str) and note.strip() else f"The code of experiment {body.get('name')}"
+        body["trial"] = _with_code(trial, folder, message=message, commits=commits)
     return body
+
+
+def _with_code(trial: dict[str, Any], folder: Path, *, message: str, commits: bool) -> dict[str, Any]:
+    """``trial`` with the files that its ``code`` stands for, and where they come from; ``message`` is of a commit."""
+    code, policy = trial.get("code"), trial.get("code_changes", ALLOW)
+    if isinstance(code, dict) and "git" in code:
+        return {**trial, **_code_at(code, folder)}
+    if not isinstance(code, str) or _DIGEST.fullmatch(code) or policy not in POLICIES:
+        return trial
+    return {**trial, **code_of(folder / Path(code).expanduser(), policy=policy, message=message, commits=commits)}
+
+
+def code_of(folder: Path, *, policy: str = ALLOW, message: str = "", commits: bool = True) -> dict[str, Any]:
+    """The fields ``code`` and ``code_origin`` of a folder as it is."""
+    if policy == COMMIT and not commits:
+        policy = ALLOW
+        say("code_changes: nothing is committed now")
+    packed = pack_folder(folder)
+    origin = origin_of(folder, {file["path"] for file in packed["files"]}, policy=policy, message=message)
+    if policy == COMMIT:
+        return code_of(folder)  # as it is now: somebody may have saved a file meanwhile
+    return {"code": packed, "code_origin": origin}
+
+
+def _code_at(code: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Likewise of a folder as a git ref has it."""
+    ref, place = code["git"], code.get("folder", ".")
+    unknown = sorted(set(code) - {"git", "folder"})
+    if unknown or not isinstance(ref, str) or not ref or not isinstance(place, str):
+        raise CommandError("trial.code: should be {git: REF}, or {git: REF, folder: FOLDER}", ExitCode.USAGE)
+    data, origin = archive_of(folder / Path(place).expanduser(), ref)
+    return {"code": {"files": _files_in(data)}, "code_origin": origin}
+
+
+def _files_in(archive: bytes) -> list[dict[str, Any]]:
+    """The files of a tar that git made."""
+    files: list[dict[str, Any]] = []
+    total = 0
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        for member in tar:
+            if member.isdir():
+                continue
+            try:
+                content = tar.extractfile(member)  # of a link: what it leads to in the archive
+            except KeyError as exc:
+                message = f"trial.code: {member.name} is a link to {member.linkname}, which is not in the code"
+                raise CommandError(message, ExitCode.USAGE) from exc
+            if content is None:
+                raise CommandError(f"trial.code: {member.name} is neither a file nor a link to one", ExitCode.USAGE)
+            data = content.read()
+            total += len(data)
+            if total > MAX_CODE_BYTES or len(files) >= MAX_CODE_FILES:
+                raise CommandError(
+                    f"trial.code: the ref has more than {MAX_CODE_FILES} files or {MAX_CODE_BYTES // MIB} MiB, the "
+                    "most that are taken; name a folder of it, or leave out the rest with export-ignore in a "
+                    ".gitattributes file",
+                    ExitCode.USAGE,
+                )
+            files.append(_inline(member.name, data, executable=bool(member.mode & 0o100)))
+    return files
 
 
 def _read_space(file: Path) -> dict[str, Any]:
@@ -109,7 +179,7 @@ def pack_folder(folder: Path) -> dict[str, Any]:
             f"{folder / '.tunerignore'} file",
             ExitCode.USAGE,
         )
-    return {"files": [_inline(path, file) for path, file, _ in files]}
+    return {"files": [_read_inline(path, file) for path, file, _ in files]}
 
 
 def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Path, int]]) -> None:
@@ -146,12 +216,15 @@ def _is_inside(root: Path, entry: os.DirEntry[str]) -> bool:
     )
 
 
-def _inline(path: str, file: Path) -> dict[str, Any]:
+def _read_inline(path: str, file: Path) -> dict[str, Any]:
     try:
-        data = file.read_bytes()
-        mode = {"mode": "755"} if file.stat().st_mode & 0o100 else {}
+        return _inline(path, file.read_bytes(), executable=bool(file.stat().st_mode & 0o100))
     except OSError as exc:
         raise CommandError(f"trial.code: {file} cannot be read: {exc.strerror}", ExitCode.USAGE) from exc
+
+
+def _inline(path: str, data: bytes, *, executable: bool) -> dict[str, Any]:
+    mode = {"mode": "755"} if executable else {}
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

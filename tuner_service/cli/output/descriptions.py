@@ -23,6 +23,7 @@ def experiment_text(view: Row) -> str:
     shown: Row = {
         "id": view["id"],
         "name": view["name"],
+        "project": view["project"] if view["project"] != "default" else None,
         "status": view["status"] + (f" ({view['reason']})" if view["reason"] != "none" else ""),
         "message": clip(view["message"], 1_000),
         "objective": ", ".join(f"{one['goal']} {one['metric']}" for one in objectives_of(view)),
@@ -34,6 +35,7 @@ def experiment_text(view: Row) -> str:
         "assessor": _algorithm_text(view["assessor"]) if not view["advisor"] else None,
         "advisor": _algorithm_text(view["advisor"]) if view["advisor"] else None,
         "chosen": "; ".join(f"{kind}: {reason}" for kind, reason in view.get("chosen", {}).items()) or None,
+        "code": _code_text(view["trial"]),
         "environment": _environment_text(view),
         "warm start": ", ".join(view["warm_start"]) or None,
         "seed": view["seed"],
@@ -59,6 +61,17 @@ def experiment_text(view: Row) -> str:
     if view["detail"]:
         lines.append(f"\n{view['detail'].rstrip()}\n")
     return "".join(lines)
+
+
+def _code_text(trial: Row) -> str | None:
+    """Where git says that it comes from."""
+    origin = trial.get("code_origin")
+    if origin is None:
+        return None
+    commit = f"commit {origin['commit'][:12]}" if origin["commit"] else "no commit yet"
+    of = f" of {origin['branch']}" if origin["branch"] else f" ({origin['ref']})" if origin["ref"] else ""
+    changed = ", and files that were not as committed (tuner show --code-changes)" if origin["dirty"] else ""
+    return commit + of + changed
 
 
 def _unread_text(view: Row) -> str | None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tuner_service.cli.context import resolve_experiment, settings_of
-from tuner_service.cli.files.experiment_file import pack_folder
+from tuner_service.cli.files.experiment_file import code_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.progress import follow
 from tuner_service.cli.output.tables import Row, number_text, print_object
@@ -45,7 +45,7 @@ def _attempt_text(attempt: Row) -> str:
 def _resume_body(arguments: argparse.Namespace) -> Body:
     body = given(arguments, ("skip_line",)) | budget_of(arguments)
     if arguments.code is not None:
-        body["code"] = pack_folder(Path(arguments.code).expanduser().resolve())
+        body |= code_of(Path(arguments.code).expanduser().resolve())
     return body
 
 

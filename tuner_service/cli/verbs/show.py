@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.output.descriptions import experiment_text, trial_text
@@ -19,6 +20,9 @@ def run(arguments: argparse.Namespace) -> int:
     reference, number = split_trial(arguments.reference)
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, reference)
+        if arguments.code_changes:
+            sys.stdout.write(client.code_changes(experiment_id).decode(errors="replace"))
+            return ExitCode.OK
 
         def print_once() -> None:
             if number is None:
