@@ -56,12 +56,16 @@ class Service:
 
     def start(self, experiment: dict[str, Any], script: str) -> None:
         """Start ``experiment``, whose trials run ``script``; the service too, where it is not up."""
+        self.tuner("start", str(self.write(experiment, script)))
+
+    def write(self, experiment: dict[str, Any], script: str) -> Path:
+        """The experiment file, with the script where it says."""
         code = self.folder / "code"
         code.mkdir(exist_ok=True)
         (code / "script.py").write_text(script, encoding="utf-8")
         file = self.folder / "experiment.json"
         file.write_text(json.dumps(experiment), encoding="utf-8")
-        self.tuner("start", str(file))
+        return file
 
     def address(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.home / "service.json").read_text(encoding="utf-8"))

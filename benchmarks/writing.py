@@ -8,17 +8,27 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.machine import describe
+from benchmarks.machine import at_end
 
 RESULTS = Path(__file__).resolve().parent / "results"
 Row = dict[str, Any]
 
 
-def save(group: str, *, command: str, machine: Row, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
-    """``results/GROUP.json`` and ``results/GROUP.md``."""
+def save(  # noqa: PLR0913  # what a result says, one by one
+    group: str,
+    *,
+    command: str,
+    machine: Row,
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    rounds: Sequence[Row] = (),
+) -> None:
+    """``results/GROUP.json`` and ``results/GROUP.md``; ``rounds``, what the rows were made of, in the former only."""
     RESULTS.mkdir(exist_ok=True)
-    machine = {**machine, "load_at_end": describe()["load_at_start"]}
+    machine = {**machine, **at_end()}
     result = {"machine": machine, "command": command, "rows": list(rows), "notes": list(notes)}
+    if rounds:
+        result["rounds"] = list(rounds)
     (RESULTS / f"{group}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     text = f"# {group.capitalize()}\n\n`{command}`\n\n"
     text += ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in machine.items()) + "\n\n"

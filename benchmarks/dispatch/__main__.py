@@ -3,238 +3,184 @@
     python -m benchmarks.dispatch --peer ray=/tmp/ray/bin/python --peer vizier=/tmp/vizier/bin/python
 
 A peer is a script ``peers/NAME_dispatch.py``; it runs in the interpreter that is named for it, or else in this one.
+Everybody is measured in every round, one after the other. ``--add`` puts further rounds to those of the kept result,
+where it is of the same commit and command: a run may be made in pieces.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import sqlite3
-import subprocess
+import json
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.machine import describe
-from benchmarks.service import Service, service, wait_for
-from benchmarks.writing import Row, save
+from benchmarks.dispatch import ours
+from benchmarks.dispatch.loads import Load, figures, folder_of
+from benchmarks.machine import describe, fsync_ms, load
+from benchmarks.writing import RESULTS, Row, save
 
 PEERS = Path(__file__).resolve().parent / "peers"
-# The first and the last line of the script say when they ran.
-SCRIPT = """import time; began = time.time()
-for step in range(10):
-    print(f"step={step} loss={1 / (step + 1)} at={began if step < 9 else time.time()!r}", flush=True)
-"""
-LONGER_SCRIPT = SCRIPT.replace("\n    print", "\n    time.sleep(0.03)\n    print", 1)
-TORCH_SCRIPT = SCRIPT.replace("\nfor", "\nimport torch\nfor", 1)
-AT_ONCE = 4
-LOOK_S = 0.1  # between two looks whether a search is over: when it was over, its rows say
-GAPS_MS = (10, 20, 30, 50, 100)  # the edges of the histogram
+# What is shown: the script of it, whether it takes the word that follows.
+BESIDE = {
+    "bare loop": ("bare", ()),
+    "Optuna, 4 workers": ("optuna", ()),
+    "Vizier": ("vizier", ()),
+    "Syne Tune": ("syne", ()),
+    "Ray Tune, an actor a trial": ("ray", ()),
+    "Ray Tune, reused actors": ("ray", ("reused",)),
+    "NNI": ("nni", ()),
+}
+Found = dict[str, dict[str, Any]]  # what was measured: its figures
 NOTES = (
     (
-        "Four at a time. The bare loop starts `python script.py` and stores nothing. Ours asks the tuner for each "
-        "trial, reads the reports from standard output by a pattern and stores every one of them durably; peers store "
-        "what they store by default in a file. With torch, the row 'first search' includes the start of the fork "
-        "server and its import of torch; the row after it is the next search of the same service."
+        "Four at a time, as many trials for everybody. `first trial` and `trials/s from the command` count from the "
+        "start of the command (a script that does the whole search; `tuner run`) to the first line of the first "
+        "trial's code, and until it says that all trials are done: the start of interpreters, servers and workers is "
+        "in it for everybody, and so is the start of our service in the rows of a first experiment. A next experiment "
+        "finds the service up. `steady` leaves out the first quarter of the trials, by their own clocks."
     ),
     (
-        "The gap is from the last line of a trial's script to the first line of the script that took its place: "
-        "the end of the process, its exit record, the service, the tuner's next suggestion, the launch, and the fork. "
-        "Where trials last no longer than this, both cores are busy with it, and it is mostly waiting for them; the "
-        "rows of longer trials show it without."
+        "The bare loop starts `python script.py` and stores nothing. Ours asks the tuner for each trial, reads the "
+        "reports from standard output by a pattern and stores every one of them durably; Optuna and Vizier start the "
+        "same script, and write to SQLite; Syne Tune's, Ray's and NNI's trials report by their own calls."
     ),
-    "Fewer trials where each imports torch by itself: their rate does not depend on how many they are.",
+    (
+        "The gap is from the last line of a trial's script to the first line of the script that took its place. Where "
+        "trials last no longer than this, both cores are busy with it, and it is mostly waiting for them; the rows of "
+        "longer trials show it without."
+    ),
+    (
+        "`preload` given: the experiment names torch as what its trials import. Not given: the first trial shows it, "
+        "and a fork server imports it beside the trials that run."
+    ),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """What the trials do, and how many of them there are where each starts an interpreter of its own."""
-
-    name: str
-    script: str
-    preload: tuple[str, ...]
-    ours: int
-    others: int
-
-
-def bare_loop(load: Load) -> dict[str, Any]:
-    with _script(load) as script:
-
-        def one(number: int) -> None:
-            subprocess.run([sys.executable, str(script), f"--x={number}"], stdout=subprocess.DEVNULL, check=True)
-
-        begun = time.time()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(one, range(load.others)))
-        return {"trials": load.others, "a_second": load.others / (time.time() - begun)}
-
-
-@contextmanager
-def _script(load: Load) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.py"
-        script.write_text(load.script)
-        yield script
-
-
-def ours(load: Load, homes: ExitStack) -> list[dict[str, Any]]:
-    """Of two searches, one after the other, in one service."""
-    with service(removed_with=homes) as made:
-        return [_search(made, load, earlier=n * load.ours) for n in range(2)]
-
-
-def _search(made: Service, load: Load, *, earlier: int) -> dict[str, Any]:
-    """From the first trial's start to the last one's end, as the rows say."""
-    experiment = {
-        "name": "dispatch",
-        "seed": 1,
-        "objective": {"metric": "loss"},
-        "search_space": {"x": {"type": "float", "low": 0, "high": 1}},
-        "tuner": {"name": "random"},
-        "budget": {"trials": load.ours, "parallel": AT_ONCE},
-        "trial": {
-            "code": "code",
-            "command": "python script.py",
-            "metrics_pattern": r"step=(?P<step>\d+) loss=(?P<loss>\S+)",
-            "final": "last",
-            "preload": list(load.preload),
-        },
-    }
-    ended = "SELECT count(*) FROM trials WHERE ended_at IS NOT NULL"
-    times = "SELECT started_at, ended_at FROM trials WHERE ended_at IS NOT NULL ORDER BY started_at"
-    known = set(made.home.glob("attempts/*"))
-    made.start(experiment, load.script)
-    with made.reading() as connection:
-        total = load.ours + earlier
-        all_ended = partial(_has, connection, ended, total)
-        wait_for(all_ended, "the trials to end", patience_s=300, poll_s=LOOK_S)
-        own = connection.execute(times).fetchall()[earlier:]
-    (folder,) = set(made.home.glob("attempts/*")) - known
-    spent = max(float(end) for _, end in own) - float(own[0][0])
-    return {"trials": load.ours, "a_second": load.ours / spent, "gaps_ms": _gaps_ms(folder)}
-
-
-def _has(connection: sqlite3.Connection, query: str, count: int) -> bool:
-    found: int = connection.execute(query).fetchone()[0]
-    return found >= count
-
-
-def _gaps_ms(experiment: Path) -> list[float]:
-    """From the last line of each script to the first line of the one that took its place."""
-    begins, ends = [], []
-    for log in experiment.glob("*/*/stdout.log"):
-        times = re.findall(r"at=([\d.]+)", log.read_text())
-        begins.append(float(times[0]))
-        ends.append(float(times[-1]))
-    starts = sorted(begins)[AT_ONCE:]
-    return [1000 * (begun - ended) for begun, ended in zip(starts, sorted(ends), strict=False)]
-
-
-def peer(load: Load, name: str, python: str) -> dict[str, Any]:
-    with _script(load) as script:
-        return peers.run(PEERS / f"{name}_dispatch.py", str(script), str(load.others), python=python)
 
 
 def main() -> int:
     options = _options()
     machine = describe()
+    names = " ".join(sorted({named.partition("=")[0] for named in options.peer}))
+    command = f"python -m benchmarks.dispatch --load {' '.join(options.load)}"
+    command += f" --trials {options.trials} --torch-trials {options.torch_trials}"
+    command += " --no-peers" if options.no_peers else "".join(f" --peer {name}=PYTHON" for name in names.split())
+    rounds = _earlier(options.name, command, str(machine["commit"])) if options.add else []
     with ExitStack() as homes:
-        rows = _all_rows(options, homes)
-    command = f"python -m benchmarks.dispatch {' '.join(sys.argv[1:])}".strip()
-    save(options.name, command=command, machine=machine, rows=rows, notes=NOTES)
+        for _ in range(options.rounds):
+            one: Row = {"load": load(), "fsync_ms": fsync_ms(), "found": {}}
+            for what in _loads(options):
+                one["found"][what.name] = _round(what, options, homes)
+            rounds.append(one)
+    command += f"  ({len(rounds)} rounds)"
+    save(options.name, command=command, machine=machine, rows=_all_rows(rounds), notes=NOTES, rounds=rounds)
     return 0
-
-
-def _all_rows(options: argparse.Namespace, homes: ExitStack) -> list[Row]:
-    pythons = dict(named.split("=", 1) for named in options.peer)
-    rows: list[Row] = []
-    for load in (
-        Load(name="nothing", script=SCRIPT, preload=(), ours=options.trials, others=options.trials),
-        Load(name="nothing, 0.3 s long", script=LONGER_SCRIPT, preload=(), ours=options.trials // 2, others=20),
-        Load(name="torch", script=TORCH_SCRIPT, preload=("torch",), ours=options.trials, others=options.torch_trials),
-    ):
-        if load.name.partition(",")[0] in options.load:
-            rows += _rows(load.name, _measure(load, options, pythons=pythons, homes=homes))
-    return rows
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dispatch", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument("--rounds", type=int, default=3, help="of each row, interleaved (default: 3)")
-    parser.add_argument("--trials", type=int, default=200, help="of each round (default: 200)")
-    parser.add_argument("--torch-trials", type=int, default=24, help="where each imports torch itself (default: 24)")
-    parser.add_argument("--load", nargs="+", choices=["nothing", "torch"], default=["nothing", "torch"])
+    parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
+    parser.add_argument("--add", action="store_true", help="to the rounds of the kept result")
+    parser.add_argument("--trials", type=int, default=60, help="of each row (default: 60)")
+    parser.add_argument("--torch-trials", type=int, default=24, help="where each imports torch (default: 24)")
+    loads = ["nothing", "longer", "torch"]
+    parser.add_argument("--load", nargs="+", choices=loads, default=loads)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="an interpreter of a peer")
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--no-peers", action="store_true", help="only the bare loop beside us")
     parser.add_argument("--name", default="dispatch", help="of the files in results/ (default: dispatch)")
     return parser.parse_args()
 
 
-def _measure(
-    load: Load, options: argparse.Namespace, *, pythons: dict[str, str], homes: ExitStack
-) -> dict[str, list[dict[str, Any]]]:
-    names = [] if options.no_peers else sorted(path.name.removesuffix("_dispatch.py") for path in PEERS.glob("*.py"))
-    measures: dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]] = {
-        "bare loop": partial(bare_loop, load),
-        "ours": partial(ours, load, homes),
+def _loads(options: argparse.Namespace) -> list[Load]:
+    loads = {
+        "nothing": Load(name="nothing", trials=options.trials),
+        "longer": Load(name="nothing, 0.3 s long", trials=20, pause="time.sleep(0.03)"),
+        "torch": Load(name="torch", trials=options.torch_trials, imports="torch", preload=("torch",)),
     }
-    for name in names:
-        measures[name] = partial(peer, load, name, pythons.get(name, sys.executable))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for _ in range(options.rounds):
-        for name, measure in measures.items():
-            if any("error" in earlier for earlier in found.get(name, [])):
-                continue
-            result = measure()
-            if isinstance(result, list):
-                for label, one in zip(("ours, first search", "ours, next search"), result, strict=True):
-                    found.setdefault(label, []).append(one)
-            else:
-                found.setdefault(name, []).append(result)
-            shown = result if isinstance(result, list) else [result]
-            print(load.name, name, [{k: v for k, v in one.items() if k != "gaps_ms"} for one in shown], flush=True)
+    return [loads[name] for name in options.load]
+
+
+def _earlier(group: str, command: str, commit: str) -> list[Row]:
+    file = RESULTS / f"{group}.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if kept.get("machine", {}).get("commit") != commit or kept.get("command", "").partition("  (")[0] != command:
+        print("no earlier rounds of this commit and command: these are the first", file=sys.stderr)
+        return []
+    rounds: list[Row] = kept["rounds"]
+    return rounds
+
+
+def _round(what: Load, options: argparse.Namespace, homes: ExitStack) -> Found:
+    found: Found = {}
+    for name, measure in _measures(what, options, homes).items():
+        result = measure()
+        labelled = {name: result} if isinstance(result, dict) else _by_experiment(name, result)
+        found.update(labelled)
+        print(what.name, labelled, flush=True)
     return found
 
 
-def _rows(load: str, found: dict[str, list[dict[str, Any]]]) -> list[Row]:
+def _by_experiment(name: str, results: Sequence[dict[str, Any]]) -> Found:
+    return {f"{name}, {which} experiment": one for which, one in zip(("first", "next"), results, strict=True)}
+
+
+def _measures(
+    what: Load, options: argparse.Namespace, homes: ExitStack
+) -> dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]]:
+    pythons = dict(named.split("=", 1) for named in options.peer)
+    measures: dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]] = {}
+    for name, (script, words) in BESIDE.items():
+        if script == "bare" or not options.no_peers:
+            measures[name] = partial(peer, what, script, words, pythons.get(script, sys.executable))
+        if script == "bare":
+            measures["ours, preload given" if what.preload else "ours"] = partial(ours.measure, what, homes)
+            if what.preload:
+                unnamed = Load(name=what.name, trials=what.trials, imports=what.imports)
+                measures["ours, preload not given"] = partial(ours.measure, unnamed, homes)
+    return measures
+
+
+def peer(what: Load, name: str, words: Sequence[str], python: str) -> dict[str, Any]:
+    with folder_of(what) as (folder, script, times):
+        state = folder / "state"
+        state.mkdir()
+        command = [python, str(PEERS / f"{name}_dispatch.py"), str(state), str(script), str(what.trials), *words]
+        return figures(times, what, peers.timed(command, folder=folder))
+
+
+def _all_rows(rounds: Sequence[Row]) -> list[Row]:
+    return [row for what in rounds[0]["found"] for row in _rows(what, [one["found"].get(what, {}) for one in rounds])]
+
+
+def _rows(what: str, rounds: Sequence[Found]) -> list[Row]:
     rows: list[Row] = []
-    bare = median(r["a_second"] for r in found["bare loop"])
-    for name, rounds in found.items():
-        row: Row = {"imports": load, "what": name}
-        errors = [r["error"] for r in rounds if "error" in r]
+    bare_whole, bare_steady = (_median(rounds, "bare loop", key) for key in ("whole_s", "steady_a_second"))
+    for name in rounds[0]:
+        row: Row = {"imports": what, "what": name}
+        errors = [one[name]["error"] for one in rounds if "error" in one.get(name, {})]
         if errors:
             rows.append(row | {"left out": errors[0]})
             continue
-        a_second = median(r["a_second"] for r in rounds)
-        row |= {"trials/s": round(a_second, 2), "× bare loop": round(a_second / bare, 2)}
-        gaps = [gap for r in rounds for gap in r.get("gaps_ms", [])]
-        if gaps:
-            row |= {"gap, median ms": round(median(gaps), 1), "gaps": _histogram(gaps)}
+        whole, steady = (_median(rounds, name, key) for key in ("whole_s", "steady_a_second"))
+        trials = rounds[0][name]["trials"]
+        row |= {"trials": trials, "first trial, s": round(_median(rounds, name, "first_s"), 2)}
+        row |= {"trials/s from the command": round(trials / whole, 2), "× bare loop": round(bare_whole / whole, 2)}
+        row |= {"steady trials/s": round(steady, 2), "steady × bare loop": round(steady / (bare_steady or steady), 2)}
+        row |= {"gap, median ms": round(_median(rounds, name, "gap_ms"), 1)}
+        row |= {"gap, p90 ms": round(_median(rounds, name, "gap_p90_ms"), 1)}
         rows.append(row)
     return rows
 
 
-def _histogram(gaps: list[float]) -> str:
-    edges = [0, *GAPS_MS, float("inf")]
-    parts = []
-    for low, high in pairwise(edges):
-        share = sum(low <= max(gap, 0) < high for gap in gaps) / len(gaps)
-        name = f"{low:g} to {high:g} ms" if high != float("inf") else f"more than {low:g} ms"
-        parts.append(f"{name}: {100 * share:.0f}%")
-    return ", ".join(parts)
+def _median(rounds: Sequence[Found], name: str, key: str) -> float:
+    """0 where a round of it failed."""
+    return float(median([one[name][key] for one in rounds if key in one.get(name, {})] or [0.0]))
 
 
 if __name__ == "__main__":

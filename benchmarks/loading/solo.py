@@ -58,11 +58,23 @@ def ours_in_processes(load: Workload, workers: str) -> tuple[Iterator[Any], Call
     return ours(load, workers, worker_type="process")
 
 
-def torchs(load: Workload, workers: str) -> tuple[Iterator[Any], Callable[[], None]]:
+def torchs(load: Workload, workers: str, *, persistent: bool = False) -> tuple[Iterator[Any], Callable[[], None]]:
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(load.make(), load.batch_size, shuffle=True, num_workers=int(workers), collate_fn=load.collate)
+    loader = DataLoader(
+        load.make(),
+        load.batch_size,
+        shuffle=True,
+        num_workers=int(workers),
+        collate_fn=load.collate,
+        persistent_workers=persistent,
+    )
     return _endless(loader), lambda: None
+
+
+def torchs_that_stay(load: Workload, workers: str) -> tuple[Iterator[Any], Callable[[], None]]:
+    """Its workers are not started anew for each epoch."""
+    return torchs(load, workers, persistent=True)
 
 
 def torchdatas(load: Workload, workers: str) -> tuple[Iterator[Any], Callable[[], None]]:
@@ -116,6 +128,7 @@ LOADERS: dict[str, Callable[[Workload, str], tuple[Iterator[Any], Callable[[], N
     "ours, processes": ours_in_processes,
     "ours, threads": ours_in_threads,
     "torch": torchs,
+    "torch, persistent workers": torchs_that_stay,
     "torchdata": torchdatas,
     "grain": grains,
     "spdl": spdls,

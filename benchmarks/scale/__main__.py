@@ -64,7 +64,7 @@ def _large(options: argparse.Namespace) -> list[Row]:
         size = f"{options.trials:,} trials, {options.trials * options.reports:,} reports"
         resumed = []
         for _ in range(options.runs):
-            resumed.append(_resume(made))
+            resumed.append(resumed_s(made))
             memory = memory_mb(made.processes()["service"], peak=True)
             made.tuner("stop", EXPERIMENT_ID, "--wait")
             made.tuner("serve", "--stop")
@@ -72,7 +72,7 @@ def _large(options: argparse.Namespace) -> list[Row]:
             _row(f"{size}: resume without a service, s to the next trial's first line", median(resumed), "3"),
             _row("memory of the service for it, MB at most", memory, "500"),
         ]
-        _resume(made)
+        resumed_s(made)
         middle = options.trials // 2
         for what, command in (
             ("tuner show EXPERIMENT, s", ("show", EXPERIMENT_ID)),
@@ -95,7 +95,7 @@ def _reads_of_trials(options: argparse.Namespace) -> list[str]:
     return [path for trial in trials for path in (trial, f"{trial}/metrics")]
 
 
-def _resume(made: Service) -> float:
+def resumed_s(made: Service) -> float:
     """Seconds from the command to the first line of the next trial's code."""
     known = set(made.home.glob("attempts/*/*/*/stdout.log"))
     begun = time.time()

@@ -21,19 +21,20 @@ PART = 1_000  # results imported at a time
 
 
 def suggestions(name: str, args: dict[str, Any], *, trials: int, asked: int) -> Times:
-    """Seconds of each suggestion after ``trials`` outcomes, one more told after each; and of the first after a restart.
+    """Seconds of each suggestion after ``trials`` outcomes, of telling one more after each, and of the first suggestion
+    after a restart.
 
     The restart loads a snapshot, as a worker does that was killed; ``resumed_s`` is that and one suggestion.
     """
     fold = _fold(name, args)
     _tell(fold, trials)
-    times = [_one(fold, number) for number in range(1, asked + 2)]
+    asks, tells = zip(*(_one(fold, number) for number in range(1, asked + 2)), strict=True)
     snapshot = json.dumps(fold.state_dict())
     begun = time.perf_counter()
     resumed = _fold(name, args)
     resumed.load_state_dict(json.loads(snapshot))
     _one(resumed, asked + 2)
-    return {"first_s": times[0], "s": times[1:], "resumed_s": time.perf_counter() - begun}
+    return {"first_s": asks[0], "s": asks[1:], "told_s": tells[1:], "resumed_s": time.perf_counter() - begun}
 
 
 def _fold(name: str, args: dict[str, Any]) -> TunerFold:
@@ -50,7 +51,8 @@ def _tell(fold: TunerFold, trials: int) -> None:
         fold.take(ResultsImported(line=start + 1, outcomes=tuple(outcomes[start : start + PART])))
 
 
-def _one(fold: TunerFold, number: int) -> float:
+def _one(fold: TunerFold, number: int) -> tuple[float, float]:
+    """Seconds of the suggestion, and of telling its outcome."""
     line = 1_000_000 + 2 * number
     begun = time.perf_counter()
     answer = fold.take(SuggestionRequested(line=line, number=number))
@@ -59,8 +61,9 @@ def _one(fold: TunerFold, number: int) -> float:
         raise TypeError(f"{answer} is no suggestion")
     parameters = answer.parameters
     outcome = TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=loss(parameters))
+    begun = time.perf_counter()
     fold.take(TrialEnded(line=line + 1, outcome=outcome))
-    return taken
+    return taken, time.perf_counter() - begun
 
 
 JUDGED = 10  # of the ended trials, the newest: what an assessor prepares once is ready by then

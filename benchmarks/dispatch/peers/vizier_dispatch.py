@@ -1,9 +1,8 @@
-"""OSS Vizier: its gRPC service on SQLite, a subprocess for each trial, four clients. FOLDER TRIAL_SCRIPT COUNT."""
+"""OSS Vizier: its gRPC service on SQLite, a subprocess for each trial, four clients. FOLDER SCRIPT COUNT."""
 
 import json
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from vizier.service import clients, servers
@@ -20,7 +19,7 @@ def main():
     study = clients.Study.from_study_config(config, owner="benchmark", study_id="dispatch")
 
     def work(worker):
-        for _ in range(count // 4):
+        for _ in range(count // 4 + (worker < count % 4)):
             (trial,) = study.suggest(count=1, client_id=f"worker{worker}")
             command = [sys.executable, script, f"--x={trial.parameters['x']}"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -29,10 +28,9 @@ def main():
                 trial.add_measurement(vz.Measurement({"loss": value}, steps=step))
             trial.complete(vz.Measurement({"loss": value}))
 
-    begun = time.time()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    print(json.dumps({"trials": count // 4 * 4, "a_second": count // 4 * 4 / (time.time() - begun)}))
+    print(json.dumps({"trials": count}), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
-from contextlib import closing
+import subprocess
+import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from benchmarks.dispatch.__main__ import SCRIPT, Load, bare_loop
+from benchmarks.checkpoints.training import KINDS
+from benchmarks.dispatch.__main__ import peer
+from benchmarks.dispatch.loads import Load
+from benchmarks.dispatch.ours import measure as dispatched
 from benchmarks.reports import inside
 from benchmarks.reports.ours import Load as ReportsLoad
 from benchmarks.reports.ours import measure
@@ -54,14 +61,43 @@ def test_the_reports_benchmark_counts_reports_on_disk() -> None:
 
 
 def test_the_bare_loop_of_the_dispatch_benchmark_runs() -> None:
-    few = Load(name="few", script=SCRIPT, preload=(), ours=4, others=4)
+    found = peer(Load(name="few", trials=8), "bare", (), sys.executable)
 
-    assert bare_loop(few)["trials"] == 4
+    assert found["trials"] == 8
+    assert 0 < found["first_s"] < found["whole_s"]
+    assert found["steady_a_second"] > 0
+
+
+def test_a_peer_of_the_dispatch_benchmark_that_fails_says_why() -> None:
+    found = peer(Load(name="few", trials=8, pause="raise SystemExit(3)"), "bare", (), sys.executable)
+
+    assert "CalledProcessError" in found["error"]
+
+
+@pytest.mark.slow
+def test_the_dispatch_benchmark_counts_two_experiments_from_their_commands() -> None:
+    with ExitStack() as homes:
+        first, following = dispatched(Load(name="few", trials=8), homes)
+
+    assert first["trials"] == following["trials"] == 8
+    assert first["first_s"] < first["whole_s"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_way_to_save_of_the_checkpoints_benchmark_runs_alone(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "parameters.json").write_text("{}")
+    command = [sys.executable, "-m", "benchmarks.checkpoints.training", "1", "1", "16", "4", kind]
+
+    done = subprocess.run(
+        command, env={**os.environ, "TUNER_ATTEMPT_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+
+    assert set(json.loads(done.stdout.splitlines()[-1])) == {"first_s", "next_s", "peak_mib"}
 
 
 def test_the_suggest_benchmark_times_suggestions_restarts_and_decisions() -> None:
     found = suggest.suggestions("tpe", {}, trials=30, asked=2)
 
-    assert len(found["s"]) == 2
+    assert len(found["s"]) == len(found["told_s"]) == 2
     assert found["resumed_s"] > 0
     assert len(suggest.decisions("median_stop", {}, trials=5, reports=4)["s"]) == 200
