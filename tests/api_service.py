@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.memory_store import MemoryQueries, MemoryStore
 from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
 from trials.wire.messages import Hello, LogChunk
+from tuner_service.analyst.answers import Answers
 from tuner_service.api.app import create_app
 from tuner_service.clock import new_experiment_id
 from tuner_service.config import Settings
@@ -23,6 +25,7 @@ from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.domain.errors import TunerServiceError, UnavailableError
 from tuner_service.service.access import Role, Tokens
 from tuner_service.service.experiments import Experiments, Services
+from tuner_service.service.questions import Check, Question, Reply
 
 ADMIN_TOKEN, READ_ONLY_TOKEN, AGENT_TOKEN = "admin-token", "read-only-token", "agent-token"
 NOW = 1_750_000_000.0
@@ -87,6 +90,20 @@ class FakeHub:
         return LogChunk(request_id="1", data=data.decode(), end=start + len(data), size=len(text))
 
 
+class DirectAnalyst:
+    """Computes where it is asked; the real one does so in a process of its own."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.asked: list[Question] = []
+        self._answers = Answers(store.queries)
+        self._turn = threading.Lock()
+
+    def ask(self, question: Question, check: Check) -> Reply:
+        with self._turn:
+            self.asked.append(question)
+            return self._answers.reply(question, check)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ApiClient:
     """Requests to the application in this process, one event loop each."""
@@ -118,6 +135,7 @@ class ApiService:
     store: MemoryStore
     runner: DirectRunner
     hub: FakeHub
+    analyst: DirectAnalyst
     services: Services
 
     @property
@@ -136,12 +154,13 @@ class ApiService:
 
 def an_api_service(**settings: Any) -> ApiService:
     store = MemoryStore()
-    runner, hub = DirectRunner(store), FakeHub()
+    runner, hub, analyst = DirectRunner(store), FakeHub(), DirectAnalyst(store)
     services = Services(
         experiments=Experiments(
             runner=runner, queries=store.queries, clock=FixedClock(), hub=hub, new_id=new_experiment_id
         ),
         queries=store.queries,
+        analyst=analyst,
         runner=runner,
         hub=hub,
         config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
@@ -150,7 +169,7 @@ def an_api_service(**settings: Any) -> ApiService:
         pid=4711,
     )
     client = ApiClient(app=create_app(services), headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
-    return ApiService(client=client, store=store, runner=runner, hub=hub, services=services)
+    return ApiService(client=client, store=store, runner=runner, hub=hub, analyst=analyst, services=services)
 
 
 def a_body(**overrides: Any) -> dict[str, Any]:

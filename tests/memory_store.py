@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from trials.wire.plain import to_plain
 from tuner_service.dispatcher.changes import (
     Changes,
     JournalLine,
@@ -25,7 +26,7 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import LoadedExperiment, TrialEntry, TrialMetric
+from tuner_service.ports import AttemptSpan, CurvePoint, LoadedExperiment, TrialEntry, TrialMetric
 from tuner_service.storage.items import SeenReport, item_of
 
 
@@ -273,8 +274,43 @@ class MemoryQueries:
                 running_s=t.running_s,
                 parameters=json.dumps(t.result_parameters, separators=(",", ":")),
                 wanted_index=t.wanted_index,
+                source=t.source,
+                retry_of=t.retry_of,
+                final=json.dumps(t.final),
+                last_metrics=json.dumps(t.last_metrics),
+                told_line=t.told_line,
             )
             for t in self.trials(experiment_id, after=after, limit=limit, statuses=statuses)
+        ]
+
+    def entries_of(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Sequence[TrialEntry]:
+        wanted = set(numbers)
+        return [e for e in self.trial_entries(experiment_id, limit=1_000_000) if e.number in wanted]
+
+    def curve_points(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[CurvePoint]:
+        rows = self._rows.get(experiment_id)
+        found = [] if rows is None else sorted(rows.metrics.get(number, {}).items())
+        return [
+            CurvePoint(m.attempt, m.sequence, m.step, m.objective)
+            for place, m in found
+            if place > after and m.first and m.step is not None and m.objective is not None
+        ][:limit]
+
+    def attempt_spans(self, experiment_id: ExperimentId, *, limit: int) -> Sequence[AttemptSpan]:
+        begun = [a for a in reversed(self.attempts(experiment_id)) if a.started_at is not None]
+        return [
+            AttemptSpan(
+                number=a.key.number,
+                attempt=a.key.attempt,
+                status=a.status.value,
+                agent_id=a.agent_id,
+                holdings=json.dumps(to_plain(a.holdings)),
+                started_at=a.started_at,
+                ended_at=a.ended_at,
+            )
+            for a in begun[:limit]
         ]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:

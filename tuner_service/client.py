@@ -18,6 +18,7 @@ REQUEST_TIMEOUT_S = 60.0
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
+EXACT_DIGITS = 17  # tell every number from every other
 STREAM_BYTES = 1 << 16
 _BYTES = (
     "surrogateescape"  # what was typed and is no text goes as the bytes it is; the service has nothing of that name
@@ -174,12 +175,13 @@ class Client:
         """
         path = f"{_experiment_path(experiment_id)}/table"
         wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns), "limit": TABLE_PAGE_SIZE}
+        wanted["digits"] = EXACT_DIGITS
         while True:
             page = self.call("GET", path, query=wanted).json()
             wanted["cursor"] = page["next"]
             if page["next"] is not None:
                 self._ask(path, wanted)
-            yield [page["columns"][column] for column in columns]
+            yield [_cells(page["columns"][column]) for column in columns]
             if page["next"] is None:
                 return
 
@@ -379,6 +381,14 @@ def _target(path: str, query: Mapping[str, Any] | None) -> str:
 
 def _group_path(name: str) -> str:
     return f"/api/v1/quota-groups/{quote(name, safe='', errors=_BYTES)}"
+
+
+def _cells(column: Any) -> list[Any]:
+    """Of a column of words each trial's own."""
+    if isinstance(column, list):
+        return column
+    words: list[Any] = [*column["words"], None]  # -1 stands for none
+    return [words[code] for code in column["codes"]]
 
 
 def _experiment_path(experiment_id: str) -> str:

@@ -21,6 +21,8 @@ from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 
+ENTRIES_AT_ONCE = 500  # of Queries.entries_of
+
 
 class Clock(Protocol):
     def now(self) -> float:
@@ -73,7 +75,8 @@ class TrialMetric:
 class TrialEntry(NamedTuple):
     """What a table shows of one trial.
 
-    ``parameters`` is a JSON object as text, in which NaN may stand as it is: those its value belongs to.
+    ``parameters``, ``final`` and ``last_metrics`` are JSON objects as text, in which NaN may stand as it is;
+    ``parameters`` are those its value belongs to.
     """
 
     number: int
@@ -87,6 +90,32 @@ class TrialEntry(NamedTuple):
     running_s: float
     parameters: str
     wanted_index: int  # of further parameters that its script asked for; 0: it has one set of them
+    source: str
+    retry_of: int | None
+    final: str
+    last_metrics: str
+    told_line: int | None  # once a trial has ended and this is there, nothing of it changes any more
+
+
+class CurvePoint(NamedTuple):
+    """One report that algorithms see: its place in the trial, and its value of the first objective."""
+
+    attempt: int
+    sequence: int
+    step: int
+    value: float
+
+
+class AttemptSpan(NamedTuple):
+    """What an attempt held, and when. ``holdings`` is a JSON array as text."""
+
+    number: int
+    attempt: int
+    status: str
+    agent_id: str
+    holdings: str
+    started_at: float | None
+    ended_at: float | None
 
 
 class Workers(Protocol):
@@ -130,6 +159,17 @@ class Queries(Protocol):
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
     ) -> Sequence[TrialEntry]:
         """As ``trials``, of which there may be a hundred thousand."""
+
+    def entries_of(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Sequence[TrialEntry]:
+        """Those of ``numbers`` (ENTRIES_AT_ONCE at most) that there are, by number."""
+
+    def curve_points(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[CurvePoint]:
+        """Of one trial by (attempt, sequence), those after the given pair; each step once."""
+
+    def attempt_spans(self, experiment_id: ExperimentId, *, limit: int) -> Sequence[AttemptSpan]:
+        """Of attempts that have begun: the ``limit`` with the highest (number, attempt), those first."""
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None: ...
 

@@ -171,6 +171,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     # Imported late: the agent and the workers of running experiments start meanwhile.
     import uvicorn
 
+    from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
     from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
     from tuner_service.api.server import Server
@@ -185,9 +186,11 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         commands=core.commands,
         variables=tuple(os.environ),
     )
+    analyst = AnalystProcess(database=settings.db)
     services = Services(
         experiments=experiments,
         queries=core.store.queries,
+        analyst=analyst,
         runner=core.runner,
         hub=core.hub,
         config=settings,
@@ -212,11 +215,13 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     def listens() -> None:
         _spare_the_collector()
         announce(settings, listening, core)
+        analyst.prepare()
 
     try:
         Server(config, listens, core.store.is_in_place).run(sockets=[listening])
     finally:
         withdraw(settings)
+        analyst.close()
     if not core.store.is_in_place():
         raise StorageError(
             f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "

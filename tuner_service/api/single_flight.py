@@ -11,29 +11,25 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tuner_service.api.responses import json_response, tagged_response
+from tuner_service.api.responses import is_known, json_response
 from tuner_service.domain.errors import UnavailableError
-from tuner_service.service.views import View
+from tuner_service.service.questions import Check, NotWantedError, Reply
 
-AT_A_TIME = 2  # pieces of work
+AT_A_TIME = 1  # pieces of work: the process that does it does one
 WAITING_LIMIT = 64  # different ones; one more is told to try again
-KEPT = 64  # answers, the ones used last
+KEPT = 256  # answers, the ones used last
+KEPT_BYTES = 64 << 20  # of them all together
 CLIENT_GONE = 499  # what nobody reads
 
-Check = Callable[[], None]
-Work = Callable[[Check], View]
+Work = Callable[[Check], Reply]
 Key = tuple[str, ...]
-
-
-class NotWantedError(Exception):
-    """No client waits for the work any more."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Flight:
     """One piece of work, and how many wait for it."""
 
-    task: asyncio.Task[View]
+    task: asyncio.Task[Reply]
     unwanted: threading.Event
     waiting: int = 0
 
@@ -44,27 +40,35 @@ class SingleFlight:
 
     _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
     _flights: dict[Key, _Flight] = field(default_factory=dict)
-    _kept: OrderedDict[Key, tuple[str, View]] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[Key, tuple[str, Reply]] = field(default_factory=OrderedDict)
+    _bytes: int = 0
 
     async def answer(self, request: Request, key: Key, *, revision: str | None, work: Work) -> Response:
-        """What ``work`` gives, as JSON with an entity tag. ``key`` and ``revision`` name it: equal ones, equal answers.
+        """What ``work`` gives, with its entity tag; 304 where the client has it.
+
+        ``key`` and ``revision`` name it: equal ones, equal answers.
 
         Without a revision it is neither shared nor kept. UnavailableError where too many pieces of work wait already.
         """
-        if revision is None:
-            view = await self._wait(request, self._flight((*key, f"{id(request)}"), work))
-            return json_response({}, status=CLIENT_GONE) if view is None else tagged_response(request, view)
+        name = (*key, f"{id(request)}" if revision is None else revision)
         kept = self._kept.get(key)
         if kept is not None and kept[0] == revision:
             self._kept.move_to_end(key)
-            return tagged_response(request, kept[1])
-        view = await self._wait(request, self._flight((*key, revision), work))
-        if view is None:
+            return _response(request, kept[1])
+        reply = await self._wait(request, self._flight(name, work))
+        if reply is None:
             return json_response({}, status=CLIENT_GONE)
-        self._kept[key] = (revision, view)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        return tagged_response(request, view)
+        if revision is not None:
+            self._keep(key, revision, reply)
+        return _response(request, reply)
+
+    def _keep(self, key: Key, revision: str, reply: Reply) -> None:
+        before = self._kept.pop(key, None)
+        self._bytes += len(reply.body) - (0 if before is None else len(before[1].body))
+        self._kept[key] = (revision, reply)
+        while len(self._kept) > KEPT or (self._bytes > KEPT_BYTES and self._kept):
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._bytes -= len(dropped.body)
 
     def _flight(self, name: Key, work: Work) -> _Flight:
         found = self._flights.get(name)
@@ -76,7 +80,7 @@ class SingleFlight:
         flight = _Flight(task=asyncio.create_task(self._run(work, unwanted)), unwanted=unwanted)
         self._flights[name] = flight
 
-        def landed(task: asyncio.Task[View]) -> None:
+        def landed(task: asyncio.Task[Reply]) -> None:
             if self._flights.get(name) is flight:
                 del self._flights[name]
             if not task.cancelled():
@@ -85,7 +89,7 @@ class SingleFlight:
         flight.task.add_done_callback(landed)
         return flight
 
-    async def _run(self, work: Work, unwanted: threading.Event) -> View:
+    async def _run(self, work: Work, unwanted: threading.Event) -> Reply:
         def check() -> None:
             if unwanted.is_set():
                 raise NotWantedError
@@ -94,7 +98,7 @@ class SingleFlight:
             check()
             return await asyncio.to_thread(work, check)
 
-    async def _wait(self, request: Request, flight: _Flight) -> View | None:
+    async def _wait(self, request: Request, flight: _Flight) -> Reply | None:
         """The view; None where the client has gone before there is one."""
         flight.waiting += 1
         gone = asyncio.create_task(_gone(request))
@@ -106,6 +110,15 @@ class SingleFlight:
             flight.waiting -= 1
             if not flight.waiting:
                 flight.unwanted.set()
+
+
+def _response(request: Request, reply: Reply) -> Response:
+    headers = {"ETag": reply.tag, "Vary": "Accept-Encoding"}
+    if is_known(reply.tag, request.headers.get("if-none-match", "")):
+        return Response(status_code=304, headers=headers)
+    if reply.compressed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(reply.body, media_type=reply.media_type, headers=headers)
 
 
 async def _gone(request: Request) -> None:

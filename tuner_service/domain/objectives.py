@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tuner_service.domain.experiment import ExperimentSpec, FinalFrom, Goal, Objective
 from tuner_service.domain.trial import Trial, TrialStatus
 
 Values = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What a trial said of its objectives: beside the end, and last before it."""
+
+    status: TrialStatus
+    final: Mapping[str, float]
+    last: Mapping[str, float]
 
 
 def further_values(trial: Trial, spec: ExperimentSpec) -> Values:
@@ -18,11 +28,16 @@ def further_values(trial: Trial, spec: ExperimentSpec) -> Values:
 
 
 def further_value(trial: Trial, objective: Objective, source: FinalFrom) -> float | None:
+    reported = Reported(status=trial.status, final=trial.final, last=trial.last_metrics)
+    return value_of(reported, objective, source)
+
+
+def value_of(reported: Reported, objective: Objective, source: FinalFrom) -> float | None:
     """Of an early-stopped trial the last that it reported beside the first objective."""
-    last = trial.last_metrics.get(objective.metric)
-    if trial.status is TrialStatus.EARLY_STOPPED:
+    last = reported.last.get(objective.metric)
+    if reported.status is TrialStatus.EARLY_STOPPED:
         return last
-    final = trial.final.get(objective.metric)
+    final = reported.final.get(objective.metric)
     if source is FinalFrom.REPORTED:
         return final
     return last if last is not None else final

@@ -45,6 +45,7 @@ from tuner_service.service.access import Tokens
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.notices import Event
+from tuner_service.service.questions import Analyst
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
 
@@ -416,6 +417,7 @@ class Services:
 
     experiments: Experiments
     queries: Queries
+    analyst: Analyst
     runner: Commands
     hub: Agents
     config: Settings

@@ -17,7 +17,7 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import TrialEntry, TrialMetric
+from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialEntry, TrialMetric
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.prepared import Prepared
@@ -55,6 +55,27 @@ _TRIALS = Prepared(
 _ENTRY = tuple(_t.c["last_step" if name == "step" else name] for name in TrialEntry._fields)
 _ENTRIES = Prepared(
     select(*_ENTRY).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
+)
+_NUMBERS: tuple[BindParameter[Any], ...] = tuple(bindparam(f"number{place}") for place in range(ENTRIES_AT_ONCE))
+_ENTRIES_OF = Prepared(select(*_ENTRY).where(_t.c.experiment_id == _ID, _t.c.number.in_(_NUMBERS)))
+_CURVE = Prepared(
+    select(*(_m.c["objective" if name == "value" else name] for name in CurvePoint._fields))
+    .where(
+        _m.c.experiment_id == _ID,
+        _m.c.number == _NUMBER,
+        tuple_(_m.c.attempt, _m.c.sequence) > tuple_(bindparam("attempt"), bindparam("sequence")),
+        _m.c.first,
+        _m.c.step.is_not(None),
+        _m.c.objective.is_not(None),
+    )
+    .order_by(_m.c.attempt, _m.c.sequence)
+    .limit(_LIMIT)
+)
+_SPANS = Prepared(
+    select(*(_a.c[name] for name in AttemptSpan._fields))
+    .where(_a.c.experiment_id == _ID, _a.c.started_at.is_not(None))
+    .order_by(_a.c.number.desc(), _a.c.attempt.desc())
+    .limit(_LIMIT)
 )
 _ATTEMPTS = Prepared(select(_a).where(_a.c.experiment_id == _ID).order_by(_a.c.number, _a.c.attempt))
 _ATTEMPTS_OF_TRIAL = Prepared(
@@ -154,10 +175,30 @@ class SqlQueries:
             else:
                 rows = _ENTRIES.tuples(connection, id=experiment_id, after=after, limit=limit)
                 found = list(map(TrialEntry._make, rows))
-            phased = _parameters_of_values(connection, experiment_id, [e.number for e in found if e.wanted_index])
-        # A NaN is stored as text; every other number is one.
-        found = [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
-        return [e._replace(parameters=phased[e.number]) if e.number in phased else e for e in found]
+            return _entries_out(connection, experiment_id, found)
+
+    def entries_of(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Sequence[TrialEntry]:
+        if not numbers:
+            return []
+        # The statement has a fixed count of places: those left over ask for a trial that was asked for already.
+        asked = [*numbers, *[numbers[-1]] * (ENTRIES_AT_ONCE - len(numbers))]
+        named = {place.key: number for place, number in zip(_NUMBERS, asked, strict=True)}
+        with self.reading() as connection:
+            found = [TrialEntry._make(row) for row in _ENTRIES_OF.tuples(connection, id=experiment_id, **named)]
+            return sorted(_entries_out(connection, experiment_id, found))
+
+    def curve_points(
+        self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
+    ) -> Sequence[CurvePoint]:
+        place = {"id": experiment_id, "number": number, "attempt": after[0], "sequence": after[1]}
+        with self.reading() as connection:
+            rows = _CURVE.tuples(connection, **place, limit=limit)
+        # A NaN is stored as text.
+        return [CurvePoint(row[0], row[1], row[2], float(row[3])) for row in rows]
+
+    def attempt_spans(self, experiment_id: ExperimentId, *, limit: int) -> Sequence[AttemptSpan]:
+        with self.reading() as connection:
+            return [AttemptSpan._make(row) for row in _SPANS.tuples(connection, id=experiment_id, limit=limit)]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         with self.reading() as connection:
@@ -280,6 +321,13 @@ class SqlQueries:
         with self.reading() as connection:
             rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
         return [TOKENS.value(row) for row in rows]
+
+
+def _entries_out(connection: Connection, experiment_id: ExperimentId, found: list[TrialEntry]) -> list[TrialEntry]:
+    """``found`` (by number) as ``ports`` promises them: a NaN is stored as text, every other number is one."""
+    phased = _parameters_of_values(connection, experiment_id, sorted(e.number for e in found if e.wanted_index))
+    found = [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
+    return [e._replace(parameters=phased[e.number]) if e.number in phased else e for e in found] if phased else found
 
 
 def _parameters_of_values(

@@ -1,8 +1,43 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.api_service import a_body, an_api_service
+from tuner_service.dispatcher.changes import Changes
+
+
+@pytest.mark.parametrize("name", ["best", "pareto", "slices", "importance"])
+def test_an_analysis_is_computed_again_when_the_outcomes_or_the_space_have_changed(name: str) -> None:
+    api = an_api_service()
+    experiment_id = api.create()
+    place = f"/api/v1/experiments/{experiment_id}"
+    tag = api.client.get(f"{place}/{name}").headers["etag"]
+    api.client.request("PATCH", place, json={"note": "which changes no outcome"})
+    again = api.client.get(f"{place}/{name}", headers={"if-none-match": tag})
+    assert (again.status_code, len(api.analyst.asked)) == (304, 1)
+    space = {"lr": {"type": "float", "low": 0, "high": 1}}
+    assert api.client.request("PUT", f"{place}/search-space", json={"search_space": space}).status_code == 200
+    assert api.client.get(f"{place}/{name}").status_code == 200
+    experiment = api.queries.experiment(experiment_id)
+    assert experiment is not None
+    api.store.commit(Changes(experiments={experiment_id: replace(experiment, counts={"succeeded": 1})}))
+    assert api.client.get(f"{place}/{name}").status_code == 200
+    assert len(api.analyst.asked) == 3
+
+
+@pytest.mark.parametrize("name", ["curves", "timeline", "table"])
+def test_what_every_commit_may_change_is_read_again_after_each(name: str) -> None:
+    api = an_api_service()
+    experiment_id = api.create()
+    place = f"/api/v1/experiments/{experiment_id}"
+    tag = api.client.get(f"{place}/{name}").headers["etag"]
+    assert api.client.get(f"{place}/{name}", headers={"if-none-match": tag}).status_code == 304
+    assert len(api.analyst.asked) == 1
+    api.client.request("PATCH", place, json={"note": "which is a commit"})
+    assert api.client.get(f"{place}/{name}", headers={"if-none-match": tag}).status_code == 304
+    assert len(api.analyst.asked) == 2
 
 
 @pytest.mark.parametrize("name", ["best", "pareto", "slices", "curves", "importance"])

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from tuner_service.api.single_flight import AT_A_TIME, CLIENT_GONE, KEPT, WAITING_LIMIT, NotWantedError, SingleFlight
+from tuner_service.api.single_flight import AT_A_TIME, CLIENT_GONE, KEPT, KEPT_BYTES, WAITING_LIMIT, SingleFlight
 from tuner_service.domain.errors import UnavailableError
+from tuner_service.service.questions import NotWantedError, Reply
 
 
 class Client:
@@ -39,7 +40,7 @@ class Work:
         if not held:
             self.may_end.set()
 
-    def __call__(self, check: Callable[[], None]) -> dict[str, Any]:
+    def __call__(self, check: Callable[[], None]) -> Reply:
         self.begun += 1
         while not self.may_end.wait(0.001):
             try:
@@ -47,7 +48,7 @@ class Work:
             except NotWantedError:
                 self.ended_early += 1
                 raise
-        return {"answer": self.begun}
+        return Reply(body=b'{"answer":%d}' % self.begun, tag=f'W/"{self.begun}"')
 
 
 async def until(predicate: Callable[[], object]) -> None:
@@ -110,7 +111,7 @@ def test_a_client_that_goes_costs_those_who_wait_with_it_nothing() -> None:
 
 
 def test_an_error_reaches_everyone_who_waits_and_is_not_kept() -> None:
-    def fails(check: Callable[[], None]) -> dict[str, Any]:
+    def fails(check: Callable[[], None]) -> Reply:
         check()
         raise UnavailableError("not now")
 
@@ -154,3 +155,21 @@ def test_there_are_bounds_on_what_waits_and_on_what_is_kept() -> None:
         assert counted.begun == 1
 
     asyncio.run(scene())
+
+
+def test_long_answers_are_kept_up_to_a_bound_of_bytes() -> None:
+    half = Reply(body=b" " * (KEPT_BYTES // 2), tag='W/"1"')
+    asked: list[str] = []
+
+    async def scene() -> None:
+        shared = SingleFlight()
+        for name in ("a", "b", "c", "b", "a"):
+
+            def work(check: Callable[[], None], name: str = name) -> Reply:
+                asked.append(name)
+                return half
+
+            await shared.answer(Client().request, (name,), revision="1", work=work)
+
+    asyncio.run(scene())
+    assert asked == ["a", "b", "c", "a"]

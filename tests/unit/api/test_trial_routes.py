@@ -140,8 +140,43 @@ def test_the_table_holds_the_trials_column_by_column_in_pages(api: ApiService, e
 
     parameters = {"lr": 0.01, "fast": True}
     assert first["columns"] == {"number": [1, 2], "value": [0.9, None], "parameters": [parameters, parameters]}
-    assert second == {"columns": {"number": [3]}, "next": None}
+    assert (second["columns"], second["next"], second["trials"]) == ({"number": [3]}, None, 3)
     assert api.client.get(f"{place}?status=failed").json()["columns"]["number"] == [2]
+
+
+def test_a_table_since_a_revision_has_what_changed_and_of_an_unknown_one_everything(
+    api: ApiService, experiment: str
+) -> None:
+    place = f"/api/v1/experiments/{experiment}/table?columns=number,status"
+    whole = api.client.get(place).json()
+    nothing = api.client.get(f"{place}&since={whole['revision']}").json()
+    assert (nothing["since"], nothing["columns"]["number"]) == (whole["revision"], [])
+    changes = Changes()
+    changes.trials[experiment, 4] = a_trial(experiment_id=experiment, number=4, status=TrialStatus.RUNNING)
+    api.store.commit(changes)
+    some = api.client.get(f"{place}&since={whole['revision']}").json()
+    assert some["columns"] == {"number": [4], "status": {"words": ["running"], "codes": [0]}}
+    assert some["revision"] != whole["revision"]
+    unknown = api.client.get(f"{place}&since=00000000.7").json()
+    assert (unknown["since"], unknown["columns"]["number"]) == (None, [1, 2, 3, 4])
+    assert api.client.get(f"{place}&since={whole['revision']}&status=failed").status_code == 422
+    assert api.client.get(f"{place}&since=yesterday").status_code == 422
+
+
+def test_a_table_that_has_not_changed_is_not_sent_again_and_a_long_one_is_compressed(
+    api: ApiService, experiment: str
+) -> None:
+    place = f"/api/v1/experiments/{experiment}/table"
+    changes = Changes()
+    for number in range(10, 200):
+        changes.trials[experiment, number] = a_trial(experiment_id=experiment, number=number)
+    api.store.commit(changes)
+    whole = api.client.get(place, headers={"accept-encoding": "gzip"})
+    plain = api.client.get(place, headers={"accept-encoding": "gzip;q=0, identity"})
+    assert (whole.headers["content-encoding"], whole.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert "content-encoding" not in plain.headers
+    assert whole.json() == plain.json()
+    assert api.client.get(place, headers={"if-none-match": whole.headers["etag"]}).status_code == 304
 
 
 def test_a_column_that_no_table_has_is_refused_with_those_it_has(api: ApiService, experiment: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
     sparkline,
 )
-from tuner_service.cli.verbs.best import best_so_far
+from tuner_service.cli.verbs.best import best_text
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))
@@ -155,15 +154,12 @@ def test_the_result_of_a_tuner_that_raised_shows_its_traceback_and_how_to_go_on(
     assert "tuner resume 8f3k2" in text
 
 
-def test_the_best_so_far_leaves_out_trials_without_a_number() -> None:
-    found = [
-        {"value": 0.5, "ended_at": "2"},
-        {"value": 0.7, "ended_at": "1"},
-        {"value": "NaN", "ended_at": "3"},
-        {"value": None, "ended_at": None},
-        {"value": 0.9, "ended_at": "4"},
-    ]
+def test_the_best_so_far_is_drawn_without_what_is_no_number() -> None:
+    trial = {"id": "8f3k2/4", "parameters": {"lr": 0.1}, "command": ["true"]}
+    view = {"trials": 3, "history": {"numbers": [1, 2, 4], "values": ["Infinity", 0.7, 0.5]}}
+    experiment = a_view(best={"number": 4, "value": 0.5, "parameters": {"lr": 0.1}})
 
-    assert best_so_far(found, {"goal": "maximize"}) == [0.7, 0.7, 0.9]
-    assert best_so_far(found, {"goal": "minimize"}) == [0.7, 0.5, 0.5]
-    assert not any(math.isnan(value) for value in best_so_far(found, {"goal": "minimize"}))
+    text = best_text(experiment, trial, view)
+
+    assert "by trial 8f3k2/4" in text
+    assert "so far, over 3 trials" in text

@@ -20,9 +20,9 @@ SHOWN_BINS = 12  # of one slice in the terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def further_text(client: Client, experiment: Row) -> str:
+def further_text(client: Client, experiment: Row, best: Row) -> str:
     """Whether going on is worth it, where that can be said; with several objectives the front."""
-    outlook = client.analysis(experiment["id"], "best")["outlook"]
+    outlook = best["outlook"]
     text = f"\n{outlook['message']}\n" if outlook else ""
     if len(objectives_of(experiment)) > 1:
         text += "\n" + pareto_text(client.analysis(experiment["id"], "pareto"))

@@ -38,31 +38,18 @@ def _print_best(client: Client, experiment_id: str, *, output: str) -> None:
     if output != "table":
         print_object(row, output=output, text=str)
         return
-    history = best_so_far(client.trials(experiment_id), first_objective(experiment))
-    text = best_text(experiment, trial, history) + further_text(client, experiment)
+    view = client.analysis(experiment_id, "best")
+    text = best_text(experiment, trial, view) + further_text(client, experiment, view)
     print_object(row, output=output, text=lambda _: text)
 
 
-def best_so_far(found: list[Row], objective: Row) -> list[float]:
-    """The best value after each trial that has one, in the order in which they ended."""
-    better = max if objective["goal"] == "maximize" else min
-    values = [
-        trial["value"]
-        for trial in sorted(found, key=lambda t: t["ended_at"] or "9")
-        if isinstance(trial["value"], int | float)
-    ]
-    history: list[float] = []
-    for value in values:
-        history.append(better(history[-1], value) if history else float(value))
-    return history
-
-
-def best_text(experiment: Row, trial: Row, history: list[float]) -> str:
+def best_text(experiment: Row, trial: Row, view: Row) -> str:
     objective = first_objective(experiment)
     value = f"{objective['metric']} {number_text(experiment['best']['value'])} ({objective['goal']})"
     lines = [f"{value} by trial {trial['id']}\n"]
     lines += pairs(trial["parameters"])
     lines.append(f"\n{command_text(trial['command'])}\n")
+    history = [value for value in view["history"]["values"] if isinstance(value, int | float)]
     if len(history) > 1:
-        lines.append(f"\nbest {objective['metric']} so far, over {len(history)} trials\n{curve(history)}")
+        lines.append(f"\nbest {objective['metric']} so far, over {view['trials']} trials\n{curve(history)}")
     return "".join(lines)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tuner_service.analyst.importance import TRIALS_LEAST, importance
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import Parameters
-from tuner_service.service.importance import TRIALS_LEAST, importance
 
 SPACE = parse_search_space(
     {

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 from tests.builders import a_trial
-from tests.unit.service.test_analyses import analyses, succeeded
+from tests.unit.analyst.test_analyses import analyses, succeeded
+from tuner_service.analyst.failure_rules import failure_rule
 from tuner_service.domain.trial import TrialReason, TrialStatus
-from tuner_service.service.failure_rules import failure_rule
 
 
 def test_failures_above_a_number_are_told_by_it() -> None:

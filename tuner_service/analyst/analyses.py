@@ -1,37 +1,38 @@
 """What an experiment has found, for people: the best, the front, slices, learning curves, whether going on is worth it.
 
-Read from the trials' rows; nothing is kept here. Every list has a bound, above which points are left out evenly.
+Judged from its trials as they are kept. Every list has a bound, above which points are left out evenly.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
-from tuner_service.domain.experiment import Experiment, Objective
-from tuner_service.domain.objectives import front, further_values, hypervolume, losses
+from tuner_service.analyst.down_sampling import down_sampled
+from tuner_service.analyst.evenly import evenly
+from tuner_service.analyst.failure_rules import Ended, failure_rule
+from tuner_service.analyst.importance import TRIALS_LEAST, TRIALS_LIMIT, importance
+from tuner_service.analyst.kept_curves import KeptCurve, KeptCurves
+from tuner_service.analyst.kept_trials import KeptTrials
+from tuner_service.domain.experiment import Experiment, Goal, Objective
+from tuner_service.domain.objectives import Reported, front, hypervolume, losses, value_of
 from tuner_service.domain.search_space import parse_search_space
-from tuner_service.domain.trial import OWN_FAILURES, Parameters, Trial, TrialStatus
-from tuner_service.ports import Queries, TrialEntry
-from tuner_service.service.export import PARAMETERS, flattened
-from tuner_service.service.failure_rules import Ended, failure_rule
-from tuner_service.service.importance import TRIALS_LEAST, TRIALS_LIMIT, importance
+from tuner_service.domain.trial import OWN_FAILURES, Parameters, TrialStatus
+from tuner_service.ports import TrialEntry
+from tuner_service.service.export import flattened
+from tuner_service.service.questions import Check
 from tuner_service.service.views import View, objective_view, plain
 
-TRIALS_PAGE = 1_000
 POINTS_LIMIT = 2_000  # of one slice, one history
 RULE_TRIALS = 10_000  # the newest that ended, of which failures are told apart by a rule
 FRONT_LIMIT = 1_000  # trials of a front that are shown
 HYPERVOLUME_WORK = 200_000  # points of a front, to the power of the objectives beside one; above it no volume is told
-CURVES_LIMIT = 100  # trials whose curves are shown
-CURVE_POINTS = 200  # of one learning curve
-METRICS_LIMIT = 100_000  # reports of one trial that are looked at
 OUTLOOK_TRIALS = 4  # with fewer outcomes nothing is said about the next ones
 REFERENCE_MARGIN = 0.1  # of the range of outcomes, beyond the worst: where the hypervolume ends
 VALUED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED)
@@ -39,24 +40,29 @@ VALUED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A trial that succeeded. ``values``: one for each objective; ``losses`` the same for minimising, None for NaN."""
+    """A trial that succeeded. ``values``: one for each objective; ``losses`` the same for minimising."""
 
-    number: int
-    ended_at: float
+    entry: TrialEntry
     values: tuple[float | None, ...]
-    losses: tuple[float, ...] | None
-    given: Parameters | str  # as JSON, where it was read as such: few of many are looked at
+    losses: tuple[float, ...]
+
+    @property
+    def number(self) -> int:
+        return self.entry.number
 
     @property
     def parameters(self) -> Parameters:
-        return dict(json.loads(self.given)) if isinstance(self.given, str) else self.given
+        return dict(json.loads(self.entry.parameters))  # few of many are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analyses:
-    queries: Queries
+    """Of the trials as they were refreshed last. ``search_space`` is the newest revision."""
+
     experiment: Experiment
-    check: Callable[[], None] = lambda: None  # called now and then; raises where nobody wants the answer any more
+    trials: KeptTrials
+    search_space: Mapping[str, Any]
+    judged: Sequence[Outcome] | None = None  # the outcomes, where they are known
 
     @property
     def objective(self) -> Objective:
@@ -64,23 +70,23 @@ class Analyses:
 
     def best(self) -> View:
         """The best trial (several objectives: of the first), how it was come to, and what more trials may bring."""
-        outcomes = self._outcomes()
-        found = [(o, o.losses) for o in outcomes if o.losses is not None]
-        best = min(found, key=lambda one: (one[1][0], one[0].number))[0] if found else None
-        ended = sorted(found, key=lambda one: (one[0].ended_at, one[0].number))
+        found = self.outcomes
+        best = min(found, key=lambda one: (one.losses[0], one.number)) if found else None
+        ended = sorted(found, key=lambda one: (one.entry.ended_at or 0.0, one.number))
         return {
             "id": self.experiment.id,
             "objective": objective_view(self.objective),
+            "trials": len(found),
             "best": None if best is None else _point(best),
             "front": self._front(found) if self.objective.further else [],
-            "history": _history([(o.number, loss[0], o.values[0]) for o, loss in ended]),
-            "outlook": outlook([loss[0] for _, loss in ended], self._trials_left()),
+            "history": _history([(one.number, one.losses[0], one.values[0]) for one in ended]),
+            "outlook": outlook([one.losses[0] for one in ended], trials_left(self.experiment)),
         }
 
     def pareto(self) -> View:
         """The trials that no other dominates, and the volume that they dominate up to ``reference``."""
-        found = [(o, o.losses) for o in self._outcomes() if o.losses is not None]
-        points = [loss for _, loss in found]
+        found = self.outcomes
+        points = [one.losses for one in found]
         reference = _reference(points)
         shown = self._front(found)
         return {
@@ -88,18 +94,16 @@ class Analyses:
             "objectives": [{"metric": one.metric, "goal": one.goal.value} for one in self.objective.every],
             "front": shown[:FRONT_LIMIT],
             "left_out": max(0, len(shown) - FRONT_LIMIT),
-            "others": [{"number": o.number, "values": plain(o.values)} for o, _ in _evenly(found, POINTS_LIMIT)],
+            "others": [{"number": o.number, "values": plain(o.values)} for o in evenly(found, POINTS_LIMIT)],
             "reference": plain([_signed(one, value) for one, value in _paired(self.objective, reference)]),
             "hypervolume": plain(hypervolume(points, reference)) if points and self._is_measured(len(shown)) else None,
         }
 
     def slices(self) -> View:
         """For each parameter its values and the objectives' values beside them, trial by trial."""
-        outcomes = _evenly([o for o in self._outcomes() if o.losses is not None], POINTS_LIMIT)
         slices: dict[str, View] = {}
-        for outcome in outcomes:
-            for name, value in flattened(outcome.parameters, PARAMETERS).items():
-                name = name.removeprefix(PARAMETERS)  # noqa: PLW2901  # the name that people know
+        for outcome in evenly(self.outcomes, POINTS_LIMIT):
+            for name, value in flattened(outcome.parameters, "").items():
                 column = slices.setdefault(name, {"numbers": [], "parameter": [], "values": []})
                 column["numbers"].append(outcome.number)
                 column["parameter"].append(plain(value))
@@ -109,11 +113,11 @@ class Analyses:
     def failures(self) -> View:
         """Which parameter makes trials fail, of the newest trials that ended: the simplest rule, where one holds."""
         ended: deque[Ended] = deque(maxlen=RULE_TRIALS)
-        for entry in self._entries([status.value for status in (*VALUED, TrialStatus.FAILED)]):
+        counted = {status.value for status in (*VALUED, TrialStatus.FAILED)}
+        for entry in (one for one in self.trials.entries if one.status in counted):
             failed = entry.status == TrialStatus.FAILED.value
             if not failed or entry.reason in OWN_FAILURES:
-                flat = flattened(dict(json.loads(entry.parameters)), PARAMETERS)
-                ended.append(({name.removeprefix(PARAMETERS): value for name, value in flat.items()}, failed))
+                ended.append((flattened(dict(json.loads(entry.parameters)), ""), failed))
         rule = failure_rule(ended)
         return {
             "id": self.experiment.id,
@@ -122,17 +126,19 @@ class Analyses:
             "rule": None if rule is None else {**plain(asdict(rule)), "sentence": rule.sentence},
         }
 
-    def curves(self, *, limit: int, points: int) -> View:
+    def curves(self, kept: KeptCurves, *, limit: int, points: int, check: Check) -> View:
         """Learning curves of the first objective: those of the best trials, then of the newest, ``limit`` in all."""
-        trials = [entry for entry in self._entries() if entry.step is not None]
-        better = self.objective.goal.value == "maximize"
-        ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=better))[: limit - limit // 2]
+        trials = [entry for entry in self.trials.entries if entry.step is not None]
+        maximize = self.objective.goal is Goal.MAXIMIZE
+        ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=maximize))[: limit - limit // 2]
         newest = trials[len(trials) - limit // 2 :] if len(trials) > limit else trials
         chosen = {trial.number: trial for trial in [*ranked, *newest]}
+        shown = [chosen[number] for number in sorted(chosen)][:limit]
+        curves = kept.read(shown, check)
         return {
             "id": self.experiment.id,
             "metric": self.objective.metric,
-            "curves": [self._curve(chosen[number], points) for number in sorted(chosen)[:limit]],
+            "curves": [_curve_view(trial, curve, points) for trial, curve in zip(shown, curves, strict=True)],
             "left_out": max(0, len(trials) - limit),
         }
 
@@ -142,7 +148,7 @@ class Analyses:
         count, shares = len(asked["losses"]), {}
         message = f"{count} trials have a value; with {TRIALS_LEAST} it can be told"
         if count >= TRIALS_LEAST:
-            space = parse_search_space(asked["search_space"])
+            space = parse_search_space(dict(self.search_space))
             message, shares = "", importance(space, asked["parameters"], asked["losses"])
         return {
             "id": self.experiment.id,
@@ -155,80 +161,48 @@ class Analyses:
     def importance_input(self, metric: str | None) -> View:
         """What importance is judged by: parameters and losses of one objective, of many trials some that lie evenly."""
         place = next((i for i, one in enumerate(self.objective.every) if one.metric == metric), 0)
-        found = [(o, o.losses[place]) for o in self._outcomes() if o.losses is not None]
-        finite = _evenly([(o, loss) for o, loss in found if math.isfinite(loss)], TRIALS_LIMIT)
+        finite = evenly([(o, o.losses[place]) for o in self.outcomes if math.isfinite(o.losses[place])], TRIALS_LIMIT)
         return {
-            "search_space": self.queries.search_space(self.experiment.id),
             "parameters": [o.parameters for o, _ in finite],
             "losses": [loss for _, loss in finite],
         }
-
-    def revision(self) -> str:
-        """Another one whenever the outcomes, and what is told of them, may have changed."""
-        experiment = self.experiment
-        succeeded = experiment.counts.get(TrialStatus.SUCCEEDED.value, 0)
-        space = json.dumps(self.queries.search_space(experiment.id), sort_keys=True)
-        return f"{succeeded}/{self._trials_left()}/{hashlib.sha256(space.encode()).hexdigest()}"
-
-    def failures_revision(self) -> str:
-        """The same, of ``failures``."""
-        counts = self.experiment.counts
-        return "/".join(str(counts.get(status.value, 0)) for status in (*VALUED, TrialStatus.FAILED))
 
     def _is_measured(self, points: int) -> bool:
         """Whether the volume below a front of so many is computed: the work grows with each objective."""
         return points <= FRONT_LIMIT and points ** (len(self.objective.every) - 1) <= HYPERVOLUME_WORK
 
-    def _front(self, found: Sequence[tuple[Outcome, tuple[float, ...]]]) -> list[View]:
-        return [_point(found[index][0]) for index in front([loss for _, loss in found])]
+    def _front(self, found: Sequence[Outcome]) -> list[View]:
+        return [_point(found[index]) for index in front([one.losses for one in found])]
 
-    def _curve(self, trial: TrialEntry, points: int) -> View:
-        seen: dict[int, float] = {}
-        for report in self.queries.metrics(self.experiment.id, trial.number, limit=METRICS_LIMIT):
-            value = report.values.get(self.objective.metric)
-            if report.step is not None and value is not None:
-                seen.setdefault(report.step, value)
-        steps = _evenly(sorted(seen), points)
-        values = [plain(seen[step]) for step in steps]
-        return {"number": trial.number, "status": trial.status, "steps": steps, "values": values}
+    @cached_property
+    def outcomes(self) -> Sequence[Outcome]:
+        """Of the trials that succeeded those with a value of every objective, by number."""
+        if self.judged is not None:
+            return self.judged
+        objective, further = self.objective, self.objective.further
+        found = []
+        for entry in self.trials.entries:
+            if entry.status == TrialStatus.SUCCEEDED.value:
+                values = (entry.value, *self._further_values(entry)) if further else (entry.value,)
+                loss = losses(objective, values)
+                if loss is not None:
+                    found.append(Outcome(entry=entry, values=values, losses=loss))
+        return found
 
-    def _outcomes(self) -> list[Outcome]:
-        spec, statuses = self.experiment.spec, (TrialStatus.SUCCEEDED.value,)
-        if not spec.objective.further:  # then a few columns of each tell everything
-            entries = self._entries(statuses)
-            return [self._outcome(one.number, one.ended_at, (one.value,), one.parameters) for one in entries]
-        return [
-            self._outcome(
-                trial.number, trial.ended_at, (trial.value, *further_values(trial, spec)), trial.result_parameters
-            )
-            for trial in self._trials(statuses)
-        ]
+    def _further_values(self, entry: TrialEntry) -> Iterator[float | None]:
+        source = self.experiment.spec.trial.final
+        reported = Reported(
+            status=TrialStatus(entry.status), final=json.loads(entry.final), last=json.loads(entry.last_metrics)
+        )
+        return (value_of(reported, one, source) for one in self.objective.further)
 
-    def _outcome(
-        self, number: int, ended_at: float | None, values: tuple[float | None, ...], given: Parameters | str
-    ) -> Outcome:
-        found = losses(self.objective, values)
-        return Outcome(number=number, ended_at=ended_at or 0.0, values=values, losses=found, given=given)
 
-    def _entries(self, statuses: Sequence[str] = ()) -> Iterator[TrialEntry]:
-        after, limit = 0, TRIALS_PAGE
-        while page := self.queries.trial_entries(self.experiment.id, after=after, limit=limit, statuses=statuses):
-            self.check()
-            yield from page
-            after = page[-1].number
-
-    def _trials(self, statuses: Sequence[str] = ()) -> Iterator[Trial]:
-        after, limit = 0, TRIALS_PAGE
-        while page := self.queries.trials(self.experiment.id, after=after, limit=limit, statuses=statuses):
-            self.check()
-            yield from page
-            after = page[-1].number
-
-    def _trials_left(self) -> int | None:
-        trials = self.experiment.spec.budget.trials
-        if trials is None:
-            return None
-        return max(0, trials - sum(self.experiment.counts.get(status.value, 0) for status in VALUED))
+def trials_left(experiment: Experiment) -> int | None:
+    """Of the budget; None without one."""
+    trials = experiment.spec.budget.trials
+    if trials is None:
+        return None
+    return max(0, trials - sum(experiment.counts.get(status.value, 0) for status in VALUED))
 
 
 def outlook(losses_so_far: Sequence[float], left: int | None) -> View | None:
@@ -282,7 +256,7 @@ def _history(ended: Sequence[tuple[int, float, float | None]]) -> View:
             best, shown = loss, value
         numbers.append(number)
         values.append(plain(shown))
-    places = _evenly(range(len(numbers)), POINTS_LIMIT)
+    places = evenly(range(len(numbers)), POINTS_LIMIT)
     return {"numbers": [numbers[place] for place in places], "values": [values[place] for place in places]}
 
 
@@ -312,14 +286,18 @@ def _signed(objective: Objective, loss: float) -> float:
     return -loss if objective.goal.value == "maximize" else loss
 
 
+def _curve_view(trial: TrialEntry, curve: KeptCurve, points: int) -> View:
+    places = down_sampled(curve.values, points)
+    return {
+        "number": trial.number,
+        "status": trial.status,
+        "steps": [curve.steps[place] for place in places],
+        "values": [plain(curve.values[place]) for place in places],
+        "complete": curve.complete,
+    }
+
+
 def _rank(value: float | None, *, maximize: bool) -> float:
     if value is None or math.isnan(value):
         return math.inf
     return -value if maximize else value
-
-
-def _evenly(items: Sequence[Any], limit: int) -> list[Any]:
-    """At most ``limit`` of them, the first and the last included."""
-    if len(items) <= limit:
-        return list(items)
-    return [items[place * (len(items) - 1) // (limit - 1)] for place in range(limit)] if limit > 1 else [items[-1]]
