@@ -112,7 +112,7 @@ def test_of_an_ended_experiment_only_the_labels_change(h: Harness) -> None:
 
     with pytest.raises(ConflictError, match="use `tuner resume"):
         h.change(budget={"trials": 30})
-    with pytest.raises(ConflictError, match="only its name, note and tags"):
+    with pytest.raises(ConflictError, match="only its name, project, note and tags"):
         h.change(priority=1)
 
 
