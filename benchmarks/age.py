@@ -27,6 +27,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "growth": ("benchmarks/growth", "benchmarks/scale/build.py", "trials", "tuner_service", "migrations"),
     "loading": ("benchmarks/loading", "trials/data"),
     "reports": ("benchmarks/reports", "trials", "tuner_service", "migrations"),
+    "resume": ("benchmarks/resume", "trials", "tuner_service", "migrations"),
     "scale": ("benchmarks/scale", "trials", "tuner_service", "migrations"),
     "search": (
         "benchmarks/search",

@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.search.failing_tasks import INSIDE, TASKS
 from benchmarks.search.outcome import Limits, Outcome
 from benchmarks.search.report import provenance
+from benchmarks.search.roles import CHOSEN, FAILING_CHOSEN, FREE
 
 BEGUN, LEARNING, WORKERS = 100, 30, 4
 INSIDE_LIMIT = 0.10  # of the trials after the first ``LEARNING``, where the best lies inside what works
@@ -124,14 +125,15 @@ def table(result: dict[str, Any]) -> str:
         f"`{result['command']}`\n",
         f"{where['processor']}, {where['cores']} cores, {where['date']}; {versions}.\n",
         f"What the figures mean: [search-quality.md]({page}).\n",
-        "| task | method | failed after 30 | failed in all | best | processor s |",
-        "|---|---|---|---|---|---|",
+        "| task | its part | method | failed after 30 | failed in all | best | processor s |",
+        "|---|---|---|---|---|---|---|",
     ]
     for task, found in result["tasks"].items():
+        role = CHOSEN if task in FAILING_CHOSEN else FREE
         for method, one in found["methods"].items():
             mark = " (!)" if one["as_it_should"] is False and method != RANDOM else ""
             cells = [f"{one['failed']:.1%}{mark}", f"{one['failed_in_all']:.1f}", f"{one['best']:.4f}"]
-            parts.append(f"| {task} | {method} | " + " | ".join(cells) + f" | {one['processor_s']:.1f} |")
+            parts.append(f"| {task} | {role} | {method} | " + " | ".join(cells) + f" | {one['processor_s']:.1f} |")
     return "\n".join(parts) + "\n"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.search.roles import FREE, free_loss, role_of
 
 TITLES = {
     "black_box": "Black-box: regret by number of trials, one at a time",
@@ -41,6 +42,7 @@ def tables(result: dict[str, Any]) -> str:
     parts = [_head(result)]
     for kind, found in result["kinds"].items():
         parts.append(f"## {TITLES[kind]}\n")
+        parts.append(_said_of(found))
         parts.append(_methods(found))
         parts.append(_tasks(found))
     return "\n".join(parts)
@@ -54,14 +56,35 @@ def _head(result: dict[str, Any]) -> str:
     return f"# Search quality\n\n`{result['command']}`\n\n{machine_text}; {versions}. {what}\n"
 
 
+def _said_of(found: dict[str, Any]) -> str:
+    """What a reader must know before comparing."""
+    free = [task for task in found["tasks"] if role_of(task) == FREE]
+    said = (
+        f"Of {len(found['tasks'])} tasks, {len(free)} had no part in choosing any rule of ours: {', '.join(free)}; "
+        "the column `free tasks` is their mean alone, at 100 %."
+        if free
+        else "Rules of ours were chosen on every task of this kind: none is free of them."
+    )
+    for method, others in found.get("same", {}).items():
+        said += f" {', '.join(others)} went as {method} in every run: one row shows both."
+    return f"{said}{found.get('note', '')}\n"
+
+
+def _label(found: dict[str, Any], method: str) -> str:
+    return " = ".join([method, *found.get("same", {}).get(method, [])])
+
+
 def _methods(found: dict[str, Any]) -> str:
-    head = "| method | 25 % | 50 % | 100 % | 95 % ± | rank 25 % | 50 % | 100 % | time to target | trials | own s |"
-    lines = [head, "|" + "---|" * 11]
+    names = ["method", "25 %", "50 %", "100 %", "95 % ±", "free tasks", "rank 25 %", "50 %", "100 %"]
+    names += ["time to target", "trials", "own s"]
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     ordered = sorted(found["methods"].items(), key=lambda item: item[1]["rank"].get("100", 99.0))
     for name, figures in ordered:
         at, rank = figures["loss_at"], figures["rank"]
-        cells = [name, *(f"{at[s]:.4f}" for s in ("25", "50", "100"))]
+        free = free_loss(found["tasks"], name)
+        cells = [_label(found, name), *(f"{at[s]:.4f}" for s in ("25", "50", "100"))]
         cells.append("" if figures["spread"] is None else f"{figures['spread']:.4f}")
+        cells.append("" if free is None else f"{free:.4f}")
         cells += [f"{rank.get(s, float('nan')):.2f}" for s in ("25", "50", "100")]
         target = figures["time_to_target"]
         cells += ["" if target is None else f"{target:.3f}", f"{figures['trials']:.0f}", f"{figures['own_s']:.2f}"]
@@ -71,13 +94,14 @@ def _methods(found: dict[str, Any]) -> str:
 
 def _tasks(found: dict[str, Any]) -> str:
     methods = list(found["methods"])
-    lines = ["| task, at 100 % | " + " | ".join(methods) + " |", "|" + "---|" * (len(methods) + 1)]
+    head = ["task, at 100 %", "its part", *(_label(found, method) for method in methods)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for task, by_method in found["tasks"].items():
         cells = []
         for method in methods:
             ends = by_method.get(method)
             cells.append("" if ends is None else f"{ends['loss_at']['100']:.4f} ± {ends['half_width']:.4f}")
-        lines.append(f"| {task} | " + " | ".join(cells) + " |")
+        lines.append(f"| {task} | {role_of(task)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -31,8 +31,10 @@ def _of_kind(runs: list[Run]) -> dict[str, Any]:
         curve = [UNKNOWN if value is None else value for value in found["curve"]]
         curves[job["task"], job["method"]][job["seed"]] = curve
         details[job["method"]].append(found)
-    methods = list(details)
     tasks = sorted({task for task, _ in curves})
+    same = _same(curves, tasks, list(details))
+    methods = [method for method in details if method not in {other for others in same.values() for other in others}]
+    curves = {key: by_seed for key, by_seed in curves.items() if key[1] in methods}
     targets = {task: _target(curves.get((task, TARGET_METHOD), {})) for task in tasks}
     ranks = _ranks(curves, tasks, methods)
     figures = {}
@@ -43,8 +45,22 @@ def _of_kind(runs: list[Run]) -> dict[str, Any]:
         "methods": figures,
         "tasks": {t: {m: _ends(curves[t, m]) for m in methods if (t, m) in curves} for t in tasks},
         "targets": targets,
+        "same": same,
         "curves": {m: _mean_curve(curves, m) for m in methods},
     }
+
+
+def _same(curves: Any, tasks: list[str], methods: list[str]) -> dict[str, list[str]]:
+    """{method: the later ones whose every run went as its own did}: they are one method under several names."""
+    found: dict[str, list[str]] = {}
+    for place, method in enumerate(methods):
+        if any(method in others for others in found.values()):
+            continue
+        mine = [curves.get((task, method)) for task in tasks]
+        others = [other for other in methods[place + 1 :] if [curves.get((task, other)) for task in tasks] == mine]
+        if others:
+            found[method] = others
+    return found
 
 
 def _target(curves: dict[int, list[float]]) -> float | None:

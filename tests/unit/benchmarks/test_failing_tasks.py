@@ -34,4 +34,4 @@ def test_the_figures_say_which_method_is_not_as_it_should_be() -> None:
     assert tasks["batch_border"]["methods"]["auto"]["as_it_should"] is False
     machine = {"processor": "p", "cores": 2, "date": "2026-01-01"}
     text = table({"machine": machine, "versions": {}, "command": "c", "tasks": tasks})
-    assert "| batch_border | auto | 5.0% (!) | 9.0 | 0.2000 | 1.0 |" in text
+    assert "| batch_border | rules were chosen on it | auto | 5.0% (!) | 9.0 | 0.2000 | 1.0 |" in text

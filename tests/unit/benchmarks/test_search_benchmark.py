@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.search import scoring
+from benchmarks.search.__main__ import OWN_TASKS
 from benchmarks.search.curves import DATA, sampled
 from benchmarks.search.one import run
+from benchmarks.search.report import tables
+from benchmarks.search.roles import ROLES
 from benchmarks.search.surfaces import SURFACE_TASKS, SmoothTask
-from benchmarks.search.task import hypervolume, loss_of, space_of
+from benchmarks.search.task import hypervolume, load_file, loss_of, space_of
+
+WHERE = {"processor": "p", "cores": 2, "date": "2026-01-01"}
 
 
 class Bowl:
@@ -111,3 +116,25 @@ def test_ranks_and_times_to_target_follow_from_the_curves() -> None:
     assert found["optuna_random"]["rank"]["100"] == 2.0
     assert found["auto"]["time_to_target"] == 0.51
     assert found["auto"]["loss_at"]["100"] == 0.2
+
+
+def test_methods_whose_every_run_went_alike_are_one() -> None:
+    runs = [
+        ({"task": task, "method": method, "seed": 0}, {"curve": [value] * 100, "trials": 1, "own_s": own})
+        for task in ("net_a", "hpolib_b")
+        for method, value, own in (("auto", 0.1, 1.0), ("one", 0.5, 2.0), ("other", 0.5, 3.0), ("third", 0.7, 1.0))
+    ]
+
+    found = scoring.summary(runs, dict.fromkeys(("net_a", "hpolib_b"), "black_box"))["kinds"]["black_box"]
+
+    assert found["same"] == {"one": ["other"]}
+    assert list(found["methods"]) == ["auto", "one", "third"]
+    assert found["methods"]["third"]["rank"]["100"] == 3  # nobody is counted twice
+    text = tables({"kinds": {"black_box": found}, "machine": WHERE, "versions": {}, "command": "c"})
+    assert "| one = other |" in text
+    assert "| hpolib_b | rules were chosen on it |" in text
+    assert "net_a; the column" in text
+
+
+def test_every_task_of_the_project_says_whether_rules_were_chosen_on_it() -> None:
+    assert all(any(name.startswith(begin) for begin in ROLES) for name in load_file(OWN_TASKS))

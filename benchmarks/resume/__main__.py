@@ -1,0 +1,233 @@
+"""A search whose every process is killed half-way, and what is lost, repeated or different when it is resumed.
+
+    python -m benchmarks.resume --peer ray=/tmp/ray/bin/python
+
+Each search runs twice with the same seed: once undisturbed, once with `kill -9` of everything when half of its trials
+have ended, and the command to go on after that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe
+from benchmarks.service import Service, service, wait_for
+from benchmarks.writing import Row, median_of, save
+
+PEERS = Path(__file__).resolve().parent / "peers"
+MARK = "BENCHMARK_RESUME_MARK"  # in the environment of everything that a search starts
+STEPS, STEP_S = 10, 0.05
+LIMIT_S = 120.0
+SCRIPT = """
+import os, time, trials
+LOG = {log!r}
+def note(*words):
+    with open(LOG, "a") as file:
+        file.write(" ".join(map(repr, words)) + f" {{time.time()!r}}\\n")
+        file.flush()
+        os.fsync(file.fileno())
+with trials.init() as trial:
+    x = trial.parameters["x"]
+    begin = trial.restore(default={{"step": -1}})["step"] + 1
+    note("began", x)
+    for step in range(begin, {steps}):
+        time.sleep({step_s})
+        trial.report(step=step, loss=x)
+        note("step", x, step)
+        trial.save_checkpoint({{"step": step}}, step=step)
+    note("ended", x)
+    trial.report_final(loss=x)
+"""
+NOTES = (
+    (
+        "`ran again`: points whose trial had ended before the kill, and which were tried once more. `different "
+        "points`: how many of all that ended, beside the budget. `same points`: the share of the undisturbed search's "
+        f"parameters that the killed one tried, too. `steps repeated`: of {STEPS} steps a trial, {STEP_S:g} s each. "
+        "`first trial`: from the command that resumes to the first line of a trial."
+    ),
+    (
+        "All draw at random from one seed, four at a time. Ours and Ray's trials save a checkpoint at every step; "
+        "Optuna has none. Ours is resumed by `tuner resume`, Ray by `Tuner.restore`, Optuna by running the same script "
+        "again on the same database until as many trials are complete; without a seed it would not draw points again, "
+        "and nothing could be compared."
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    what: str
+    x: float
+    step: int
+    at: float
+
+
+def events(log: Path) -> list[Event]:
+    found = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        words = [ast.literal_eval(word) for word in line.split()]
+        found.append(Event(what=words[0], x=words[1], step=words[2] if len(words) == 4 else -1, at=words[-1]))
+    return found
+
+
+def kill_all(mark: str, home: str = "") -> None:
+    """SIGKILL to every process that has the mark in its environment or ``home`` in its command line, till none is left.
+
+    What a service starts has an environment of its own.
+    """
+    deadline = time.monotonic() + LIMIT_S
+    while marked := _marked(mark, home):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(marked)} processes do not end")
+        for pid in marked:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.02)
+
+
+def _marked(mark: str, home: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_marked = f"{MARK}={mark}".encode() in (entry / "environ").read_bytes()
+            is_marked |= bool(home) and home.encode() in (entry / "cmdline").read_bytes()
+            if is_marked and _runs(entry) and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _runs(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def figures(undisturbed: list[Event], before: list[Event], after: list[Event], *, resumed_at: float) -> Row:
+    done = {event.x for event in before if event.what == "ended"}
+    whole = [*before, *after]
+    planned = {event.x for event in undisturbed if event.what == "began"}
+    tried = {event.x for event in whole if event.what == "began"}
+    steps = [(event.x, event.step) for event in whole if event.what == "step"]
+    ended = [event.x for event in whole if event.what == "ended"]
+    return {
+        "ran again": len({event.x for event in after if event.what == "began"} & done),
+        "different points": len(set(ended)),
+        "same points, %": round(100 * len(planned & tried) / len(planned)),
+        "steps repeated": len(steps) - len(set(steps)),
+        "first trial, s": min(event.at for event in after) - resumed_at,
+    }
+
+
+def search(begin: Sequence[str], go_on: Sequence[str], log: Path, *, trials: int, home: Service | None = None) -> Row:
+    """Kill ``begin`` half-way and run ``go_on`` to its end; {"events", "resumed_at", "before"}."""
+    log.touch()
+    mark = uuid.uuid4().hex
+    marked = {**(os.environ if home is None else home.environment), MARK: mark}
+    place = "" if home is None else str(home.home)
+    try:
+        with (log.parent / "said").open("ab") as said:
+            subprocess.Popen(begin, env=marked, stdout=said, stderr=said, cwd=log.parent)
+            wait_for(lambda: _ended(log) >= trials // 2, "half of the trials to end", patience_s=LIMIT_S, poll_s=0.01)
+            kill_all(mark, place)
+            before, resumed_at = events(log), time.time()
+            subprocess.run(go_on, env=marked, stdout=said, stderr=said, cwd=log.parent, timeout=LIMIT_S, check=False)
+    finally:
+        kill_all(mark, place)
+    return {"before": before, "after": events(log)[len(before) :], "resumed_at": resumed_at}
+
+
+def _ended(log: Path) -> int:
+    return sum(line.startswith("'ended'") for line in log.read_text(encoding="utf-8").splitlines())
+
+
+def ours(trials: int) -> Row:
+    undisturbed = _ours(trials, killed=False)["before"]
+    killed = _ours(trials, killed=True)
+    return figures(undisturbed, killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+
+
+def _ours(trials: int, *, killed: bool) -> Row:
+    experiment: dict[str, Any] = {
+        "name": "resume",
+        "seed": 1,
+        "objective": {"metric": "loss"},
+        "search_space": {"x": {"type": "float", "low": 0, "high": 1}},
+        "tuner": {"name": "random"},
+        "budget": {"trials": trials, "parallel": 4},
+        "trial": {"code": "code", "command": "python script.py"},
+    }
+    with service() as made:
+        log, tuner = made.folder / "log", str(Path(sys.executable).with_name("tuner"))
+        file = made.write(experiment, SCRIPT.format(log=str(log), steps=STEPS, step_s=STEP_S))
+        if not killed:
+            made.tuner("run", str(file))
+            return {"before": events(log)}
+        begin, go_on = [tuner, "run", str(file)], [tuner, "resume", "@last", "--wait"]
+        return search(begin, go_on, log, trials=trials, home=made)
+
+
+def peer(name: str, python: str, trials: int) -> Row:
+    with ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-resume-"))) for _ in range(2)]
+        logs, commands = [], []
+        for folder in folders:
+            (folder / "state").mkdir()
+            logs.append(folder / "log")
+            script = str(PEERS / f"{name}_resume.py")
+            commands.append([python, script, str(folder / "state"), str(folder / "log"), str(trials)])
+        done = subprocess.run(commands[0], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if done.returncode != 0:
+            return {"error": " ".join(done.stderr.strip().splitlines()[-1:])[:300]}
+        killed = search(commands[1], commands[1], logs[1], trials=trials)
+        return figures(events(logs[0]), killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.resume", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
+    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--peer", action="append", default=[], metavar="ray=PYTHON", help="an interpreter that has Ray")
+    options = parser.parse_args()
+    pythons = {"optuna": sys.executable, **dict(named.split("=", 1) for named in options.peer)}
+    machine = describe()
+    measures: dict[str, Callable[[], Row]] = {"ours": lambda: ours(options.trials)}
+    for name, python in pythons.items():
+        measures[name] = lambda name=name, python=python: peer(name, python, options.trials)  # type: ignore[misc]
+    found: dict[str, list[Row]] = {name: [] for name in measures}
+    for _ in range(options.rounds):
+        for name, measure in measures.items():
+            found[name].append(measure())
+            print(name, found[name][-1], flush=True)
+    rows = [{"what": name, **_medians(rounds)} for name, rounds in found.items()]
+    command = f"python -m benchmarks.resume --rounds {options.rounds} --trials {options.trials}"
+    command += "".join(f" --peer {name}=PYTHON" for name in pythons if name != "optuna")
+    save("resume", command=command, machine=machine, rows=rows, notes=NOTES, rounds=[found])
+    return 0
+
+
+def _medians(rounds: list[Row]) -> Row:
+    errors = [one["error"] for one in rounds if "error" in one]
+    if errors:
+        return {"left out": errors[0]}
+    return {name: round(median_of(rounds, name), 2) for name in rounds[0]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Ray Tune: four trials at a time, a checkpoint at every step; what is there already is restored. FOLDER LOG COUNT."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+
+import ray
+from ray import tune
+
+STEPS, STEP_S = 10, 0.05
+
+
+def note(log, *words):
+    with open(log, "a") as file:  # noqa: PTH123  # as the other trials
+        file.write(" ".join(map(repr, words)) + f" {time.time()!r}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def trial(config):
+    x, begin = config["x"], 0
+    kept = tune.get_checkpoint()
+    if kept is not None:
+        with kept.as_directory() as folder:
+            begin = json.loads(Path(folder, "step.json").read_text()) + 1
+    note(config["log"], "began", x)
+    for step in range(begin, STEPS):
+        time.sleep(STEP_S)
+        note(config["log"], "step", x, step)
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "step.json").write_text(json.dumps(step))
+            tune.report({"loss": x}, checkpoint=tune.Checkpoint.from_directory(folder))
+    note(config["log"], "ended", x)
+
+
+def main():
+    folder, log, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    trainable, path = tune.with_resources(trial, {"cpu": 1}), f"{folder}/search"
+    space = {"x": tune.uniform(0, 1), "log": log}
+    if tune.Tuner.can_restore(path):
+        tuner = tune.Tuner.restore(path, trainable, resume_unfinished=True, restart_errored=True, param_space=space)
+    else:
+        from ray.tune.search.basic_variant import BasicVariantGenerator
+
+        tuner = tune.Tuner(
+            trainable,
+            param_space=space,
+            tune_config=tune.TuneConfig(
+                num_samples=count, search_alg=BasicVariantGenerator(max_concurrent=4, random_state=1)
+            ),
+            run_config=tune.RunConfig(storage_path=folder, name="search", verbose=0),
+        )
+    tuner.fit()
+
+
+if __name__ == "__main__":
+    main()
