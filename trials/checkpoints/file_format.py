@@ -211,6 +211,13 @@ def _bytes_of(source: Any) -> Any:
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
 def read_image(path: Path) -> Restored:
     """What ``path`` holds, whose digest was verified; sets the random generators. ValueError for another file."""
+    header, state = read_state(path)
+    random_generators.put_back(header["generators"])
+    return Restored(step=header["step"], state=state, index=header.get("index", 0))
+
+
+def read_state(path: Path) -> tuple[Mapping[str, Any], Any]:
+    """The header and the state of ``path``; sets nothing. ValueError for a file of another kind."""
     with path.open("rb") as file:
         magic = file.readline(len(MAGIC_STREAM))
         if magic == MAGIC_STREAM:
@@ -220,7 +227,7 @@ def read_image(path: Path) -> Restored:
     raise ValueError(f"{path} is no checkpoint of this version: it begins differently")
 
 
-def _read_stream(file: BinaryIO) -> Restored:
+def _read_stream(file: BinaryIO) -> tuple[Mapping[str, Any], Any]:
     header = json.loads(file.readline(HEADER_LIMIT_BYTES))
     if header["encoding"] == "torch":
         state = torch_states.load(file)
@@ -228,10 +235,10 @@ def _read_stream(file: BinaryIO) -> Restored:
         state = file.read()
         if header["encoding"] == "json":
             state = json.loads(state)
-    return _restored(header, state)
+    return header, state
 
 
-def _read_pieces(file: BinaryIO) -> Restored:
+def _read_pieces(file: BinaryIO) -> tuple[Mapping[str, Any], Any]:
     where = json.loads(file.readline(BLOCK_BYTES))
     if where["size"] > HEADER_LIMIT_BYTES:
         raise ValueError(f"the checkpoint's index has {where['size']} bytes; at most {HEADER_LIMIT_BYTES} are read")
@@ -245,9 +252,4 @@ def _read_pieces(file: BinaryIO) -> Restored:
         if file.readinto(into) != size:  # type: ignore[attr-defined]  # every file opened for bytes has it
             raise ValueError("the checkpoint is shorter than its index says")
 
-    return _restored(header, Restoring([size for _, size in places], read).decode(header["state"]))
-
-
-def _restored(header: Mapping[str, Any], state: Any) -> Restored:
-    random_generators.put_back(header["generators"])
-    return Restored(step=header["step"], state=state, index=header.get("index", 0))
+    return header, Restoring([size for _, size in places], read).decode(header["state"])

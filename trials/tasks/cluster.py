@@ -45,6 +45,9 @@ class Cluster:
     def add(self, node: Node) -> None:
         self._nodes.setdefault(node.name, {}).update(node.properties)
 
+    def __repr__(self) -> str:
+        return f"Cluster({', '.join(self._nodes)})"
+
     def __enter__(self) -> Self:
         self._tokens.append(_CLUSTER.set(self))
         return self
@@ -58,14 +61,29 @@ class Cluster:
 class Node:
     """Tasks made inside run on the node of this name; only the name counts, so it may be entered again and again.
 
-    ``properties`` are for the session that runs the group, such as the resources it is to ask for.
+    What it asks for holds for all its processes together: ``cpus`` and ``gpus`` are cores and devices of its own,
+    ``memory`` (bytes) is what must be there, ``labels`` are what the session must say of itself. A property that is
+    given again has its newest value. ValueError for one that no node can have; a session that cannot give it refuses
+    the group before anything begins.
     """
 
-    def __init__(self, name: str = DEFAULT_NODE, **properties: Any) -> None:
+    def __init__(
+        self,
+        name: str = DEFAULT_NODE,
+        *,
+        cpus: int | None = None,
+        gpus: int | None = None,
+        memory: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         if not name or "/" in name or name in {".", ".."}:
             raise ValueError(f"a node's name is text without '/', not {name!r}")
+        for what, value, least in (("cpus", cpus, 1), ("gpus", gpus, 0), ("memory", memory, 1)):
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError(f"node {name!r}: {what} is a whole number of at least {least}, not {value!r}")
+        given = {"cpus": cpus, "gpus": gpus, "memory": memory, "labels": None if labels is None else dict(labels)}
         self.name = name
-        self.properties = properties
+        self.properties: dict[str, Any] = {what: value for what, value in given.items() if value is not None}
         self._tokens: list[Token[Node | None]] = []
         cluster = Cluster.current()
         if cluster is not None:
@@ -74,6 +92,9 @@ class Node:
     @staticmethod
     def current() -> Node | None:
         return _NODE.get()
+
+    def __repr__(self) -> str:
+        return f"Node({', '.join([repr(self.name), *(f'{key}={value!r}' for key, value in self.properties.items())])})"
 
     def __enter__(self) -> Self:
         self._tokens.append(_NODE.set(self))

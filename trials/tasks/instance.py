@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from trials.files import write_atomically
 ENV_TASK = "TASK_NAME"
 ENV_NODE = "TASK_NODE"
 ENV_WORKSPACE = "TASK_WORKSPACE"
-FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each
+FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each, or NAME.state where JSON cannot say it
 OUTPUT_LIMIT_BYTES = 16 << 20  # of one output; larger results are files in a GLOBAL workspace
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -54,13 +55,43 @@ def output_name(name: str) -> str:
 
 
 def set_output(name: str, value: Any) -> None:
-    """Give an output of this node's tasks: a JSON value. Set again, the last one counts.
+    """Give an output of this node's tasks. Set again, the last one counts.
 
-    A command does the same by writing JSON to ``$TASK_WORKSPACE/outputs/NAME.json``.
+    A value is what JSON knows, or tensors and arrays, alone or in dicts, lists and tuples; tensors of a device come
+    back on the CPU. TypeError for another. A command does the same by writing JSON to
+    ``$TASK_WORKSPACE/outputs/NAME.json``.
     """
-    data = json.dumps(value).encode()
+    folder = current_instance().workspace / FOLDER_OUTPUTS
+    path, other = folder / f"{output_name(name)}.json", folder / f"{name}.state"
+    try:
+        data = json.dumps(value).encode()
+    except TypeError:
+        data, path, other = _state_of(name, value), other, path
     if len(data) > OUTPUT_LIMIT_BYTES:
         raise ValueError(f"output {name!r} has {len(data)} bytes, and {OUTPUT_LIMIT_BYTES} at most can be given")
-    folder = current_instance().workspace / FOLDER_OUTPUTS
     folder.mkdir(exist_ok=True)
-    write_atomically(str(folder / f"{output_name(name)}.json"), data)
+    write_atomically(str(path), data)
+    with contextlib.suppress(FileNotFoundError):
+        other.unlink()
+
+
+def read_output(folder: Path, name: str) -> Any:
+    """What ``set_output`` gave last into a workspace. FileNotFoundError without any; ValueError for a damaged one."""
+    try:
+        data = (folder / FOLDER_OUTPUTS / f"{name}.json").read_bytes()
+    except FileNotFoundError:
+        from trials.checkpoints.file_format import read_state
+
+        return read_state(folder / FOLDER_OUTPUTS / f"{name}.state")[1]
+    return json.loads(data)
+
+
+def _state_of(name: str, value: Any) -> bytes:
+    from trials.checkpoints.file_format import Imaging
+
+    try:
+        image = Imaging().capture(value, step=0)
+    except TypeError as error:
+        raise TypeError(f"output {name!r}: {error}") from None
+    image.wait()
+    return b"".join(image.parts)

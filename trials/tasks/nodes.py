@@ -22,8 +22,17 @@ class LocalNode:
 
     address = "127.0.0.1"
 
-    def __init__(self, name: str, workspace: Path, *, removed: Sequence[Path], environment: Mapping[str, str]) -> None:
-        """``removed`` are folders that go with the node, also where the session was killed."""
+    def __init__(
+        self,
+        name: str,
+        workspace: Path,
+        *,
+        removed: Sequence[Path],
+        environment: Mapping[str, str],
+        cpus: Sequence[int] = (),
+    ) -> None:
+        """``removed`` are folders that go with the node, also where the session was killed; ``cpus``, if any are
+        given, are the only cores that its processes run on."""
         self.name, self.workspace = name, workspace
         commands_out, self._commands = os.pipe2(os.O_CLOEXEC)
         self.events, events_in = os.pipe2(os.O_CLOEXEC)
@@ -31,7 +40,10 @@ class LocalNode:
         self.is_lost = False
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trials.tasks.runner", str(commands_out), str(events_in), *map(str, removed)],
+                [
+                    *(sys.executable, "-m", "trials.tasks.runner", str(commands_out), str(events_in)),
+                    *(",".join(map(str, cpus)), *map(str, removed)),
+                ],
                 env={**os.environ, **environment, "PYTHONPATH": _path_with_this_package()},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(commands_out, events_in),

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trials.tasks.session import run_nested
 from trials.tasks.steps import CommandFailedError, read_plan, runner_of
 
 
@@ -20,7 +21,7 @@ def main(arguments: list[str]) -> int:
     """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
     plan = read_plan(Path(arguments[0]))
     multiprocessing.spawn.prepare(plan.prepare)
-    steps = [runner_of(step) for step in plan.steps]
+    steps = [runner_of(step, run_nested=run_nested) for step in plan.steps]
     try:
         if len(arguments) == 1:
             for step in steps:

@@ -66,9 +66,11 @@ class Progress:
         self._nodes_waiting = set(workspaces)  # for their setup steps
         self._nodes_reporting: set[str] = set()
         self._nodes_done: set[str] = set()
+        self._first_node = next(iter(workspaces))
+        self._is_group_done = False
 
     def is_done(self) -> bool:
-        return self._nodes_done == set(self._workspaces)
+        return self._is_group_done
 
     def waits_for(self) -> str:
         return ", ".join(sorted(self._running)) or "nothing"
@@ -79,17 +81,27 @@ class Progress:
         if kind == "task" and self._tasks[name].num_instances > 1:
             return f"instance {instance} of task {name!r}"
         kinds = {
+            "group_setup": "a setup step of the group",
+            "group_exit": "an exit step of the group",
             "node_setup": "a setup step",
             "node_exit": "an exit step",
             "task_setup": f"a setup step of task {name!r}",
             "task_exit": f"an exit step of task {name!r}",
             "report": "a report step",
+            "task_report": f"a report step of task {name.rpartition('#')[0]!r}",
         }
         return kinds.get(kind, f"task {name!r}")
 
     # ── the way of a group ──────────────────────────────────────────────────────────────────────
     def begin(self) -> list[Order]:
-        """All nodes are ready: their setup steps first; tasks start when those of all nodes have ended."""
+        """All nodes are ready: setup steps first, the group's, then the nodes'; tasks start when all have ended."""
+        steps = [step for setup in self._group.group_setups for step in setup.before]
+        if steps:
+            return [self._job(f"group_setup:{self._first_node}", self._first_node, steps)]
+        return self._group_set_up()
+
+    def _group_set_up(self) -> list[Order]:
+        self._set_up.add("group")
         orders: list[Order] = []
         for node in self._workspaces:
             steps = [step for setup in self._group.setups_of(node) for step in setup.before]
@@ -106,6 +118,13 @@ class Progress:
         self._running.discard(job)
         kind, _, name = job.partition(":")
         match kind:
+            case "group_setup":
+                return self._group_set_up()
+            case "group_exit":
+                self._is_group_done = True
+                return []
+            case "task_report":
+                return self._task_reports_ended(self._tasks[name.rpartition("#")[0]])
             case "node_setup":
                 self._set_up.add(f"node:{name}")
                 self._nodes_waiting.discard(name)
@@ -114,18 +133,18 @@ class Progress:
                 self._set_up.add(f"task:{name}")
                 return self._set_up_done(self._tasks[name])
             case "task":
-                return self._task_exit(self._tasks[name])
+                return self._instances_ended(self._tasks[name])
             case "task_exit":
                 return self._task_done(name)
             case "report":
                 return self._reports_ended(name.rpartition("#")[0])
             case _:
-                self._nodes_done.add(name)
-                return []
+                return self._node_done(name)
 
     def exit_orders(self) -> Sequence[list[Order]]:
         """After a failure: exit steps of the tasks that had been set up, then those of the nodes."""
         self._running.clear()
+        of_group = [] if "group" not in self._set_up else self._group_exit_orders()
         tasks = [task for task in self._tasks.values() if f"task:{task.name}" in self._set_up]
         nodes = [node for node in self._workspaces if f"node:{node}" in self._set_up]
         self._set_up.clear()
@@ -133,7 +152,7 @@ class Progress:
         of_nodes = [
             self._job(f"node_exit:{node}", node, steps) for node in nodes if (steps := self._exit_steps_of(node))
         ]
-        return [orders for orders in (of_tasks, of_nodes) if orders]
+        return [orders for orders in (of_tasks, of_nodes, of_group) if orders]
 
     def _all_set_up(self) -> list[Order]:
         self._nodes_waiting = set()
@@ -156,7 +175,22 @@ class Progress:
         return orders
 
     def _set_up_done(self, task: Task) -> list[Order]:
-        return [self._instances(task)] if task.has_instances else self._task_exit(task)
+        if not task.has_instances:
+            return self._task_exit(task)
+        return [self._instances(task), *self._task_reports(task)]
+
+    def _instances_ended(self, task: Task) -> list[Order]:
+        reports = self._reports_beside(task)
+        if reports:
+            return [(task.node, {"do": "end", "job": job}) for job in reports]
+        return self._task_exit(task)
+
+    def _task_reports_ended(self, task: Task) -> list[Order]:
+        is_over = not self._reports_beside(task) and f"task:{task.name}" not in self._running
+        return self._task_exit(task) if is_over else []
+
+    def _reports_beside(self, task: Task) -> list[str]:
+        return sorted(job for job in self._running if job.startswith(f"task_report:{task.name}#"))
 
     def _task_exit(self, task: Task) -> list[Order]:
         self._set_up.discard(f"task:{task.name}")
@@ -189,8 +223,20 @@ class Progress:
         steps = self._exit_steps_of(node)
         if steps:
             return [self._job(f"node_exit:{node}", node, steps)]
+        return self._node_done(node)
+
+    def _node_done(self, node: str) -> list[Order]:
         self._nodes_done.add(node)
-        return []
+        if self._nodes_done != set(self._workspaces):
+            return []
+        self._set_up.discard("group")
+        orders = self._group_exit_orders()
+        self._is_group_done = not orders
+        return orders
+
+    def _group_exit_orders(self) -> list[Order]:
+        steps = [step for setup in self._group.group_setups for step in setup.after]
+        return [self._job(f"group_exit:{self._first_node}", self._first_node, steps)] if steps else []
 
     def _exit_steps_of(self, node: str) -> list[Step]:
         return [step for setup in self._group.setups_of(node) for step in setup.after]
@@ -202,6 +248,20 @@ class Progress:
             for index, report in enumerate(self._group.reports)
             if report.node in {None, node}
         ]
+
+    def _task_reports(self, task: Task) -> list[Order]:
+        orders: list[Order] = []
+        for index, report in enumerate(task.reports):
+            job = f"task_report:{task.name}#{index}"
+            self._running.add(job)
+            command = self._command([report.step], what=f"a report step of task {task.name!r}", repeated=True)
+            own = self._environment(task.node, task.name)
+            count = task.num_instances if report.per_instance else 1
+            ranks = [self._ranks(task, at) if report.per_instance else {} for at in range(count)]
+            instances = [{"command": command, "environment": own | rank} for rank in ranks]
+            order = {"do": "run", "job": job, "instances": instances, "interval_ms": report.interval_ms}
+            orders.append((task.node, order))
+        return orders
 
     def _job(
         self, job: str, node: str, steps: Sequence[Step], *, task: Task | None = None, report: ReportStep | None = None

@@ -1,7 +1,8 @@
 """One node of a session: starts processes when it is told to, says how they ended, and ends everything below it.
 
-``python -m trials.tasks.runner COMMANDS EVENTS [FOLDER …]``: two descriptors with JSON lines, and folders that are
-removed at the end. When the session's end of COMMANDS closes, however that came, nothing of the node is left running.
+``python -m trials.tasks.runner COMMANDS EVENTS CPUS [FOLDER …]``: two descriptors with JSON lines, the cores that are
+its own (``0,3``; empty: all), and folders that are removed at the end. When the session's end of COMMANDS closes,
+however that came, nothing of the node is left running.
 """
 
 from __future__ import annotations
@@ -198,6 +199,8 @@ def main(arguments: list[str]) -> int:
     commands, events = int(arguments[0]), int(arguments[1])
     os.set_inheritable(commands, False)  # noqa: FBT003  the standard library takes it by position only
     os.set_inheritable(events, False)  # noqa: FBT003  the standard library takes it by position only
+    if arguments[2]:
+        os.sched_setaffinity(0, map(int, arguments[2].split(",")))
     become_subreaper()
     runner = Runner(commands, events)
     try:
@@ -206,7 +209,7 @@ def main(arguments: list[str]) -> int:
         pass  # the session is gone
     finally:
         runner.kill()
-        for folder in arguments[2:]:
+        for folder in arguments[3:]:
             shutil.rmtree(folder, ignore_errors=True)
     return 0
 

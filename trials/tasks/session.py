@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from trials.tasks.cluster import WorkspaceType
-from trials.tasks.instance import FOLDER_OUTPUTS
+from trials.tasks.instance import current_instance, read_output
 from trials.tasks.nodes import LocalNode
 from trials.tasks.progress import Progress
-from trials.tasks.task_group import TaskGroup
+from trials.tasks.shares import Share, shares_of
+from trials.tasks.steps import NestedSteps
+from trials.tasks.task_group import Task, TaskGroup
 
 START_TIMEOUT_S = 60.0  # for all nodes of a group to be ready
 EXIT_TIMEOUT_S = 60.0  # for the exit steps of a group that failed
@@ -48,7 +50,7 @@ class LocalSession:
     ``folder`` holds the workspaces: NODE/global for GLOBAL ones, which later groups find again. Without it there is a
     temporary folder, for PRIVATE ones only. Output of tasks goes where this process's goes; they run in its working
     directory, with its environment and ``environment``. ``grace_s`` is between SIGTERM and SIGKILL when tasks are
-    stopped.
+    stopped. ``labels`` are what this machine is, for nodes that ask for some.
     """
 
     def __init__(
@@ -57,18 +59,21 @@ class LocalSession:
         *,
         environment: Mapping[str, str] | None = None,
         grace_s: float = GRACE_S,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = None if folder is None else Path(folder).resolve()
         self._environment = dict(environment or {})
         self._grace_s = grace_s
+        self._labels = dict(labels or {})
 
-    def run(self, group: TaskGroup, *, timeout_s: float | None = None) -> None:
-        """Until every task has ended well; then the outputs can be fetched.
+    def run(self, group: TaskGroup | Task, *, timeout_s: float | None = None) -> None:
+        """Until every task has ended well; then the outputs can be fetched. A task outside any group is run alone.
 
         All nodes are made ready before any step begins. The first failure stops the rest, exit steps of what had been
         set up are run, and TaskFailedError says what failed. TimeoutError after ``timeout_s``, in the same way. No
         process of the group is left when this returns, nor when this process is killed.
         """
+        group = _group_of(group)
         nodes = group.nodes()
         if not nodes:
             raise ValueError("the group has no task")
@@ -76,18 +81,30 @@ class LocalSession:
             raise ValueError(f"the group has {len(nodes)} nodes; a local session runs {NODES_LIMIT} at most")
         if group.workspace_type is WorkspaceType.GLOBAL and self._folder is None:
             raise ValueError("a GLOBAL workspace is kept for later groups: give the session a folder")
+        shares_of({node: group.properties_of(node) for node in nodes}, self._labels)
         group.use()
+        self.run_used(group, timeout_s=timeout_s)
+
+    def run_used(self, group: TaskGroup, *, timeout_s: float | None = None, workspace: Path | None = None) -> None:
+        """As ``run``, of a group that was checked and is used; ``workspace`` is that of its only node."""
+        nodes = group.nodes()
         own = Path(tempfile.mkdtemp(prefix="tasks-"))
         try:
-            self._run(group, nodes, own, None if timeout_s is None else time.monotonic() + timeout_s)
+            self._run(group, nodes, own, None if timeout_s is None else time.monotonic() + timeout_s, workspace)
         finally:
             shutil.rmtree(own, ignore_errors=True)
 
-    def _run(self, group: TaskGroup, names: list[str], own: Path, deadline: float | None) -> None:
+    def _run(
+        self, group: TaskGroup, names: list[str], own: Path, deadline: float | None, workspace: Path | None
+    ) -> None:
         nodes: dict[str, LocalNode] = {}
+        shares = shares_of({name: group.properties_of(name) for name in names}, self._labels)
         try:
             for name in names:
-                nodes[name] = self._node(group, name, own)
+                if workspace is None:
+                    nodes[name] = self._node(group, name, own, shares[name])
+                else:
+                    nodes[name] = self._started(name, workspace, [own], shares[name])
             running = _RunningGroup(group, nodes, own, grace_s=self._grace_s)
             running.wait_for_ready()
             running.run(deadline)
@@ -98,7 +115,7 @@ class LocalSession:
             for node in nodes.values():
                 node.close()
 
-    def _node(self, group: TaskGroup, name: str, own: Path) -> LocalNode:
+    def _node(self, group: TaskGroup, name: str, own: Path, share: Share) -> LocalNode:
         parent = (self._folder or own) / name[:NODE_FOLDER_LIMIT]
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -107,10 +124,38 @@ class LocalSession:
                 workspace.mkdir(exist_ok=True)
             else:
                 workspace = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
-            removed = [own, workspace] if group.workspace_type is WorkspaceType.PRIVATE else [own]
-            return LocalNode(name, workspace, removed=removed, environment=self._environment)
         except OSError as error:
             raise NodeStartError(f"node {name!r} cannot be made ready, so no node begins: {error}") from error
+        removed = [own, workspace] if group.workspace_type is WorkspaceType.PRIVATE else [own]
+        return self._started(name, workspace, removed, share)
+
+    def _started(self, name: str, workspace: Path, removed: list[Path], share: Share) -> LocalNode:
+        try:
+            environment = {**self._environment, **share.environment}
+            return LocalNode(name, workspace, removed=removed, environment=environment, cpus=share.cpus)
+        except OSError as error:
+            raise NodeStartError(f"node {name!r} cannot be made ready, so no node begins: {error}") from error
+
+
+def run_nested(group: NestedSteps) -> None:
+    """A group as a step, in the process of a task: its tasks share the workspace and the node of that task.
+
+    Whoever stops the task sends SIGTERM to every process below its runner, and so to each of the group: this one waits
+    until they have ended, instead of ending before them and having them killed.
+    """
+    assert isinstance(group, TaskGroup)
+    instance = current_instance()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    group.restart()
+    LocalSession().run_used(group.tasks_by_node(lambda _: instance.node), workspace=instance.workspace)
+
+
+def _group_of(group: TaskGroup | Task) -> TaskGroup:
+    if isinstance(group, TaskGroup):
+        return group
+    if not group.is_alone:
+        raise ValueError(f"task {group.name!r} belongs to a group: run the group")
+    return group.group
 
 
 class _RunningGroup:
@@ -207,11 +252,13 @@ def _outputs_of(workspaces: list[Path], names: list[str]) -> dict[str, Any]:
     for workspace in workspaces:
         for name in set(names) - set(found):
             try:
-                found[name] = json.loads((workspace / FOLDER_OUTPUTS / f"{name}.json").read_bytes())
+                found[name] = read_output(workspace, name)
             except FileNotFoundError:
                 continue
             except ValueError as error:
-                raise TaskFailedError(f"output {name!r}", workspace.parent.name, f"it is no JSON: {error}") from error
+                raise TaskFailedError(
+                    f"output {name!r}", workspace.parent.name, f"it cannot be read: {error}"
+                ) from error
     return found
 
 

@@ -10,10 +10,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-Step = str | Sequence[str] | Callable[[], object]
+
+class NestedSteps:
+    """A step that is itself a group of steps, and is run by a session of its own."""
+
+
+Step = str | Sequence[str] | Callable[[], object] | NestedSteps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,8 @@ def name_of(step: Step) -> str:
     """A name where nobody gave one: the function's, or the program's."""
     if isinstance(step, str | Sequence):
         return Path((shlex.split(step) if isinstance(step, str) else list(step))[0]).name
-    return getattr(step, "__name__", "task")
+    function = step.func if isinstance(step, partial) else step
+    return getattr(function, "__name__", "task")
 
 
 def plan_of(steps: Sequence[Step], *, what: str) -> Plan:
@@ -61,8 +68,8 @@ def _travelling(step: Step, what: str) -> tuple[str, ...] | bytes:
         if not words or not all(isinstance(word, str) for word in words):
             raise ValueError(f"{what}: a command is text or a list of texts, and not empty; it is {step!r}")
         return words
-    if not callable(step):
-        raise TypeError(f"{what}: a step is a command or a function without parameters, not {type(step).__name__}")
+    if not callable(step) and not isinstance(step, NestedSteps):
+        raise TypeError(f"{what}: a step is a command, a function or a group, not {type(step).__name__}")
     try:
         return pickle.dumps(step)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -96,11 +103,11 @@ class CommandFailedError(RuntimeError):
         self.code = code
 
 
-def runner_of(step: tuple[str, ...] | bytes) -> Callable[[], object]:
+def runner_of(step: tuple[str, ...] | bytes, *, run_nested: Callable[[NestedSteps], object]) -> Callable[[], object]:
     """The step as a function; what it was sent with must have been prepared."""
     if isinstance(step, bytes):
-        function: Callable[[], object] = pickle.loads(step)  # noqa: S301  this package has written it
-        return function
+        found: Callable[[], object] | NestedSteps = pickle.loads(step)  # noqa: S301  this package has written it
+        return partial(run_nested, found) if isinstance(found, NestedSteps) else found
     words = with_interpreter(step)
 
     def run() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from trials.tasks.cluster import DEFAULT_NODE, Cluster, Node, WorkspaceType
 from trials.tasks.instance import output_name
-from trials.tasks.steps import Step, checked, name_of
+from trials.tasks.steps import NestedSteps, Step, checked, name_of
 
 REPORT_INTERVAL_MS = 1000
 _GROUP: ContextVar[TaskGroup | None] = ContextVar("group", default=None)
@@ -40,6 +40,22 @@ class SetupSteps:
             checked(step, what="a setup step")
 
 
+@runtime_checkable
+class HasSetup(Protocol):
+    """``setup()`` is run before, and ``exit()`` after, each in a process of its own: what one sets in the object the
+    other does not see; files of the workspace are for that. One of the two is enough."""
+
+    def setup(self) -> object: ...
+
+
+@runtime_checkable
+class HasExit(Protocol):
+    def exit(self) -> object: ...
+
+
+Setup = SetupSteps | HasSetup | HasExit
+
+
 class TaskOutput:
     """Outputs of a node's tasks: one name, a list of names, or a mapping to names; ``fetch`` gives the same shape."""
 
@@ -49,6 +65,10 @@ class TaskOutput:
         self.node: str | None = None  # None: the first node of the group that gave it
         for name in self.names:
             output_name(name)
+
+    def __repr__(self) -> str:
+        state = "not there yet" if self._values is None else "there"
+        return f"TaskOutput({self._shape!r}, {self.node or 'any node'}, {state})"
 
     @property
     def names(self) -> list[str]:
@@ -85,9 +105,24 @@ class ReportStep:
     node: str | None
     interval_ms: int
 
+    @staticmethod
+    def of(step: Step, node: str | None, interval_ms: int) -> ReportStep:
+        if interval_ms < 1:
+            raise ValueError(f"interval_ms is at least 1, not {interval_ms}")
+        return ReportStep(step=checked(step, what="a report step"), node=node, interval_ms=interval_ms)
 
-class TaskGroup:
-    """Tasks that start together and end together. It is run once, by a session.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """Run beside a task, in one process or, ``per_instance``, in one for each of its instances."""
+
+    step: Step
+    interval_ms: int
+    per_instance: bool
+
+
+class TaskGroup(NestedSteps):
+    """Tasks that start together and end together. It is run once, by a session; or as a task of another group.
 
     Entered as a context it takes the tasks that are made inside. ``workspace_type`` is PRIVATE unless it or a task
     says GLOBAL; it is one for the whole group.
@@ -99,9 +134,18 @@ class TaskGroup:
         self.outputs: list[TaskOutput] = []  # of no task in particular
         self.cluster = Cluster.current()
         self._workspace_type = workspace_type
+        self.group_setups: list[SetupSteps] = []
         self._node_setups: list[tuple[str | None, SetupSteps]] = []
+        self._adapted: list[tuple[Any, SetupSteps]] = []  # objects with setup or exit, and what they became
+        self._wanted: dict[str, dict[str, Any]] = {}  # by node
         self._used = False
         self._tokens: list[Token[TaskGroup | None]] = []
+
+    def __repr__(self) -> str:
+        return f"TaskGroup({', '.join(task.name for task in self.tasks)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_tokens": [], "cluster": None}
 
     @staticmethod
     def current() -> TaskGroup | None:
@@ -125,7 +169,15 @@ class TaskGroup:
             number += 1
             name = f"{base}:{number}"
         self.tasks.append(task)
+        current = Node.current()
+        if current is not None and current.name == task.node:
+            self._wanted.setdefault(task.node, {}).update(current.properties)
         return name
+
+    def properties_of(self, node: str) -> Mapping[str, Any]:
+        """What the node was said to be, in the cluster of the group or around its tasks."""
+        of_cluster = {} if self.cluster is None else self.cluster.properties().get(node, {})
+        return {**of_cluster, **self._wanted.get(node, {})}
 
     def report_step(self, step: Step, *, node: str | None = None, interval_ms: int = REPORT_INTERVAL_MS) -> None:
         """Run ``step`` every ``interval_ms`` on the node, and once more after its last task has ended.
@@ -134,18 +186,85 @@ class TaskGroup:
         process, so that a function may remember; if it fails, so does the group.
         """
         self.require_unused()
-        if interval_ms < 1:
-            raise ValueError(f"interval_ms is at least 1, not {interval_ms}")
-        current = Node.current()
-        where = node if node is not None else current.name if current is not None else None
-        self.reports.append(ReportStep(step=checked(step, what="a report step"), node=where, interval_ms=interval_ms))
+        self.reports.append(ReportStep.of(step, _place(node), interval_ms))
 
-    def node_setup(self, steps: SetupSteps, *, node: str | None = None) -> None:
+    def node_setup(self, setup: Setup, *, node: str | None = None) -> None:
         """Before any task of the node, and after all of them. Which node is meant is as for ``report_step``."""
         self.require_unused()
-        current = Node.current()
-        where = node if node is not None else current.name if current is not None else None
-        self._node_setups.append((where, steps))
+        self._node_setups.append((_place(node), self.steps_of(setup)))
+
+    def group_setup(self, setup: Setup) -> None:
+        """Once, on the group's first node: before the setup of any node, and after the exit of the last one."""
+        self.require_unused()
+        self.group_setups = list(dict.fromkeys([*self.group_setups, self.steps_of(setup)]))
+
+    def remote_step(self, step: Step, *, nodes: Iterable[str]) -> None:
+        """Run ``step`` once on each of these nodes before any task begins, from wherever this is said."""
+        steps = SetupSteps(before=[step])
+        for node in nodes:
+            self.node_setup(steps, node=Node(node).name)
+
+    def steps_of(self, setup: Setup) -> SetupSteps:
+        """The same steps each time for the same object; TypeError for one with neither ``setup`` nor ``exit``."""
+        if isinstance(setup, SetupSteps):
+            return setup
+        known = next((steps for other, steps in self._adapted if other is setup), None)
+        if known is None:
+            before = [setup.setup] if isinstance(setup, HasSetup) else []
+            after = [setup.exit] if isinstance(setup, HasExit) else []
+            if not before and not after:
+                raise TypeError(f"a setup has setup() or exit(), or is SetupSteps; {type(setup).__name__} has neither")
+            known = SetupSteps(before=before, after=after)
+            self._adapted.append((setup, known))
+        return known
+
+    # ── groups as tasks, and on other nodes ─────────────────────────────────────────────────────
+    def to_task(
+        self,
+        *,
+        name: str = "group",
+        node: str | None = None,
+        after: Iterable[Task] = (),
+        group: TaskGroup | None = None,
+    ) -> Task:
+        """This group as one task of another: it is run there whole, in the workspace of that task's node.
+
+        Its outputs can be fetched when the other group has ended. ValueError where it has several nodes. From then on
+        it is used.
+        """
+        if len(self.nodes()) != 1:
+            raise ValueError(
+                f"a group that is one task has tasks on one node, not on {', '.join(self.nodes()) or 'none'}"
+            )
+        outputs = self.all_outputs()
+        self.use()
+        return Task(self, name=name, node=node, after=after, group=group, outputs=outputs)
+
+    def tasks_by_node(self, node_remap: Callable[[str], str] | Mapping[str, str] | None = None) -> TaskGroup:
+        """The same tasks, setups, report steps and outputs in a new group, on the nodes that ``node_remap`` names.
+
+        It may bring several nodes together on one; a node that a mapping does not name stays. This group is used then.
+        """
+        self.use()
+        moved = (
+            (lambda node: node)
+            if node_remap is None
+            else (node_remap if callable(node_remap) else lambda node: node_remap.get(node, node))
+        )
+        made = TaskGroup(workspace_type=self._workspace_type)
+        made.group_setups, made.outputs = self.group_setups, self.outputs
+        made._node_setups = [(where if where is None else moved(where), setup) for where, setup in self._node_setups]
+        made.reports = [replace(r, node=r.node if r.node is None else moved(r.node)) for r in self.reports]
+        for node in self.nodes():
+            made._wanted.setdefault(moved(node), {}).update(self.properties_of(node))
+        for task in self.tasks:
+            world_of_its_own = task.world == f"task {task.name}"
+            task.node, task.group = Node(moved(task.node)).name, made
+            task.name = made.add(task)
+            task.world = f"task {task.name}" if world_of_its_own else task.world
+        for output in made.all_outputs():
+            output.node = output.node if output.node is None else moved(output.node)
+        return made
 
     def all_outputs(self) -> list[TaskOutput]:
         """Those of its tasks as well."""
@@ -164,6 +283,10 @@ class TaskGroup:
         self.require_unused()
         self._used = True
 
+    def restart(self) -> None:
+        """For the process to which a group was sent as a task: it is run there for the first time."""
+        self._used = False
+
     def require_unused(self) -> None:
         if self._used:
             raise GroupUsedError("the group was run already; a group is used once: make another one")
@@ -178,11 +301,18 @@ class TaskGroup:
         _GROUP.reset(self._tokens.pop())
 
 
+def _place(node: str | None) -> str | None:
+    """The node that is named, else that of the context, else none in particular."""
+    current = Node.current()
+    return node if node is not None else current.name if current is not None else None
+
+
 class Task:
     """A step on a node, in one or several processes at once, which are its instances. Without a step it ends once what
     it comes ``after`` and its setup steps have.
 
-    It belongs to the group and the node of the context. ``after`` are tasks of the group that must have ended well
+    It belongs to the group and the node of the context; outside any group it is one of its own, which a session runs
+    when it is given the task. ``after`` are tasks of the group that must have ended well
     before it starts. Instances get RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; tasks that name the same
     ``world`` count their ranks together, in the order they were made. Entered as a context it takes the outputs that
     are asked for inside.
@@ -195,8 +325,8 @@ class Task:
         name: str | None = None,
         num_instances: int = 1,
         after: Iterable[Task] = (),
-        setup: SetupSteps | None = None,
-        instance_setup: SetupSteps | None = None,
+        setup: Setup | None = None,
+        instance_setup: Setup | None = None,
         outputs: Iterable[str | TaskOutput] = (),
         workspace_type: WorkspaceType | None = None,
         world: str | None = None,
@@ -204,8 +334,8 @@ class Task:
         node: str | None = None,
     ) -> None:
         found = group or TaskGroup.current()
-        if found is None:
-            raise RuntimeError("a task belongs to a group: make it inside `with TaskGroup() as group:`")
+        self.is_alone = found is None
+        found = found or TaskGroup()
         if num_instances < 1:
             raise ValueError(f"num_instances is at least 1, not {num_instances}")
         current = Node.current()
@@ -214,7 +344,8 @@ class Task:
         self.step = None if step is None else checked(step, what=f"task {self.given_name!r}")
         self.num_instances = num_instances
         self.after = tuple(after)
-        self.setup, self.instance_setup = setup or SetupSteps(), instance_setup or SetupSteps()
+        self.setup, self.instance_setup = (found.steps_of(each or SetupSteps()) for each in (setup, instance_setup))
+        self.reports: list[TaskReport] = []
         self.workspace_type = workspace_type
         self.outputs: list[TaskOutput] = []
         self.group = found
@@ -227,9 +358,26 @@ class Task:
         for output in outputs:
             self.add_output(output)
 
+    def __repr__(self) -> str:
+        several = f", {self.num_instances} instances" if self.num_instances > 1 else ""
+        after = f", after {', '.join(task.name for task in self.after)}" if self.after else ""
+        return f"Task({self.name}{several}{after})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_tokens": []}
+
     @staticmethod
     def current() -> Task | None:
         return _TASK.get()
+
+    def report_step(self, step: Step, *, interval_ms: int = REPORT_INTERVAL_MS, per_instance: bool = False) -> None:
+        """Run ``step`` every ``interval_ms`` while the task's instances run, and once more after they have ended.
+
+        ``per_instance``: one process for each instance, with its ranks; else one for the task.
+        """
+        self.group.require_unused()
+        checked_step = ReportStep.of(step, self.node, interval_ms).step
+        self.reports.append(TaskReport(step=checked_step, interval_ms=interval_ms, per_instance=per_instance))
 
     @property
     def has_instances(self) -> bool:

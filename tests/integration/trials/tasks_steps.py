@@ -126,3 +126,34 @@ def learn_until_one_is_asked() -> None:
     learner.run(steps=100)
     set_output(f"steps-of-{rank}", learner.step)
     distributed.destroy_process_group()
+
+
+class Marks:
+    """A setup that is an object: what it holds travels with it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def setup(self) -> None:
+        note(f"{self.name} set up")
+
+    def exit(self) -> None:
+        note(f"{self.name} left")
+
+
+def give(name: str, value: object) -> None:
+    set_output(name, value)
+
+
+def give_tensor() -> None:
+    import torch
+
+    set_output("weights", {"w": torch.arange(4.0)})
+
+
+def report_cores() -> None:
+    set_output(f"cores-of-{current_instance().node}", sorted(os.sched_getaffinity(0)))
+
+
+def report_rank() -> None:
+    note(f"report of {os.environ.get('RANK', 'all')}")

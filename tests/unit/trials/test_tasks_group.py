@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.task_groups import do_nothing, jobs, progress
 from trials.tasks import (
     Cluster,
     GroupUsedError,
@@ -26,28 +27,9 @@ from trials.tasks import (
 from trials.tasks.progress import Progress, worlds_of
 
 
-def do_nothing() -> None:
-    """A step."""
-
-
 @pytest.fixture
 def progress_of(tmp_path: Path) -> Callable[[TaskGroup], Progress]:
-    def make(group: TaskGroup) -> Progress:
-        group.use()
-        nodes = group.nodes()
-        return Progress(
-            group,
-            workspaces={node: tmp_path / node for node in nodes},
-            addresses=dict.fromkeys(nodes, "127.0.0.1"),
-            plans=tmp_path,
-            free_port=lambda _: 4711,
-        )
-
-    return make
-
-
-def jobs(orders: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    return [f"{order['do']} {order['job']}" for _, order in orders]
+    return lambda group: progress(group, tmp_path)
 
 
 # ── contexts and names ──────────────────────────────────────────────────────────────────────────
@@ -80,9 +62,17 @@ def test_names_are_made_unique_on_their_node() -> None:
     assert [task.name for task in group.tasks] == names
 
 
-def test_a_task_outside_any_group_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="a task belongs to a group"):
-        Task("true")
+def test_a_task_outside_any_group_is_a_group_of_its_own_and_one_of_a_group_is_not_run_alone() -> None:
+    alone, other = Task("true"), Task("true")
+    assert alone.group.tasks == [alone]
+    assert other.group is not alone.group
+    with TaskGroup():
+        member = Task("true")
+    with pytest.raises(ValueError, match="task 'local/true' belongs to a group: run the group"):
+        LocalSession().run(member)
+
+
+def test_an_output_outside_any_group_is_refused() -> None:
     with pytest.raises(RuntimeError, match="an output belongs to a group"):
         final_output("x")
 
@@ -99,7 +89,7 @@ def test_a_node_needs_a_plain_name(name: str) -> None:
         (lambda: None, TypeError, "cannot be sent to another process"),
         ("", ValueError, "a command is text or a list of texts"),
         (["a", 3], ValueError, "a command is text or a list of texts"),
-        (3, TypeError, "a command or a function without parameters, not int"),
+        (3, TypeError, "a step is a command, a function or a group, not int"),
     ],
 )
 def test_a_step_that_cannot_run_elsewhere_is_refused_when_the_task_is_made(
