@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 import threading
+import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from tests.memory_assets import MemoryAssets
 from tests.memory_store import MemoryQueries, MemoryStore
 from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
@@ -24,6 +28,8 @@ from tuner_service.dispatcher.commands import Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.domain.errors import TunerServiceError, UnavailableError
 from tuner_service.service.access import Role, Tokens
+from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.questions import Check, Question, Reply
 
@@ -137,6 +143,7 @@ class ApiService:
     hub: FakeHub
     analyst: DirectAnalyst
     services: Services
+    asset_rows: MemoryAssets
 
     @property
     def queries(self) -> MemoryQueries:
@@ -155,6 +162,9 @@ class ApiService:
 def an_api_service(**settings: Any) -> ApiService:
     store = MemoryStore()
     runner, hub, analyst = DirectRunner(store), FakeHub(), DirectAnalyst(store)
+    rows = MemoryAssets()
+    folder = Path(tempfile.mkdtemp(prefix="assets-"))
+    assets = AssetStore(str(folder), home=folder, lineage=rows.lineage)
     services = Services(
         experiments=Experiments(
             runner=runner, queries=store.queries, clock=FixedClock(), hub=hub, new_id=new_experiment_id
@@ -165,11 +175,16 @@ def an_api_service(**settings: Any) -> ApiService:
         hub=hub,
         config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
         tokens=Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}),
+        assets=Assets(assets, rows, FixedClock()),
         version="1.2.3",
         pid=4711,
     )
     client = ApiClient(app=create_app(services), headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
-    return ApiService(client=client, store=store, runner=runner, hub=hub, analyst=analyst, services=services)
+    service = ApiService(
+        client=client, store=store, runner=runner, hub=hub, analyst=analyst, services=services, asset_rows=rows
+    )
+    weakref.finalize(service, shutil.rmtree, folder, ignore_errors=True)
+    return service
 
 
 def a_body(**overrides: Any) -> dict[str, Any]:

@@ -96,6 +96,13 @@ SETTINGS = (
         meaning="where checkpoints go that are too large for the database: a folder, or a URL that fsspec opens",
     ),
     Setting(
+        name="asset_store",
+        flag="--asset-store",
+        environment="TUNER_ASSET_STORE",
+        default="HOME/assets",
+        meaning="where the files of assets lie: a folder, or a URL that fsspec opens",
+    ),
+    Setting(
         name="worker_memory",
         flag="--worker-memory",
         environment="TUNER_WORKER_MEMORY",
@@ -139,6 +146,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
+    asset_store: str = ""  # a path or a URL; empty: HOME/assets
     worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
@@ -182,6 +190,11 @@ class Settings:
     @property
     def checkpoints(self) -> Path:
         return self.home / "checkpoints"
+
+    @property
+    def asset_root(self) -> str:
+        """Where the files of assets lie: a path, or a URL."""
+        return self.asset_store or str(self.home / "assets")
 
     @property
     def database_file(self) -> Path | None:
@@ -267,6 +280,7 @@ def _check(
         "allowed_hosts": _names,
         "allowed_origins": _names,
         "checkpoint_store": lambda value: _store(_text(value), folder=folder),
+        "asset_store": lambda value: _store(_text(value), folder=folder),
         "worker_memory": _worker_memory,
         "url": _url,
         "token": _token,

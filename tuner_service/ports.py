@@ -17,6 +17,7 @@ from tuner_service.dispatcher.changes import (
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.dispatcher.loaded import LoadedExperiment as LoadedExperiment  # noqa: PLC0414  # part of the port Store
+from tuner_service.domain.assets import Asset, AssetId, AssetKind, AssetVersion
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
@@ -209,3 +210,55 @@ class Queries(Protocol):
         self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000
     ) -> Sequence[tuple[int, TrialMetric]]:
         """Of all trials, each with its trial's number, by (number, attempt, sequence), those after the given three."""
+
+
+class AssetRows(Protocol):
+    """The rows of assets; any thread. A row names only what is whole in the store."""
+
+    @property
+    def lineage(self) -> str:
+        """As ``Store.lineage``."""
+
+    def asset(self, asset_id: AssetId) -> Asset | None: ...
+
+    def assets_beginning(self, digest: str, *, limit: int) -> Sequence[AssetId]:
+        """Those whose digest begins so, in their order."""
+
+    def assets(
+        self, *, before: tuple[float, AssetId] | None = None, limit: int, kind: AssetKind | None = None
+    ) -> Sequence[Asset]:
+        """Newest first; those that come after (``at``, id)."""
+
+    def asset_ids(self) -> Sequence[AssetId]:
+        """All of them."""
+
+    def version(self, name: str, version: int | None) -> AssetVersion | None:
+        """``version`` None: the latest."""
+
+    def versions(self, *, name: str | None = None, asset_id: AssetId | None = None) -> Sequence[AssetVersion]:
+        """Of a name, or of an asset, or all; by name, newest first."""
+
+    def users(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
+        """Experiments that name it."""
+
+    def named_by_experiments(self) -> dict[AssetId, ExperimentId]:
+        """Every asset that an experiment names, and one of them; the asset itself may be missing."""
+
+    def add(self, asset: Asset, name: str | None) -> tuple[Asset, AssetVersion | None, bool]:
+        """What is there then, its version under ``name``, and whether anything is new. Durable when it returns.
+
+        An asset that is there stays as it is, but that ``kept`` becomes true. No new version where the latest one of
+        the name is this very asset.
+        """
+
+    def remove(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
+        """The asset and its versions; nothing is removed where experiments name it, which are returned."""
+
+    def remove_version(self, version: AssetVersion) -> None:
+        """The name's; the asset stays where something else names it, or until it is collected."""
+
+    def unneeded(self, *, before: float) -> Sequence[Asset]:
+        """Those that came before, and that no person, no name and no experiment keeps."""
+
+    def remove_unneeded(self, asset_ids: Sequence[AssetId], *, before: float) -> None:
+        """Those among them that still are."""

@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -33,6 +34,7 @@ from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
     from tuner_service.dispatcher.commands import WorkerEvent
+    from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.runner import Runner
     from tuner_service.storage.sql_store import SqlStore
@@ -195,6 +197,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         hub=core.hub,
         config=settings,
         tokens=tokens,
+        assets=_open_assets(settings, core),
         version=package_version(),
         pid=os.getpid(),
     )
@@ -227,6 +230,29 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
             f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "
             "start it where the database is now"
         )
+
+
+def _open_assets(settings: Settings, core: Core) -> Assets:
+    """The service works where their store does not: experiments without assets need none."""
+    from trials.stores import StoreError
+    from tuner_service.service.assets.asset_store import AssetStore
+    from tuner_service.service.assets.catalogue import Assets
+
+    rows = core.store.assets
+    store = AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage)
+    store.begin_staging()
+
+    def own() -> None:
+        try:
+            store.own(list(rows.asset_ids()))
+        except StoreError as error:
+            logger.warning("asset_store_unusable", extra={"error": str(error)})
+
+    if store.folder is not None:
+        own()
+    else:  # it may take long to be reached
+        threading.Thread(target=own, name="asset-store", daemon=True).start()
+    return Assets(store, rows, core.clock)
 
 
 def _spare_the_collector() -> None:

@@ -9,17 +9,17 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from trials.checkpoints.file_format import BLOCK_BYTES, Image
 from trials.files import BY_UMASK, draft_of, is_full_disk, put_in_place, write_atomically
 from trials.reports.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
+from trials.stores import opened_file
 from trials.wire.records import CheckpointRecord
 
 DIRECT_FROM_BYTES = 4 << 20  # smaller files go through the page cache
@@ -145,15 +145,6 @@ def digest_of(path: Path) -> str:
         while block := file.read(_HASH_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-def opened_file(path: Path) -> BinaryIO:
-    """To be read; it may be a link to a plain file, and nothing else."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
 def manifest_of(path: Path) -> bytes:

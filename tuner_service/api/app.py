@@ -13,13 +13,14 @@ from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
 from tuner_service.api.openapi import describe
 from tuner_service.api.response_cache import ResponseCache
-from tuner_service.api.routes import analyses, devices, experiments, export, live_changes, system, table, trials
+from tuner_service.api.routes import analyses, assets, devices, experiments, export, live_changes, system, table, trials
 from tuner_service.api.single_flight import SingleFlight
 from tuner_service.service.experiments import Services
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
 ROUTERS = (
     analyses.router,
+    assets.router,
     experiments.router,
     live_changes.router,
     table.router,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from tuner_service.api.auth import OPEN_PATHS
-from tuner_service.api.bodies.reading import body_of
+from tuner_service.api.bodies.reading import DeclaredBody, body_of
 
 PROBLEM_SCHEMA = {
     "type": "object",
@@ -54,11 +54,10 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
     for route in routes:
         declared = body_of(route.endpoint)
         if declared is not None:
-            body = declared.model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(body.pop("$defs", {}))
+            content = _content_of(declared, schemas)
             for method in route.methods or ():
                 schema["paths"][route.path][method.lower()]["requestBody"] = {
-                    "content": {"application/json": {"schema": body}},
+                    "content": content,
                     "required": not declared.optional,
                 }
     schemas["Problem"] = PROBLEM_SCHEMA
@@ -71,3 +70,12 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = _PROBLEM_RESPONSE
     return schema
+
+
+def _content_of(declared: DeclaredBody, schemas: dict[str, Any]) -> dict[str, Any]:
+    """By media type; what the body's model refers to is added to ``schemas``."""
+    if declared.model is None:
+        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    body = declared.model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(body.pop("$defs", {}))
+    return {"application/json": {"schema": body}}

@@ -91,6 +91,7 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--allowed-hosts", metavar="NAMES", help="further names of the service, comma-separated")
     serve.add_argument("--allowed-origins", metavar="ORIGINS", help="web origins that may call it, comma-separated")
     serve.add_argument("--checkpoint-store", metavar="FOLDER|URL", help="where large checkpoints go")
+    serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
     serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
 

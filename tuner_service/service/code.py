@@ -9,17 +9,14 @@ import shutil
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from trials.wire.paths import path_fault
 from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 
 MAX_CODE_BYTES = 16 << 20  # of all files together, uncompressed; beyond: LimitExceededError
 MAX_CODE_FILES = 10_000  # likewise
-MAX_PATH_LENGTH = 1_000
 COMPRESSION_LEVEL = 6
-MAX_PATH_BYTES = 2_000
-MAX_NAME_BYTES = 255  # of a file or a folder
-MAX_FOLDERS = 100  # around one file
 FILE_MODES = (0o644, 0o755)
 
 
@@ -92,27 +89,6 @@ def _check_paths(files: Sequence[CodeFile]) -> None:
 
 def _folders_of(path: str) -> list[str]:
     return [path[:place] for place, letter in enumerate(path) if letter == "/"]
-
-
-def path_fault(path: str) -> str | None:
-    """What is wrong with ``path`` as a place inside the working directory; None if nothing."""
-    if not path or len(path) > MAX_PATH_LENGTH:
-        return f"is not 1 to {MAX_PATH_LENGTH} characters long"
-    try:
-        longest = max(map(len, path.encode().split(b"/")))
-    except UnicodeEncodeError:
-        return "is no valid text"
-    if longest > MAX_NAME_BYTES:
-        return f"has a name of {longest} bytes; at most {MAX_NAME_BYTES} are taken, which is what file systems take"
-    if len(path.encode()) > MAX_PATH_BYTES:
-        return f"has {len(path.encode())} bytes; at most {MAX_PATH_BYTES} are taken, for any home it is laid out in"
-    if path.count("/") > MAX_FOLDERS:
-        return f"lies in more than {MAX_FOLDERS} folders"
-    if "\0" in path or "\\" in path or not path.isprintable():
-        return "has characters that a path may not have"
-    if path.startswith("/") or str(PurePosixPath(path)) != path or ".." in PurePosixPath(path).parts or path == ".":
-        return "is not a plain relative path (no leading slash, no . or .., no doubled slash)"
-    return None
 
 
 def unpack_code(data: bytes, folder: Path) -> None:

@@ -42,6 +42,7 @@ from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
 from tuner_service.service.access import Tokens
+from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.notices import Event
@@ -422,5 +423,6 @@ class Services:
     hub: Agents
     config: Settings
     tokens: Tokens
+    assets: Assets
     version: str
     pid: int

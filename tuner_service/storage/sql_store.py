@@ -39,6 +39,7 @@ from tuner_service.storage.lock import FileLock
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
+from tuner_service.storage.sql_assets import SqlAssets
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
 
 METRICS_AT_ONCE = 100  # rows of one statement
@@ -54,6 +55,7 @@ class SqlStore:
         self.queries = queries
         self._writer, self._clock, self._lineage, self._lock = writer, clock, lineage, lock
         self._writing = _Writing(writer.engine)
+        self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
 
     def is_in_place(self) -> bool:
         """Whether the database is still where it was opened. Any thread."""

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0003"  # of the migrations; a test compares
+HEAD_REVISION = "0004"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -364,6 +364,47 @@ tokens = Table(
     Column("role", Text, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("created_at", Number, nullable=False),
+)
+
+assets = Table(
+    "assets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("kept", Boolean, nullable=False),
+    Column("at", Number, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+asset_names = Table(
+    "asset_names",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("next_version", BigInteger, nullable=False),  # stays when versions are removed: no number is given twice
+    sqlite_with_rowid=False,
+)
+
+asset_versions = Table(
+    "asset_versions",
+    metadata,
+    Column("name", Text, ForeignKey("asset_names.name"), primary_key=True),
+    _part_of_key("version"),
+    Column("asset_id", Text, ForeignKey("assets.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Number, nullable=False),
+    Index("ix_asset_versions_asset_id", "asset_id"),
+    sqlite_with_rowid=False,
+)
+
+# What an experiment needs. The asset itself may be missing: the database was copied without the store, say.
+experiment_assets = Table(
+    "experiment_assets",
+    metadata,
+    _experiment_key(),
+    Column("asset_id", Text, primary_key=True),
+    Index("ix_experiment_assets_asset_id", "asset_id"),
+    sqlite_with_rowid=False,
 )
 
 # Alembic's own table, for a new database, which is born at HEAD_REVISION.

@@ -30,6 +30,7 @@ def test_the_body_that_a_handler_reads_is_the_one_that_its_route_declares() -> N
         for model, optional in read:
             if model != "NothingBody":  # a verb without arguments, of which the schema says nothing
                 assert declared is not None, route.path
+                assert declared.model is not None, route.path
                 assert (declared.model.__name__, declared.optional) == (model, bool(optional)), route.path
         assert read or declared is not None, f"{route.path} declares no body: name it with takes_body"
     assert checked > 5

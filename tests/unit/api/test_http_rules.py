@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,11 @@ def test_allow_names_every_method_of_a_path(api: ApiService) -> None:
     methods: dict[str, set[str]] = {}
     for method, path in routes(api):
         methods.setdefault(path, set()).add(method)
-    for path, known in methods.items():
+    for path in methods:
+        # A path may be an example of several templates: `missing` is a name of its own below `assets`.
+        known = {
+            m for other, its in methods.items() if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", other), path) for m in its
+        }
         answer = api.client.request("TRACE", path)
         expected = known | {"HEAD"} if "GET" in known else known
         assert answer.status_code == 405

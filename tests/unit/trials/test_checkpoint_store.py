@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.moving.checkpoint_store import CheckpointStore, StoreError, StoreUnusableError, fetch, is_url
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.stores import StoreError, StoreUnusableError, fetch, is_url
 
 fsspec = pytest.importorskip("fsspec", reason="comes with torch")
 
@@ -99,7 +100,7 @@ def test_what_is_put_into_a_folder_is_a_file_of_its_own(
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     if can != "clones":
-        monkeypatch.setattr("trials.agent.moving.checkpoint_store.fcntl.ioctl", cannot)
+        monkeypatch.setattr("trials.stores.fcntl.ioctl", cannot)
     if can == "nothing":
         monkeypatch.setattr(os, "copy_file_range", cannot)
     source, content = tmp_path / "source", os.urandom(1 << 20) * 9

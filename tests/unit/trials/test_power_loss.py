@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from trials.agent.moving.checkpoint_store import place
 from trials.agent.supervision.exits import exit_record, write_durably
 from trials.checkpoints.file_format import read_image
 from trials.checkpoints.verified_files import replace_file
@@ -20,6 +19,7 @@ from trials.files import create_once, draft_of, put_in_place, sync_file, sync_tr
 from trials.learner.weights import WeightsReader, publish_weights
 from trials.reports.spool_writer import SpoolWriter
 from trials.session import open_trial
+from trials.stores import place
 from tuner_service.cli.verbs.export import _whole as export_whole
 from tuner_service.cli.verbs.secret import _write as keep_secret
 from tuner_service.service.access import read_or_make_token

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
-from trials.agent.moving.checkpoint_store import CheckpointStore, StoreUnusableError, place
+from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.spool import Batch
 from trials.files import is_in_the_way, open_file
+from trials.stores import StoreUnusableError, place
 from trials.wire.encoding import decode_record
 from trials.wire.files import FOLDER_CHECKPOINTS
 from trials.wire.limits import BLOB_CHUNK_BYTES, CHECKPOINT_INLINE_BYTES

@@ -12,9 +12,9 @@ from typing import Any
 
 from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
-from trials.agent.moving.checkpoint_store import StoreError, fetch, is_url
 from trials.checkpoints.verified_files import digest_of, file_name, manifest_of
 from trials.files import to_json, write_atomically
+from trials.stores import StoreError, fetch, is_url
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
 from trials.wire.launch import CheckpointRef
 

@@ -27,9 +27,12 @@ _MARK = "declared_body"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredBody:
-    """What the OpenAPI schema says of a route's body. ``optional``: an empty one is taken as {}."""
+    """What the OpenAPI schema says of a route's body. ``optional``: an empty one is taken as {}.
 
-    model: type[BaseModel]
+    ``model`` None: it is bytes, and no JSON.
+    """
+
+    model: type[BaseModel] | None
     optional: bool
 
 
@@ -44,6 +47,12 @@ def takes_body(model: type[BaseModel], *, optional: bool = False) -> Callable[[H
         return handler
 
     return declare
+
+
+def takes_bytes(handler: Handler) -> Handler:
+    """As ``takes_body``, of a handler that reads bytes (`application/octet-stream`)."""
+    setattr(handler, _MARK, DeclaredBody(model=None, optional=False))
+    return handler
 
 
 def body_of(handler: Callable[..., Any]) -> DeclaredBody | None:

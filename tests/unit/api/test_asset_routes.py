@@ -1,0 +1,221 @@
+"""Assets over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api_service import READ_ONLY_TOKEN, ApiService, an_api_service
+from tests.asset_trees import a_tree, added, commit, put_piece, send_missing
+from trials.wire.manifests import PIECE_BYTES
+
+NAME = "api/v1/assets"
+
+
+@pytest.fixture
+def api() -> ApiService:
+    return an_api_service()
+
+
+def staged(api: ApiService) -> list[str]:
+    return sorted(path.name for path in api.services.assets.store.staging.iterdir())
+
+
+def test_what_is_missing_is_asked_sent_and_becomes_an_asset(api: ApiService) -> None:
+    tree = a_tree()
+
+    sent = send_missing(api, tree)
+    view = commit(api, tree, name="digits")
+
+    assert set(sent) == set(tree.pieces)
+    assert view["id"] == tree.id
+    assert (view["name"], view["version"], view["files"], view["size"]) == ("digits", 1, 3, 3)
+    assert api.client.get("/api/v1/assets/digits@1").json()["id"] == tree.id
+    assert api.client.get("/api/v1/assets/digits/files/data/b.txt").content == b"bb"
+    assert staged(api) == []
+
+
+def test_what_is_there_is_not_asked_for_again(api: ApiService) -> None:
+    added(api, a_tree())
+    changed = a_tree({"data/a.txt": b"a", "data/b.txt": b"other", "empty": b""})
+
+    sent = send_missing(api, changed)
+
+    assert sorted(map(len, (changed.pieces[digest] for digest in sent))) == sorted([len(changed.manifest), 5])
+
+
+def test_an_asset_is_not_made_of_what_is_not_whole(api: ApiService) -> None:
+    tree = a_tree()
+    for digest in tree.pieces:
+        if tree.pieces[digest] != b"bb":
+            put_piece(api, digest, tree.pieces[digest])
+
+    refused = commit(api, tree, status=409)
+
+    assert "data/b.txt" in refused["detail"]
+    assert api.client.get(f"/api/v1/assets/{tree.id}").status_code == 404
+    assert send_missing(api, tree) == [digest for digest, data in tree.pieces.items() if data == b"bb"]
+    commit(api, tree)
+
+
+def test_a_piece_that_was_damaged_on_its_way_does_not_count(api: ApiService) -> None:
+    tree = a_tree()
+    digest = next(digest for digest, data in tree.pieces.items() if data == b"bb")
+
+    put_piece(api, digest, b"bc", status=422)
+
+    assert staged(api) == []
+    assert digest in send_missing(api, tree)
+
+
+def test_a_file_of_several_pieces_is_put_together(api: ApiService) -> None:
+    large = b"0" * PIECE_BYTES + b"1" * PIECE_BYTES + b"2"
+    tree = a_tree({"weights": large})
+
+    added(api, tree)
+
+    part = api.client.get(
+        f"/api/v1/assets/{tree.id}/files/weights", headers={"range": f"bytes={PIECE_BYTES - 1}-{PIECE_BYTES}"}
+    )
+    assert (part.status_code, part.content) == (206, b"01")
+    assert api.client.get(f"/api/v1/assets/{tree.id}/files/weights").content == large
+    assert staged(api) == []
+
+
+def test_another_content_under_a_name_is_its_next_version(api: ApiService) -> None:
+    first, second = a_tree(), a_tree({"x": b"x"})
+    added(api, first, name="digits")
+    added(api, second, name="digits")
+
+    again = commit(api, second, status=200, name="digits")
+
+    assert again["version"] == 2
+    assert api.client.get("/api/v1/assets/digits@latest").json()["id"] == second.id
+    assert api.client.get("/api/v1/assets/digits@1").json()["id"] == first.id
+    versions = api.client.get("/api/v1/assets/versions/digits").json()["items"]
+    assert [v["version"] for v in versions] == [2, 1]
+
+
+def test_the_number_of_a_removed_version_is_not_given_again(api: ApiService) -> None:
+    added(api, a_tree(), name="digits")
+    added(api, a_tree({"x": b"x"}), name="digits")
+    assert api.client.delete("/api/v1/assets/digits@2").status_code == 204
+
+    assert added(api, a_tree({"y": b"y"}), name="digits")["version"] == 3
+
+
+def test_an_asset_that_an_experiment_uses_is_not_removed(api: ApiService) -> None:
+    tree = a_tree()
+    added(api, tree, name="digits")
+    api.asset_rows.used["8f3k2"] = {tree.id}
+
+    refused = api.client.delete("/api/v1/assets/digits")
+
+    assert refused.status_code == 409
+    assert "8f3k2" in refused.json()["detail"]
+    api.asset_rows.used.clear()
+    assert api.client.delete("/api/v1/assets/digits").status_code == 204
+    assert api.client.get(f"/api/v1/assets/{tree.id}").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "a//b", "a/./b", "a\\b", "a\nb", ""])
+def test_a_manifest_with_a_hostile_path_is_refused(api: ApiService, path: str) -> None:
+    import json
+
+    line = json.dumps(
+        [path, 0, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"], ensure_ascii=False
+    )
+    tree = a_tree({})
+    hostile = type(tree)(files={}, manifest=tree.manifest + line.replace(", ", ",").encode() + b"\n")
+    put_piece(api, hostile.id, hostile.manifest)
+
+    answer = api.client.post("/api/v1/assets/missing", json={"manifest": hostile.described})
+
+    assert answer.status_code == 422
+    assert staged(api) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content"),
+    [
+        ("bytes=1-", 206, b"bb"),
+        ("bytes=-1", 206, b"b"),
+        ("bytes=0-99", 206, b"bbb"),
+        ("bytes=3-", 416, None),
+        ("bytes=2-1", 416, None),
+        ("bytes=-0", 416, None),
+        ("bytes=-", 200, b"bbb"),
+        ("bytes=0-0,2-2", 200, b"bbb"),
+        ("lines=1-2", 200, b"bbb"),
+    ],
+)
+def test_ranges_of_a_file(api: ApiService, asked: str, status: int, content: bytes | None) -> None:
+    tree = a_tree({"x": b"bbb"})
+    added(api, tree)
+
+    answer = api.client.get(f"/api/v1/assets/{tree.id}/files/x", headers={"range": asked})
+
+    assert answer.status_code == status
+    assert content is None or answer.content == content
+
+
+def test_files_are_saved_and_never_shown(api: ApiService) -> None:
+    tree = a_tree({'pages/é"x.html': b"<script>"})
+    added(api, tree)
+
+    answer = api.client.get(f"/api/v1/assets/{tree.id}/files/pages/%C3%A9%22x.html")
+
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-disposition"].startswith('attachment; filename="__x.html"')
+
+
+def test_lists_page_by_cursor(api: ApiService) -> None:
+    tree = a_tree({f"f{i}": bytes([i]) for i in range(5)})
+    added(api, tree)
+    for i in range(3):
+        added(api, a_tree({"x": bytes([100 + i])}))
+
+    pages, cursor = [], None
+    while True:
+        query = {"limit": "2", **({"cursor": cursor} if cursor else {})}
+        page = api.client.get("/api/v1/assets", params=query).json()
+        pages.append([item["id"] for item in page["items"]])
+        cursor = page["next"]
+        if cursor is None:
+            break
+    first = api.client.get(f"/api/v1/assets/{tree.id}/files", params={"limit": "2"}).json()
+    second = api.client.get(f"/api/v1/assets/{tree.id}/files", params={"limit": "9", "cursor": first["next"]}).json()
+
+    assert [len(page) for page in pages] == [2, 2]
+    assert len({asset_id for page in pages for asset_id in page}) == 4
+    assert [f["path"] for f in first["items"] + second["items"]] == ["f0", "f1", "f2", "f3", "f4"]
+    assert second["next"] is None
+
+
+def test_a_read_only_token_adds_and_removes_nothing(api: ApiService) -> None:
+    tree = a_tree()
+    added(api, tree)
+    reader = api.as_role(READ_ONLY_TOKEN)
+
+    assert reader.get(f"/api/v1/assets/{tree.id}").status_code == 200
+    assert reader.delete(f"/api/v1/assets/{tree.id}").status_code == 403
+    assert reader.post("/api/v1/assets/missing", json={"manifest": tree.described}).status_code == 403
+
+
+def test_the_bytes_of_an_asset_are_damaged_or_gone(api: ApiService) -> None:
+    tree = a_tree({"x": b"bbb"})
+    added(api, tree)
+    store = api.services.assets.store
+    (digest,) = [d for d, data in tree.pieces.items() if data == b"bbb"]
+    path = store.path_of(digest)
+    assert isinstance(path, Path)
+    path.unlink()
+
+    gone = api.client.get(f"/api/v1/assets/{tree.id}/files/x")
+    sent = send_missing(api, tree)
+
+    assert gone.status_code == 503
+    assert "tuner doctor" in gone.json()["detail"]
+    assert sent == [digest]  # adding it again mends it

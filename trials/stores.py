@@ -1,0 +1,312 @@
+"""Files kept in a folder, or behind any URL that fsspec can open: checkpoints and assets lie in such places alike.
+
+Both packages use this: the agent for checkpoints and for what trials need, the service for assets. What is put there
+is a copy, durable when the call returns; a reader verifies its digest and believes nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trials.files import draft_of, open_file, put_in_place, write_all, write_atomically
+
+COPY_BYTES = 8 << 20  # at once
+_FICLONE = 0x40049409  # of linux/fs.h
+
+
+class StoreError(OSError):
+    """The store cannot be used; the text says which, and why."""
+
+
+class StoreUnusableError(StoreError):
+    """It never can be used from here: nothing is installed that opens such a URL."""
+
+
+class FileStore:
+    """``root``: an absolute path, or a URL such as s3://bucket/prefix. Every call blocks; StoreError when it fails.
+
+    A name is relative, with forward slashes, and comes from the program, never from a person.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+        self.folder = None if is_url(root) else Path(self.root)  # where it is one of this machine
+
+    def location(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def put(self, source: Path, name: str) -> None:
+        """Copy a file. It is on the disk of the store when this returns; one of that name is replaced."""
+        location = self.location(name)
+        with explained(location):
+            if self.folder is None:
+                upload(source, location)
+            else:
+                place(source, self.folder / name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """A small file, whole or not there; likewise."""
+        location = self.location(name)
+        with explained(location):
+            if self.folder is None:
+                fs, path = filesystem(location)
+                _within_folders(fs, path, lambda: fs.pipe_file(path, data))
+            else:
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(location, data, durable=True)
+
+    def read(self, name: str, *, offset: int = 0, length: int) -> bytes:
+        """At most ``length`` bytes from ``offset``; StoreError caused by a FileNotFoundError where there is none."""
+        location = self.location(name)
+        with explained(location):
+            if self.folder is None:
+                fs, path = filesystem(location)
+                found: bytes = fs.cat_file(path, start=offset, end=offset + length) if length else b""
+                return found
+            descriptor = open_file(location)
+            with os.fdopen(descriptor, "rb") as file:
+                file.seek(offset)
+                return file.read(length)
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """To be read from its beginning."""
+        location = self.location(name)
+        with explained(location):
+            if self.folder is None:
+                fs, path = filesystem(location)
+                file: BinaryIO = fs.open(path, "rb")
+            else:
+                file = os.fdopen(open_file(location), "rb")
+        with file:
+            yield file
+
+    def size(self, name: str) -> int | None:
+        """None where there is no such file."""
+        location = self.location(name)
+        with explained(location):
+            try:
+                if self.folder is None:
+                    fs, path = filesystem(location)
+                    fs.invalidate_cache()
+                    return int(fs.info(path)["size"])
+                status = os.lstat(location)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Of the plain files that lie in ``folder`` itself, by their names; nothing where there is no such folder."""
+        location = self.location(folder)
+        with explained(location):
+            try:
+                if self.folder is not None:
+                    with os.scandir(location) as entries:
+                        return {e.name: e.stat().st_size for e in entries if e.is_file(follow_symlinks=False)}
+                fs, path = filesystem(location)
+                fs.invalidate_cache()
+                found = fs.ls(path, detail=True)
+                return {e["name"].rsplit("/", 1)[-1]: int(e["size"]) for e in found if e["type"] == "file"}
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of those in ``folder``."""
+        location = self.location(folder)
+        with explained(location):
+            try:
+                if self.folder is not None:
+                    with os.scandir(location) as entries:
+                        return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+                fs, path = filesystem(location)
+                fs.invalidate_cache()
+                found = fs.ls(path, detail=True)
+                return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in found if e["type"] == "directory")
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def remove(self, name: str) -> None:
+        """Nothing is done where there is nothing."""
+        location = self.location(name)
+        with explained(location):
+            remove_at(location)
+
+
+def is_url(location: str) -> bool:
+    return "://" in location
+
+
+def upload(source: Path, location: str) -> None:
+    """Behind a URL; what arrived has the size of ``source``."""
+    fs, path = filesystem(location)
+    _within_folders(fs, path, lambda: fs.put_file(str(source), path))
+    fs.invalidate_cache()
+    size = fs.info(path)["size"]
+    if size != source.stat().st_size:
+        raise OSError(f"{size} of {source.stat().st_size} bytes arrived")
+
+
+def _within_folders(fs: Any, path: str, put: Any) -> None:
+    try:
+        put()
+    except FileNotFoundError:  # of the kinds that have folders
+        fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        put()
+
+
+def fetch(location: str, target: Path) -> None:
+    """Copy what is at ``location`` to ``target``, which is complete or not there. StoreError when it cannot be."""
+    partial = target.with_name(f"{target.name}.part")
+    clear(partial)
+    with explained(location):
+        if is_url(location):
+            fs, path = filesystem(location)
+            if fs.isdir(path):
+                partial.mkdir()
+                for found in fs.ls(path, detail=False):
+                    fs.get_file(found, str(partial / found.rsplit("/", 1)[-1]))
+            else:
+                fs.get_file(path, str(partial))
+        elif Path(location).is_dir():
+            shutil.copytree(location, partial)
+        else:
+            shutil.copyfile(location, partial)
+        clear(target)
+        partial.replace(target)
+
+
+def place(source: Path, target: Path) -> None:
+    """A copy of a file or a folder of files; durable, never half of it.
+
+    No second name of the same file: what damages one in place, a script or a disk, would have damaged both.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(draft_of(str(target)))
+    clear(draft)
+    try:
+        if source.is_dir():
+            draft.mkdir()
+            for path in source.iterdir():
+                copy_file(path, draft / path.name)
+            clear(target)
+        else:
+            copy_file(source, draft)
+        put_in_place(str(draft), str(target))
+    except OSError:
+        clear(draft)
+        raise
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """A new file with the bytes of a plain one, on the disk when this returns. Its blocks are shared where they can be:
+
+    a file system that shares them makes a copy of them before it writes into one.
+    """
+    with opened_file(source) as reading, target.open("xb") as writing:
+        if not clone(reading.fileno(), writing.fileno()):
+            _copy_bytes(reading.fileno(), writing.fileno())
+        os.fsync(writing.fileno())  # what is not on the disk stays in the page cache
+        for file in (reading, writing):  # nobody is to read them soon, and others' files are in the page cache
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def clone(reading: int, writing: int) -> bool:
+    """Make the file ``writing`` one that shares the blocks of ``reading``; False where the file system cannot."""
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+    except OSError:
+        return False
+    return True
+
+
+def opened_file(path: Path) -> BinaryIO:
+    """To be read; it may be a link to a plain file, and nothing else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def _copy_bytes(reading: int, writing: int) -> None:
+    try:
+        while os.copy_file_range(reading, writing, COPY_BYTES):
+            pass
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}:
+            raise
+        # Both go on where they are: between some file systems the kernel copies nothing by itself.
+        while data := os.read(reading, COPY_BYTES):
+            write_all(writing, data)
+
+
+def remove_at(location: str) -> None:
+    """A file, or a folder with all in it; nothing is done where there is nothing."""
+    if not is_url(location):
+        clear(Path(location))
+        return
+    fs, path = filesystem(location)
+    fs.invalidate_cache()
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm(path, recursive=True)
+
+
+def sync_filesystem(path: str) -> None:
+    """All that was written to the file system of ``path`` is on its disk when this returns: thousands of files at once.
+
+    To sync each of them would take a turn of the disk for each.
+    """
+    import ctypes
+
+    from trials.processes.libc import LIBC
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if LIBC.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
+
+
+def clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def filesystem(location: str) -> tuple[Any, str]:
+    """Of fsspec, and the path in it."""
+    try:
+        found: tuple[Any, str] = import_module("fsspec").core.url_to_fs(location)
+    except (ImportError, ValueError) as error:
+        raise StoreUnusableError(
+            f"store: {location}: {error}; install what this kind of URL needs, as s3fs for s3://"
+        ) from error
+    return found
+
+
+@contextlib.contextmanager
+def explained(location: str) -> Iterator[None]:
+    """Whatever a kind of store raises becomes a StoreError: there are as many kinds of errors as of stores.
+
+    Its ``errno`` is that of the error it comes from, so that a full disk is known as one.
+    """
+    try:
+        yield
+    except StoreUnusableError:
+        raise
+    except Exception as error:  # each fsspec implementation has errors of its own, botocore's among them
+        explained_error = StoreError(f"store: {location}: {error}")
+        explained_error.errno = getattr(error, "errno", None)
+        raise explained_error from error

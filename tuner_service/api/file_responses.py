@@ -1,0 +1,84 @@
+"""Files of assets as answers: always to be saved and never shown, whole or a range of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.responses import Response, StreamingResponse
+
+from trials.stores import StoreError
+from trials.wire.manifests import AssetFile
+from tuner_service.api.errors import problem
+from tuner_service.domain.errors import UnavailableError
+from tuner_service.service.assets.asset_store import AssetStore
+
+BLOCK_BYTES = 1 << 20
+_RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    start: int
+    end: int  # behind its last byte
+
+
+async def file_response(request: Request, store: AssetStore, file: AssetFile) -> Response:
+    """206 for one range, as RFC 9110 has it; several at once are answered with the whole."""
+    tag = f'"{file.digest}"'
+    headers = {"ETag": tag, "Accept-Ranges": "bytes", "Content-Disposition": disposition(file.path)}
+    if tag in [entry.strip() for entry in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    span, status = _Span(start=0, end=file.size), 200
+    asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    if asked is not None and request.headers.get("if-range", tag) == tag and any(asked.groups()):
+        found = _span_of(*asked.groups(), size=file.size)
+        if found is None:
+            message = f"the file has {file.size} bytes; none of them is in that range"
+            return problem(416, message, headers={"Content-Range": f"bytes */{file.size}"})
+        span, status = found, 206
+        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{file.size}"
+    headers["Content-Length"] = str(span.end - span.start)
+    first = await _read(store, file, span, span.start)
+    body = _blocks(store, file, span, first)
+    return StreamingResponse(body, status_code=status, headers=headers, media_type="application/octet-stream")
+
+
+def disposition(path: str) -> str:
+    name = path.rpartition("/")[2]
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def _span_of(first: str, last: str, *, size: int) -> _Span | None:
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    return _Span(start=start, end=end) if start < end else None
+
+
+async def _blocks(store: AssetStore, file: AssetFile, span: _Span, first: bytes) -> AsyncIterator[bytes]:
+    at, block = span.start, first
+    while block:
+        yield block
+        at += len(block)
+        block = await _read(store, file, span, at)
+
+
+async def _read(store: AssetStore, file: AssetFile, span: _Span, at: int) -> bytes:
+    """UnavailableError where the store cannot give it: before the first block it is the answer, later it ends it."""
+    length = min(BLOCK_BYTES, span.end - at)
+    if length == 0:
+        return b""
+    try:
+        block = await asyncio.to_thread(store.read, file.digest, offset=at, length=length)
+    except StoreError as error:
+        raise UnavailableError(f"{file.path} cannot be read: {error}; `tuner doctor` names what is missing") from error
+    if not block:
+        raise UnavailableError(f"{file.path} is shorter in the store than it should be; run `tuner doctor`")
+    return block

@@ -1,0 +1,206 @@
+"""Assets over HTTP: what is missing, pieces, the commit; lists, files and names."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from trials.stores import StoreError
+from trials.wire.manifests import PIECE_BYTES, AssetFile
+from tuner_service.api.bodies.assets import MissingBody, NewAssetBody
+from tuner_service.api.bodies.reading import read_as, takes_body, takes_bytes
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.file_responses import file_response
+from tuner_service.api.responses import json_response, tagged_response
+from tuner_service.api.routes.paging import DEFAULT_PAGE, cursor_fault, make_cursor, read_cursor, read_number_cursor
+from tuner_service.api.routes.parameters import Cursor, Limit
+from tuner_service.domain.assets import AssetKind
+from tuner_service.domain.errors import InputError, NotFoundError, UnavailableError
+from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
+from tuner_service.service.assets.uploads import PieceWriter, in_words
+from tuner_service.service.experiments import Services
+
+router = APIRouter(prefix="/api/v1/assets", tags=["assets"])
+WRITE_BYTES = 1 << 20  # of a piece, handed to a thread at once
+Reference = Annotated[str, Path(min_length=1, max_length=120, description="NAME, NAME@VERSION, or a digest")]
+PieceDigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+FileDigestPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}(\.16m)?$")]
+
+
+# ── adding ──────────────────────────────────────────────────────────────────────────────────────
+@router.post("/missing")
+@takes_body(MissingBody)
+async def find_missing(request: Request, services: CurrentServices) -> Response:
+    """Which pieces have to be sent before the asset of this manifest can be added; at first those of the manifest.
+
+    What is there is kept for a day from here on. Ask again, with `after` of the answer, until that is null.
+    """
+    body = await read_as(request, MissingBody)
+    manifest = body.manifest.file()
+    found = await asyncio.to_thread(services.assets.uploads.missing, manifest, after=body.after)
+    answer = {"id": found.asset_id, "pieces": list(found.pieces), "bytes": found.bytes, "after": found.after}
+    return json_response(answer)
+
+
+@router.put("/pieces/{digest}", status_code=204)
+@takes_bytes
+async def put_piece(request: Request, digest: PieceDigestPath, services: CurrentServices) -> Response:
+    """One piece of a file, of 16 MiB at most, as `application/octet-stream`; it counts once its digest is verified."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/octet-stream":
+        raise HTTPException(
+            415, f"send bytes with Content-Type: application/octet-stream, not {kind or 'nothing'!r:.60}"
+        )
+    uploads = services.assets.uploads
+    if await asyncio.to_thread(uploads.has_piece, digest):
+        return Response(status_code=204)
+    writer = await asyncio.to_thread(uploads.receive, digest)
+    try:
+        await _write(request, services, writer)
+    finally:
+        await asyncio.to_thread(writer.close)
+    return Response(status_code=204)
+
+
+async def _write(request: Request, services: Services, writer: PieceWriter) -> None:
+    waiting: list[bytes] = []
+    size = 0
+
+    def flush(*, is_last: bool) -> None:
+        with in_words(services.assets.store.staging):
+            writer.write(b"".join(waiting))
+            if is_last:
+                writer.finish()
+
+    async for chunk in request.stream():
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= WRITE_BYTES:
+            await asyncio.to_thread(flush, is_last=False)
+            waiting, size = [], 0
+    await asyncio.to_thread(flush, is_last=True)
+
+
+@router.post("", status_code=201, responses={200: {"description": "it is there", "content": {"application/json": {}}}})
+@takes_body(NewAssetBody)
+async def add_asset(request: Request, services: CurrentServices) -> Response:
+    """Make an asset of what was sent, and a version of its name. 409 where bytes are missing; harmless to repeat."""
+    new = (await read_as(request, NewAssetBody)).new_asset()
+    added = await asyncio.shield(asyncio.to_thread(services.assets.uploads.commit, new))
+    asset, version, is_new = added
+    view = await asyncio.to_thread(added_view, services.assets.rows, asset, version)
+    headers = {"Location": f"{router.prefix}/{asset.id}"}
+    return json_response(view, status=201 if is_new else 200, headers=headers)
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────
+@router.get("")
+def list_assets(
+    services: CurrentServices,
+    *,
+    kind: Annotated[AssetKind | None, Query()] = None,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Newest first, each with its names."""
+    rows = services.assets.rows
+    with services.queries.snapshot():
+        found = rows.assets(before=_moment_and_id(cursor), limit=limit + 1, kind=kind)
+        page = found[:limit]
+        views = [asset_view(rows, asset) for asset in page]
+    following = make_cursor(f"{page[-1].at!r} {page[-1].id}") if len(found) > limit else None
+    return json_response({"items": views, "next": following})
+
+
+@router.get("/store")
+def read_store(services: CurrentServices) -> Response:
+    """Where files lie: a client of the same machine and user may put them there itself, before it adds an asset."""
+    store = services.assets.store
+    staging: dict[str, Any] | None = None
+    if store.folder is not None and store.staging.is_dir():
+        status = store.staging.stat()
+        staging = {"folder": str(store.staging), "device": status.st_dev, "inode": status.st_ino}
+    folder = None if store.folder is None else str(store.folder)
+    return json_response({"folder": folder, "staging": staging, "piece_bytes": PIECE_BYTES})
+
+
+@router.get("/versions/{name}")
+def list_versions(
+    services: CurrentServices,
+    name: Annotated[str, Path(min_length=1, max_length=100)],
+    *,
+    limit: Limit = DEFAULT_PAGE,
+    cursor: Cursor = None,
+) -> Response:
+    """Of one name, newest first."""
+    before = read_number_cursor(cursor)
+    found = [v for v in services.assets.rows.versions(name=name) if not before or v.version < before]
+    if not found and not before:
+        raise NotFoundError("asset", name, "`tuner asset ls` lists those there are")
+    following = make_cursor(str(found[limit - 1].version)) if len(found) > limit else None
+    return json_response({"items": [version_view(version) for version in found[:limit]], "next": following})
+
+
+@router.get("/bytes/{digest}")
+async def read_bytes(request: Request, digest: FileDigestPath, services: CurrentServices) -> Response:
+    """A whole file of the store by its digest, or a range of it: manifests, too."""
+    store = services.assets.store
+    try:
+        size = (await asyncio.to_thread(store.sizes, digest[:2])).get(digest)
+    except StoreError as error:
+        raise UnavailableError(f"the asset store cannot be used now: {error}") from error
+    if size is None:
+        raise NotFoundError("file", f"sha256:{digest}")
+    return await file_response(request, store, AssetFile(path=digest, size=size, pieces=(digest,)))
+
+
+@router.get("/{reference}")
+def read_asset(request: Request, reference: Reference, services: CurrentServices) -> Response:
+    """One asset, with its names and the experiments that use it."""
+    with services.queries.snapshot():
+        found = services.assets.resolve(reference)
+        view = added_view(services.assets.rows, found.asset, found.version)
+    return tagged_response(request, view)
+
+
+@router.get("/{reference}/files")
+def list_files(
+    reference: Reference, services: CurrentServices, *, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
+) -> Response:
+    """By path, with size and digest."""
+    asset, after = services.assets.resolve(reference).asset, read_number_cursor(cursor)
+    found = list(islice(services.assets.files(asset), after, after + limit + 1))
+    following = make_cursor(str(after + limit)) if len(found) > limit else None
+    return json_response({"items": [file_view(file) for file in found[:limit]], "next": following})
+
+
+@router.get("/{reference}/files/{path:path}")
+async def read_file(request: Request, reference: Reference, path: str, services: CurrentServices) -> Response:
+    """One file, to be saved; ranges are taken."""
+    assets = services.assets
+    file = await asyncio.to_thread(lambda: assets.file(assets.resolve(reference).asset, path))
+    return await file_response(request, assets.store, file)
+
+
+@router.delete("/{reference}", status_code=204)
+async def delete_asset(reference: Reference, services: CurrentServices) -> Response:
+    """With a version only that one, else the asset with all of its names: 409 while an experiment uses it."""
+    await asyncio.to_thread(services.assets.remove, reference)
+    return Response(status_code=204)
+
+
+def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
+    text = read_cursor(cursor)
+    if text is None:
+        return None
+    moment, _, asset_id = text.partition(" ")
+    try:
+        return float(moment), asset_id
+    except ValueError as error:
+        fault: InputError = cursor_fault()
+        raise fault from error

@@ -1,0 +1,257 @@
+"""Where the bytes of assets lie: whole files by their digest, each stored once, in a folder or behind a URL.
+
+    files/ab/abcd…              a file, whole; what is written there is verified and on the disk before it has the name
+    assets/LINEAGE/ID           empty: the database LINEAGE has the asset ID
+    leases/LINEAGE/ID.manifest  of what is being uploaded; ID.until says up to when nothing of it is collected
+    collecting/LINEAGE          the time up to which a collector of that database removes files
+    owners/LINEAGE              which home has the database
+
+Rows of a database are the point of commit for its people. The marks stand in the store itself, because services with
+databases of their own may share one: a collector sees what the others need. Whoever uploads takes a lease first and
+looks for collectors then, a collector says that it collects and looks for leases then; so one of the two sees the
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trials.files import write_atomically
+from trials.stores import FileStore, StoreError, clear, sync_filesystem
+from trials.wire.manifests import AssetFile, is_file_digest, read_manifest
+from tuner_service.domain.assets import AssetId
+from tuner_service.domain.errors import StorageError
+
+FILES, ASSETS, LEASES, COLLECTING, OWNERS, INCOMING = "files", "assets", "leases", "collecting", "owners", "incoming"
+LEASE_S = 86_400.0  # from the last sign of the client; an upload that was broken off is continued within it
+SMALL_BYTES = 4_096
+DRAFT = "draft-"  # begins the name of what is not whole yet
+
+
+class AssetStore:
+    """Of one database, whose lineage names its marks. Any thread; every call blocks. StoreError where it fails."""
+
+    def __init__(self, root: str, *, home: Path, lineage: str) -> None:
+        self._files = FileStore(root)
+        self._home = home
+        self.lineage = lineage
+        # Beside the files where they are in a folder, so that a file gets its place there by a new name.
+        within = self._files.folder or home / "assets"
+        self.staging = within / INCOMING / lineage
+
+    @property
+    def root(self) -> str:
+        return self._files.root
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the store is a folder of this machine."""
+        return self._files.folder
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────────
+    def path_of(self, digest: str) -> Path | None:
+        """Of a file in a store that is a folder, to be read and never written; it may be missing."""
+        return None if self.folder is None else self.folder / file_name(digest)
+
+    def has(self, digest: str) -> bool:
+        return self._files.size(file_name(digest)) is not None
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Of all files whose digest begins with these two digits."""
+        return self._files.sizes(f"{FILES}/{prefix}")
+
+    def prefixes(self) -> list[str]:
+        """Those with which the digests of files begin."""
+        return self._files.folders(FILES)
+
+    def read(self, digest: str, *, offset: int, length: int) -> bytes:
+        """StoreError caused by a FileNotFoundError where the store has no such file."""
+        return self._files.read(file_name(digest), offset=offset, length=length)
+
+    def manifest(self, asset_id: AssetId) -> Iterator[AssetFile]:
+        """The files of an asset, in their order. StorageError where the store has no manifest, or a damaged one."""
+        try:
+            with self._files.opened(file_name(asset_id)) as stream:
+                yield from read_manifest(stream)
+        except StoreError as error:
+            raise StorageError(f"the manifest of asset {asset_id} cannot be read: {error}") from error
+        except ValueError as error:
+            raise StorageError(
+                f"the manifest of asset {asset_id} is damaged: {error}; `tuner doctor` names all that is"
+            ) from error
+
+    def take_in(self, staged: list[Path]) -> None:
+        """Give each of these files of the staging folder, named by their digests, its place. All is durable at the end.
+
+        What is there already stays as it is.
+        """
+        if self.folder is None:
+            for path in staged:
+                self._files.put(path, file_name(path.name))
+                path.unlink()
+            return
+        # Before a file has its name, its bytes are on the disk; and the names are before anything speaks of them.
+        sync_filesystem(str(self.staging))
+        for folder in {path.name[:2] for path in staged}:
+            (self.folder / FILES / folder).mkdir(parents=True, exist_ok=True)
+        for path in staged:
+            path.replace(self.folder / file_name(path.name))
+        sync_filesystem(str(self.folder))
+
+    def remove_file(self, digest: str) -> None:
+        self._files.remove(file_name(digest))
+
+    def begin_staging(self) -> None:
+        """At the start of a service, before anything comes.
+
+        What was staged is not synced before it is taken in. So it is believed as long as the machine runs, whatever is
+        killed, and after a start of the machine it is gone: its power may have been lost.
+        """
+        mark, boot = self.staging.with_name(f"{self.staging.name}.boot"), _boot()
+        try:
+            staged_in = mark.read_text(encoding="utf-8")
+        except OSError:
+            staged_in = ""
+        if staged_in != boot:
+            clear(self.staging)
+        self.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(str(mark), boot.encode())
+
+    def restage(self, asset_id: AssetId) -> Path:
+        """A copy of a manifest of the store in the staging folder, under its digest."""
+        draft, target = self.staging / f"{DRAFT}{secrets.token_hex(8)}", self.staging / asset_id
+        try:
+            with self._files.opened(file_name(asset_id)) as stream, draft.open("xb") as copy:
+                shutil.copyfileobj(stream, copy)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+        return target
+
+    # ── marks ───────────────────────────────────────────────────────────────────────────────────
+    def own(self, asset_ids: list[AssetId]) -> None:
+        """Say whose store it is, and which assets its database has: those without a mark get theirs."""
+        self._files.write(f"{OWNERS}/{self.lineage}", _to_json({"home": str(self._home), "machine": _machine()}))
+        marked = self.marked(self.lineage)
+        for asset_id in asset_ids:
+            if asset_id not in marked:
+                self.mark(asset_id)
+
+    def mark(self, asset_id: AssetId) -> None:
+        self._files.write(f"{ASSETS}/{self.lineage}/{asset_id}", b"\n")
+
+    def unmark(self, lineage: str, asset_id: AssetId) -> None:
+        self._files.remove(f"{ASSETS}/{lineage}/{asset_id}")
+
+    def marked(self, lineage: str) -> set[AssetId]:
+        return {name for name in self._files.sizes(f"{ASSETS}/{lineage}") if is_file_digest(name)}
+
+    def lineages(self) -> set[str]:
+        """Of every database that has marks here."""
+        return {*self._files.folders(ASSETS), *self._files.folders(LEASES), *self._files.sizes(OWNERS)}
+
+    def former_lineages(self) -> set[str]:
+        """Those of this same home: its database was put back from a copy, so that nobody has the former one."""
+        mine = {"home": str(self._home), "machine": _machine()}
+        others = set(self._files.sizes(OWNERS)) - {self.lineage}
+        return {lineage for lineage in others if self._small(f"{OWNERS}/{lineage}") == mine}
+
+    def forget(self, lineage: str) -> None:
+        """All marks of a database that is no more."""
+        for folder in (ASSETS, LEASES, COLLECTING, OWNERS):
+            self._files.remove(f"{folder}/{lineage}")
+        if self.folder is not None:
+            clear(self.folder / INCOMING / lineage)
+
+    # ── leases ──────────────────────────────────────────────────────────────────────────────────
+    def lease(self, asset_id: AssetId, manifest: Path, *, until: float) -> None:
+        """Nothing that the manifest names is collected up to then; a lease that is there lasts longer."""
+        name = f"{LEASES}/{self.lineage}/{asset_id}"
+        if self._files.size(f"{name}.manifest") is None:
+            self._files.put(manifest, f"{name}.manifest")
+        self._files.write(f"{name}.until", _to_json({"until": until}))
+
+    def release(self, lineage: str, asset_id: AssetId) -> None:
+        name = f"{LEASES}/{lineage}/{asset_id}"
+        self._files.remove(f"{name}.until")
+        self._files.remove(f"{name}.manifest")
+
+    def leases(self, lineage: str) -> dict[AssetId, float]:
+        """By what is being uploaded, the time up to which it is leased."""
+        found = {}
+        for name in self._files.sizes(f"{LEASES}/{lineage}"):
+            asset_id = name.removesuffix(".until").removesuffix(".manifest")
+            if is_file_digest(asset_id):
+                found[asset_id] = self._time(f"{LEASES}/{lineage}/{asset_id}.until", "until")
+        return found
+
+    def leased_files(self, lineage: str, asset_id: AssetId) -> Iterator[AssetFile]:
+        with self._files.opened(f"{LEASES}/{lineage}/{asset_id}.manifest") as stream:
+            yield from read_manifest(stream)
+
+    # ── collecting ──────────────────────────────────────────────────────────────────────────────
+    @contextmanager
+    def collecting(self, *, until: float) -> Iterator[None]:
+        """Uploads of other services wait in the block, up to that time where this process is killed."""
+        name = f"{COLLECTING}/{self.lineage}"
+        self._files.write(name, _to_json({"until": until}))
+        try:
+            yield
+        finally:
+            self._files.remove(name)
+
+    def is_collected_by_others(self, *, now: float) -> bool:
+        others = set(self._files.sizes(COLLECTING)) - {self.lineage}
+        return any(self._time(f"{COLLECTING}/{lineage}", "until") > now for lineage in others)
+
+    # ── helpers ─────────────────────────────────────────────────────────────────────────────────
+    def _time(self, name: str, field: str) -> float:
+        found = self._small(name).get(field)
+        return float(found) if isinstance(found, int | float) else 0.0
+
+    def _small(self, name: str) -> dict[str, object]:
+        """Empty where there is none or it makes no sense. What cannot be read now is an error, and no answer."""
+        try:
+            found = json.loads(self._files.read(name, length=SMALL_BYTES))
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return {}
+            raise
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def file_name(digest: str) -> str:
+    return f"{FILES}/{digest[:2]}/{digest}"
+
+
+def _to_json(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _machine() -> str:
+    try:
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip() or socket.gethostname()
+    except OSError:
+        return socket.gethostname()
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def free_bytes(folder: Path) -> int:
+    """For this process, on the file system of ``folder``."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize

@@ -1,0 +1,92 @@
+"""Assets as people name them: by a name and a version, or by their digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trials.wire.manifests import AssetFile
+from tuner_service.domain.assets import Asset, AssetReference, AssetVersion, parse_reference
+from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.ports import AssetRows, Clock
+from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.uploads import Uploads
+
+USERS_NAMED = 5  # experiments that an error names
+BEGINNINGS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """``version``: where it was found by a name."""
+
+    asset: Asset
+    version: AssetVersion | None = None
+
+
+class Assets:
+    """One for the process; any thread; every call blocks."""
+
+    def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
+        self.store, self.rows = store, rows
+        self.uploads = Uploads(store, rows, clock)
+
+    def resolve(self, text: str) -> Found:
+        """Of ``digits``, ``digits@3``, ``digits@latest``, a digest or its beginning; NotFoundError for what is none."""
+        reference = parse_reference(text)
+        if reference is None:
+            raise NotFoundError("asset", text[:200], "an asset is named NAME, NAME@VERSION, or by its digest")
+        found = self._by_name(reference) or self._by_digest(reference)
+        if found is None:
+            raise NotFoundError("asset", text[:200], self._hint(reference))
+        return found
+
+    def files(self, asset: Asset) -> Iterator[AssetFile]:
+        """In the order of their paths. StorageError where the store has no manifest of it, or a damaged one."""
+        return self.store.manifest(asset.id)
+
+    def file(self, asset: Asset, path: str) -> AssetFile:
+        for file in self.files(asset):
+            if file.path == path:
+                return file
+        hint = f"asset sha256:{asset.id} has no such file; `tuner asset show` lists them"
+        raise NotFoundError("file", path[:200], hint)
+
+    def remove(self, text: str) -> Found:
+        """A version of a name where one is given (the latest one of a bare name), else the asset with all of its names.
+
+        ConflictError where experiments use the asset. Its bytes go with the next `tuner gc`.
+        """
+        found = self.resolve(text)
+        if found.version is not None and "@" in text:
+            self.rows.remove_version(found.version)
+            return found
+        users = self.rows.remove(found.asset.id, limit=USERS_NAMED)
+        if users:
+            raise ConflictError(
+                f"asset {text} is used by experiment {', '.join(users)}; delete what uses it first (`tuner rm ID`)"
+            )
+        return found
+
+    def _by_name(self, reference: AssetReference) -> Found | None:
+        if reference.name is None:
+            return None
+        version = self.rows.version(reference.name, reference.version)
+        asset = None if version is None else self.rows.asset(version.asset_id)
+        return None if asset is None else Found(asset=asset, version=version)
+
+    def _by_digest(self, reference: AssetReference) -> Found | None:
+        if reference.digest is None:
+            return None
+        found = self.rows.assets_beginning(reference.digest, limit=BEGINNINGS_NAMED + 1)
+        if len(found) > 1 and found[0] != reference.digest:
+            named = ", ".join(asset_id[:16] for asset_id in found[:BEGINNINGS_NAMED])
+            raise ConflictError(f"several assets begin with {reference.digest}: {named}; write more of the digest")
+        asset = self.rows.asset(found[0]) if found else None
+        return None if asset is None else Found(asset=asset)
+
+    def _hint(self, reference: AssetReference) -> str:
+        if reference.name is None or reference.version is None:
+            return "`tuner asset ls` lists those there are"
+        there = [str(version.version) for version in self.rows.versions(name=reference.name)[:BEGINNINGS_NAMED]]
+        return f"{reference.name} has version {', '.join(there)}" if there else f"nothing is named {reference.name}"

@@ -1,0 +1,315 @@
+"""Adding assets: what is missing, pieces as they come, and the commit.
+
+A client sends the pieces of the manifest, asks what is missing, sends that, and commits; whatever ends in between, the
+next one goes on from what is there. Everything that comes lies in the staging folder until the commit: a piece under
+its digest, once it is whole and verified. A client of the home's own user puts files there itself, verified by it.
+Nothing in the staging folder is an asset, and nothing in the store is one before its row is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trials.files import is_full_disk, write_all
+from trials.stores import StoreError
+from trials.wire.manifests import (
+    MAX_MANIFEST_BYTES,
+    PIECE_BYTES,
+    AssetFile,
+    ManifestError,
+    count_of_pieces,
+    is_piece_digest,
+    read_manifest,
+)
+from tuner_service.domain.assets import Asset, AssetKind, AssetVersion
+from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
+from tuner_service.ports import AssetRows, Clock
+from tuner_service.service.assets.asset_store import DRAFT, LEASE_S, AssetStore, free_bytes
+
+MISSING_PAGE = 10_000  # pieces named in one answer
+MISSING_NAMED = 5  # in an error
+COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """``pieces`` in the order of the files. ``after``: the place of the file to go on behind, None where it is done.
+
+    ``bytes`` is what the pieces have together.
+    """
+
+    asset_id: str
+    pieces: tuple[str, ...]
+    bytes: int
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAsset:
+    """What is to be committed; ``manifest`` is described as a file."""
+
+    manifest: AssetFile
+    kind: AssetKind
+    name: str | None
+    kept: bool
+
+
+def manifest_file(*, size: int, pieces: tuple[str, ...]) -> AssetFile:
+    """InputError where it cannot be one."""
+    if size > MAX_MANIFEST_BYTES:
+        raise InputError([Fault(pointer="/manifest/size", message=f"should be at most {MAX_MANIFEST_BYTES}")])
+    if len(pieces) != count_of_pieces(size) or not all(map(is_piece_digest, pieces)):
+        wrong = f"should be the {count_of_pieces(size)} SHA-256 digests of its pieces of {PIECE_BYTES} bytes"
+        raise InputError([Fault(pointer="/manifest/pieces", message=wrong)])
+    return AssetFile(path="manifest", size=size, pieces=pieces)
+
+
+class PieceWriter:
+    """One piece on its way into the staging folder; it has its name there once it is whole and verified."""
+
+    def __init__(self, staging: Path, digest: str) -> None:
+        self._target = staging / digest
+        self._draft = staging / f"{DRAFT}{secrets.token_hex(8)}"
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+
+    def write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > PIECE_BYTES:
+            raise InputError([Fault(pointer="", message=f"a piece has at most {PIECE_BYTES} bytes")])
+        self._hash.update(data)
+        write_all(self._descriptor, data)
+
+    def finish(self) -> None:
+        if self._hash.hexdigest() != self._target.name:
+            message = f"the {self._size} bytes have the digest {self._hash.hexdigest()}, not {self._target.name}"
+            raise InputError([Fault(pointer="", message=f"{message}: they were damaged on their way; send them again")])
+        self._draft.replace(self._target)
+
+    def close(self) -> None:
+        """Leaves nothing of what was not finished."""
+        os.close(self._descriptor)
+        self._draft.unlink(missing_ok=True)
+
+
+class Uploads:
+    """Any thread; every call blocks. Commits are made one at a time."""
+
+    def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
+        self._store, self._rows, self._clock = store, rows, clock
+        self._committing = threading.Lock()
+
+    def has_piece(self, digest: str) -> bool:
+        """Whether the staging folder has it, so that it need not be sent again."""
+        return (self._store.staging / digest).exists()
+
+    def receive(self, digest: str) -> PieceWriter:
+        with in_words(self._store.staging):
+            self._store.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return PieceWriter(self._store.staging, digest)
+
+    def missing(self, manifest: AssetFile, *, after: int) -> Missing:
+        """What has to be sent, of the files after that place; from here on nothing that is there is collected."""
+        with in_words(self._store.staging):
+            files = self._leased(manifest)
+            if files is None:
+                return Missing(asset_id=manifest.digest, pieces=manifest.pieces, bytes=manifest.size, after=after)
+            pieces: dict[str, int] = {}
+            known = _Known(self._store)
+            for place, file in enumerate(files, start=1):
+                if place <= after or known.has(file):
+                    continue
+                sent = {p: file.piece_size(i) for i, p in enumerate(file.pieces) if not known.has_piece(p)}
+                pieces |= sent
+                if len(pieces) >= MISSING_PAGE:
+                    after = place
+                    break
+            else:
+                after = 0
+        self._require_room(sum(pieces.values()))
+        missing_bytes = sum(pieces.values())
+        return Missing(asset_id=manifest.digest, pieces=tuple(pieces), bytes=missing_bytes, after=after or None)
+
+    def commit(self, new: NewAsset) -> tuple[Asset, AssetVersion | None, bool]:
+        """The asset, its version, and whether anything is new; durable. ConflictError where bytes are missing."""
+        manifest = new.manifest
+        with in_words(self._store.staging), self._committing:
+            files = self._leased(manifest)
+            if files is None:
+                raise _missing_error(manifest.digest, ["its manifest"], 1)
+            count, size = self._take_in(manifest, files)
+            asset_id = manifest.digest
+            self._store.mark(asset_id)
+            at = self._clock.now()
+            added = self._rows.add(
+                Asset(id=asset_id, kind=new.kind, size=size, files=count, kept=new.kept, at=at), new.name
+            )
+            self._store.release(self._store.lineage, asset_id)
+            self._clear_staged(asset_id)
+        return added
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────
+    def _leased(self, manifest: AssetFile) -> Iterator[AssetFile] | None:
+        """The files that a manifest names, which are leased now; None where the manifest itself has to be sent."""
+        store, asset_id = self._store, manifest.digest
+        store.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+        staged = self._whole(manifest)
+        is_stored = _Known(store).has_stored(manifest)
+        if staged is None and is_stored and self._rows.asset(asset_id) is not None:
+            return store.manifest(asset_id)  # it is an asset, whose files nobody collects
+        if staged is None and is_stored:
+            staged = store.restage(asset_id)
+        if staged is None:
+            return None
+        self._check(staged)
+        store.lease(asset_id, staged, until=self._clock.now() + LEASE_S)
+        if store.is_collected_by_others(now=self._clock.now()):
+            raise UnavailableError("another service that shares the asset store collects its garbage; try again soon")
+        return _files_of(staged)
+
+    def _check(self, staged: Path) -> None:
+        try:
+            for _ in _files_of(staged):
+                pass
+        except ManifestError as error:
+            staged.unlink()
+            raise InputError([Fault(pointer="/manifest", message=str(error))]) from error
+
+    def _take_in(self, manifest: AssetFile, files: Iterator[AssetFile]) -> tuple[int, int]:
+        """How many files there are, and what they have together; all of them in the store."""
+        known = _Known(self._store)
+        staged: dict[str, Path] = {}
+        missing: list[str] = []
+        count = size = lacking = 0
+        for file in files:
+            count, size = count + 1, size + file.size
+            digest = file.digest
+            if digest in staged or known.has_stored(file):
+                continue
+            path = self._whole(file)
+            if path is not None:
+                staged[digest] = path
+            elif not known.has_stored(file, anew=True):  # another upload had it in its staging a moment ago
+                lacking += 1
+                missing += [file.path] if len(missing) < MISSING_NAMED else []
+        if lacking:
+            raise _missing_error(manifest.digest, missing, lacking)
+        path = None if known.has_stored(manifest) else self._whole(manifest)
+        if path is not None:
+            staged[manifest.digest] = path
+        if staged:
+            self._store.take_in(list(staged.values()))
+        return count, size
+
+    def _whole(self, file: AssetFile) -> Path | None:
+        """In the staging folder, put together of its pieces where they are there; None where one is missing."""
+        staging, digest = self._store.staging, file.digest
+        target = staging / digest
+        if _has_size(target, file.size):
+            return target
+        parts = [staging / piece for piece in file.pieces]
+        if len(parts) == 1 or not all(_has_size(part, file.piece_size(i)) for i, part in enumerate(parts)):
+            return None
+        draft = staging / f"{DRAFT}{secrets.token_hex(8)}"
+        try:
+            with draft.open("xb") as writing:
+                for part in parts:
+                    with part.open("rb") as reading:
+                        while os.copy_file_range(reading.fileno(), writing.fileno(), COPY_BYTES):
+                            pass
+                os.fchmod(writing.fileno(), 0o400)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+        return target
+
+    def _clear_staged(self, asset_id: str) -> None:
+        """Pieces of large files, and whole files that the store had already."""
+        for file in self._store.manifest(asset_id):
+            for name in {*file.pieces, file.digest}:
+                with suppress(FileNotFoundError):
+                    (self._store.staging / name).unlink()
+
+    def _require_room(self, needed: int) -> None:
+        free = free_bytes(self._store.staging)
+        if needed > free:
+            raise UnavailableError(
+                f"{needed} bytes have to be sent, and the disk of {self._store.staging} has room for {free}; make "
+                "room, or name another asset_store"
+            )
+
+
+class _Known:
+    """What the store and the staging folder have, looked at once for each beginning of a digest."""
+
+    def __init__(self, store: AssetStore) -> None:
+        self._store = store
+        self._sizes: dict[str, dict[str, int]] = {}
+        self._staged = _sizes_in(store.staging)
+
+    def has(self, file: AssetFile) -> bool:
+        return self.is_staged(file) or self.has_stored(file)
+
+    def is_staged(self, file: AssetFile) -> bool:
+        if self._staged.get(file.digest) == file.size:
+            return True
+        return all(self._staged.get(piece) == file.piece_size(i) for i, piece in enumerate(file.pieces))
+
+    def has_piece(self, digest: str) -> bool:
+        return digest in self._staged
+
+    def has_stored(self, file: AssetFile, *, anew: bool = False) -> bool:
+        digest = file.digest
+        prefix = digest[:2]
+        if anew or prefix not in self._sizes:
+            self._sizes[prefix] = self._store.sizes(prefix)
+        return self._sizes[prefix].get(digest) == file.size
+
+
+def _sizes_in(folder: Path) -> dict[str, int]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries}
+    except FileNotFoundError:
+        return {}
+
+
+def _files_of(manifest: Path) -> Iterator[AssetFile]:
+    with manifest.open("rb") as stream:
+        yield from read_manifest(stream)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+def _missing_error(asset_id: str, named: list[str], count: int) -> ConflictError:
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    return ConflictError(
+        f"asset sha256:{asset_id} is not whole: {', '.join(named)}{more} missing; ask what is missing and send it",
+        ("missing",),
+    )
+
+
+@contextmanager
+def in_words(folder: Path) -> Iterator[None]:
+    """What the disk or the store says becomes an error that names what to do."""
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        if is_full_disk(error):
+            raise UnavailableError(
+                f"the disk of {folder} is full; make room and add the asset again: what was sent is kept"
+            ) from error
+        raise UnavailableError(f"the asset store cannot be used now: {error}") from error
