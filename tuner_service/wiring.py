@@ -225,6 +225,10 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     finally:
         withdraw(settings)
         analyst.close()
+    _require_in_place(settings, core)
+
+
+def _require_in_place(settings: Settings, core: Core) -> None:
     if not core.store.is_in_place():
         raise StorageError(
             f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "
