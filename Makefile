@@ -1,23 +1,29 @@
 # Every target sets up what it needs; `make setup` is quick the second time. The virtual environment is .venv.
 PYTHON ?= python3
 RUN := .venv/bin/python -m
+PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup demo test everything check format formatted lint types layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean
+.PHONY: setup demo test everything check format formatted lint types layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
+	@$(PAGE) build
 demo: setup ; @$(RUN) examples.demo
 # What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
 PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto
 QUICK := tests/unit tests/simulation tests/contract tests/migrations
 test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
 everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) tests.parts tests/integration tests/acceptance tests/gpu
-check: formatted lint types layers everything
-format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix .
+check: formatted lint types layers dashboard-check everything
+format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix . && $(PAGE) format
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
-types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /peers/ examples/demo examples/digits examples/learner benchmarks
+types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /peers/ examples/demo examples/digits examples/learner benchmarks dashboard/chain.py
 layers: setup ; .venv/bin/lint-imports
+# The page with reload, beside a service that runs: TUNER_URL=http://127.0.0.1:PORT make dashboard-dev
+dashboard-dev: setup ; $(PAGE) dev
+dashboard-check: setup ; $(PAGE) check
+dashboard-types: setup ; $(PAGE) schema
 simulate: setup ; $(RUN) tests.simulation.histories --seeds 5000
 mutants: setup ; $(RUN) tests.mutants
 mutants-sample: setup ; $(RUN) tests.mutants --sample 500
@@ -34,7 +40,7 @@ BENCHMARKS ?= startup dispatch reports scale checkpoints suggest loading
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
 gpu: setup ; $(RUN) benchmarks.gpu
-clean: ; rm -rf build dist demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ; rm -rf build dist dashboard/node_modules tuner_service/web demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,integrations]'

@@ -8,6 +8,7 @@ from tuner_service.api import agents
 from tuner_service.api.auth import authorize
 from tuner_service.api.bodies.reading import LargeBodies
 from tuner_service.api.cached_reads import CachedReads
+from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
@@ -49,6 +50,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.single_flight = SingleFlight()
     install_error_handlers(app)
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
+    app.add_middleware(Dashboard)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, settings=services.config)  # the one added last is asked first
     for router in ROUTERS:

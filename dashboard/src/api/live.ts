@@ -1,0 +1,191 @@
+// Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
+// Where the service has no stream for it, the pages look again by themselves.
+import { signal } from "@preact/signals";
+import { API, PAGE_HEADERS, signedOut } from "./client";
+import { readEvents, type ServerEvent } from "./sse";
+
+/** An experiment by its id; "cluster" for nodes, devices and quota groups; a watcher of "*" hears of everything. */
+export type Topic = string;
+
+export type Connection = "connecting" | "live" | "polling" | "lost";
+export const connection = signal<Connection>("connecting");
+/** Since when the service does not answer, and when it came back. */
+export const lostSince = signal<number | null>(null);
+export const cameBackAt = signal<number | null>(null);
+
+const LOCK = "tuner-events";
+const CHANNEL = "tuner-events";
+const RETRY_MS = 250;
+const MOST_RETRY_MS = 3_000;
+const POLL_MS = 2_000;
+const SILENCE_MS = 40_000; // the service sends something each 15 seconds; a stream without is dead
+
+type Told =
+  | { kind: "change"; topics: Topic[] }
+  | { kind: "state"; state: Connection }
+  | { kind: "who" }
+  | { kind: "signed-in" };
+
+const watchers = new Map<Topic, Set<() => void>>();
+let channel: BroadcastChannel | undefined;
+let leading = false;
+let lastId = "";
+let wake: () => void = () => {};
+
+export function watch(topics: readonly Topic[], changed: () => void): () => void {
+  for (const topic of topics) {
+    const found = watchers.get(topic) ?? new Set();
+    found.add(changed);
+    watchers.set(topic, found);
+  }
+  return () => {
+    for (const topic of topics) watchers.get(topic)?.delete(changed);
+  };
+}
+
+export function startLive(): void {
+  if (channel) return;
+  channel = new BroadcastChannel(CHANNEL);
+  channel.onmessage = (message: MessageEvent<Told>) => hear(message.data);
+  channel.postMessage({ kind: "who" } satisfies Told);
+  // The lock is given back when its tab is closed; then the next one that waits leads. A page that was not opened by
+  // https or on this machine has no locks: each of its tabs reads a stream of its own.
+  if (navigator.locks) void navigator.locks.request(LOCK, lead);
+  else void lead();
+}
+
+/** After signing in: whoever leads tries at once. */
+export function signedInNow(): void {
+  tell({ kind: "signed-in" });
+  touch();
+}
+
+function hear(told: Told): void {
+  if (told.kind === "change") notify(told.topics);
+  else if (told.kind === "state") enter(told.state);
+  else if (told.kind === "signed-in") {
+    signedOut.value = false;
+    wake();
+  } else if (leading) channel?.postMessage({ kind: "state", state: connection.value } satisfies Told);
+}
+
+function tell(told: Told): void {
+  channel?.postMessage(told);
+  hear(told);
+}
+
+function enter(state: Connection): void {
+  const before = connection.value;
+  if (state === before) return;
+  connection.value = state;
+  if (state === "lost") lostSince.value = Date.now();
+  else if (state !== "connecting" && before === "lost") {
+    lostSince.value = null;
+    cameBackAt.value = Date.now();
+    notify(["*"]);
+  }
+}
+
+function notify(topics: readonly Topic[]): void {
+  const called = new Set<() => void>();
+  const chosen = topics.includes("*") ? [...watchers.keys()] : [...topics, "*"];
+  for (const topic of chosen) for (const changed of watchers.get(topic) ?? []) called.add(changed);
+  for (const changed of called) changed();
+}
+
+/** Everybody in this tab looks again: after an action of one's own. */
+export function touch(...topics: Topic[]): void {
+  notify(topics.length > 0 ? topics : ["*"]);
+}
+
+/** Reads the stream for all tabs, for as long as this one is open. */
+async function lead(): Promise<never> {
+  leading = true;
+  let retry = RETRY_MS;
+  for (;;) {
+    const status = await stream(() => {
+      retry = RETRY_MS;
+    });
+    if (status === 401) await pause(MOST_RETRY_MS);
+    else if (status >= 400 && status !== 502 && status !== 504) {
+      tell({ kind: "state", state: "polling" });
+      tell({ kind: "change", topics: ["*"] });
+      await pause(POLL_MS);
+    } else {
+      if (status === 0) tell({ kind: "state", state: "lost" });
+      await pause(retry);
+      retry = Math.min(MOST_RETRY_MS, retry * 2);
+    }
+  }
+}
+
+/** One connection, until it ends; 0 where the service does not answer. */
+async function stream(begun: () => void): Promise<number> {
+  const abort = new AbortController();
+  let silence: ReturnType<typeof setTimeout> | undefined;
+  const heard = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => abort.abort(), SILENCE_MS);
+  };
+  heard();
+  try {
+    const headers = {
+      ...PAGE_HEADERS,
+      Accept: "text/event-stream",
+      ...(lastId ? { "Last-Event-ID": lastId } : {}),
+    };
+    const take = (event: ServerEvent) => {
+      heard();
+      begun();
+      takeEvent(event);
+    };
+    return await readEvents(`${API}/events`, headers, take, abort.signal);
+  } catch {
+    return 0;
+  } finally {
+    clearTimeout(silence);
+    abort.abort();
+  }
+}
+
+function takeEvent(event: ServerEvent): void {
+  if (connection.value !== "live") tell({ kind: "state", state: "live" });
+  if (event.id) lastId = event.id;
+  const topics = topicsOf(event);
+  if (topics.length > 0) tell({ kind: "change", topics });
+}
+
+/** Which topics an event concerns; everything where something may have been missed. */
+export function topicsOf(event: Pick<ServerEvent, "name" | "data">): Topic[] {
+  if (event.name === "heartbeat" || event.name === "begin") return [];
+  if (event.name === "cluster") return ["cluster"];
+  if (event.name !== "patch") return ["*"];
+  try {
+    const told = JSON.parse(event.data) as {
+      experiments?: { id: string }[];
+      trials?: Record<string, unknown>;
+      checkpoints?: Record<string, unknown>;
+      search_spaces?: string[];
+      removed?: string[];
+      quota_groups?: boolean;
+    };
+    const found = new Set<Topic>();
+    for (const one of told.experiments ?? []) found.add(one.id);
+    for (const id of Object.keys({ ...told.trials, ...told.checkpoints })) found.add(id);
+    for (const id of [...(told.search_spaces ?? []), ...(told.removed ?? [])]) found.add(id);
+    if (told.quota_groups || found.size > 0) found.add("cluster");
+    return [...found];
+  } catch {
+    return ["*"];
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+}

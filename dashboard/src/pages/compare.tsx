@@ -1,0 +1,211 @@
+// Experiments beside one another by their best so far, and trials by their parameters.
+import { useMemo } from "preact/hooks";
+import { experimentUrl, read, trialUrl } from "../api/client";
+import { useResource } from "../api/resource";
+import { type ExperimentDetail, objectives, type TrialDetail } from "../api/shapes";
+import { trialsOf } from "../api/trials";
+import { Badge, Empty, Loading, Switch, To, Trouble } from "../parts/controls";
+import { type Course, CoursesPlot } from "../plots/courses";
+import { bestSoFar } from "../plots/points";
+import { amend, experimentPath, query, trialPath } from "../state/address";
+import { cell, duration, exact, number, numeric } from "../state/format";
+import { flatOf } from "./trial";
+
+const MOST = 12;
+
+export function ComparePage() {
+  const list = (name: string) => (query.value.get(name) ?? "").split(",").filter(Boolean).slice(0, MOST);
+  const ids = list("ids");
+  const trials = list("trials");
+  if (ids.length === 0 && trials.length === 0)
+    return (
+      <Empty title="Nothing is chosen">
+        Choose several <To to="/">experiments</To> in their list, or a few trials by a filter in the table of
+        one.
+      </Empty>
+    );
+  return (
+    <>
+      <div class="page-head">
+        <h1>Compare</h1>
+      </div>
+      {ids.length > 0 && <Experiments ids={ids} />}
+      {trials.length > 0 && <TrialsBeside keys={trials} />}
+    </>
+  );
+}
+
+function Experiments({ ids }: { ids: string[] }) {
+  const key = ids.join(",");
+  const found = useResource(
+    ["compare", key],
+    (signal) =>
+      Promise.all(
+        ids.map(async (id) => {
+          const view = await read<ExperimentDetail>(experimentUrl(id), signal);
+          const state = trialsOf(id);
+          await state.load(signal);
+          return { view, trials: state.trials };
+        }),
+      ),
+    ids,
+    2_000,
+  );
+  const overTime = query.value.get("over") === "time";
+  const all = found.data.value;
+  const courses = useMemo(
+    () =>
+      (all ?? []).map(({ view, trials }): Course => {
+        const maximize = objectives(view)[0]?.goal === "maximize";
+        const rows = [...Array(trials.length).keys()].filter((row) => trials.statusOf(row) === "succeeded");
+        const begin = rows.reduce(
+          (least, row) => Math.min(least, trials.started[row]),
+          Number.POSITIVE_INFINITY,
+        );
+        const order = [...rows].sort((one, other) => trials.ended[one] - trials.ended[other]);
+        const points = order.map((row, place) => ({
+          x: overTime ? (trials.ended[row] - begin) / 1_000 : place + 1,
+          y: trials.value[row],
+        }));
+        return {
+          name: view.name,
+          steps: bestSoFar(points, maximize),
+          until: points[points.length - 1]?.x ?? 0,
+        };
+      }),
+    [all, overTime],
+  );
+  if (!all)
+    return found.problem.value ? (
+      <Trouble problem={found.problem.value} onAgain={found.reload} />
+    ) : (
+      <Loading what="The experiments" />
+    );
+  const metrics = new Set(all.map(({ view }) => JSON.stringify(view.objective)));
+  return (
+    <section>
+      {metrics.size > 1 && (
+        <p class="note warn-text">They have different objectives: their values cannot be compared.</p>
+      )}
+      <CoursesPlot
+        courses={courses}
+        overTime={overTime}
+        metric={objectives(all[0].view)[0]?.metric ?? "value"}
+        controls={
+          <Switch label="over time" on={overTime} onChange={(on) => amend({ over: on ? "time" : null })} />
+        }
+      />
+      <Beside
+        heads={all.map(({ view }) => (
+          <To key={view.id} to={experimentPath(view.id)}>
+            {view.name}
+          </To>
+        ))}
+        rows={[
+          ["status", all.map(({ view }) => view.status)],
+          ["best", all.map(({ view }) => numeric(view.best?.value))],
+          [
+            "trials done",
+            all.map(({ view }) => (view.counts.succeeded ?? 0) + (view.counts.early_stopped ?? 0)),
+          ],
+          ["failed", all.map(({ view }) => view.counts.failed ?? 0)],
+          ["time", all.map(({ view }) => duration(view.running_s))],
+          ["at a time", all.map(({ view }) => view.budget.parallel)],
+          ["tuner", all.map(({ view }) => algorithm(view.tuner))],
+          ["assessor", all.map(({ view }) => algorithm(view.assessor))],
+          ["advisor", all.map(({ view }) => algorithm(view.advisor))],
+          ["seed", all.map(({ view }) => view.seed)],
+          ...[...new Set(all.flatMap(({ view }) => Object.keys(view.search_space)))].map(
+            (name): [string, unknown[]] => [`space: ${name}`, all.map(({ view }) => view.search_space[name])],
+          ),
+        ]}
+      />
+    </section>
+  );
+}
+
+function algorithm(value: unknown): string {
+  const { name, class: own } = (value ?? {}) as { name?: string; class?: string };
+  return name ?? own ?? "none";
+}
+
+function TrialsBeside({ keys }: { keys: string[] }) {
+  const pairs = keys.map((key) => ({
+    id: decodeURIComponent(key.slice(0, key.lastIndexOf("/"))),
+    number: Number(key.slice(key.lastIndexOf("/") + 1)),
+  }));
+  const found = useResource(
+    ["trials", keys.join(",")],
+    (signal) => Promise.all(pairs.map((pair) => read<TrialDetail>(trialUrl(pair.id, pair.number), signal))),
+    pairs.map((pair) => pair.id),
+    1_000,
+  );
+  const all = found.data.value;
+  if (!all)
+    return found.problem.value ? (
+      <Trouble problem={found.problem.value} onAgain={found.reload} />
+    ) : (
+      <Loading what="The trials" />
+    );
+  const flat = all.map((trial) => flatOf(trial.parameters));
+  const names = [...new Set(flat.flatMap((one) => [...one.keys()]))];
+  return (
+    <Beside
+      heads={all.map((trial, place) => (
+        <>
+          <To to={trialPath(pairs[place].id, trial.number)}>trial {trial.number}</To>{" "}
+          <Badge status={trial.status} />
+        </>
+      ))}
+      rows={[
+        ["value", all.map((trial) => numeric(trial.value))],
+        ["step", all.map((trial) => trial.last?.step ?? null)],
+        ["took", all.map((trial) => duration(trial.running_s))],
+        ["attempts", all.map((trial) => trial.attempts)],
+        ...names.map((name): [string, unknown[]] => [name, flat.map((one) => one.get(name))]),
+      ]}
+    />
+  );
+}
+
+function Beside({ heads, rows }: { heads: preact.ComponentChildren[]; rows: [string, unknown[]][] }) {
+  const only = query.value.get("same") === "0";
+  const differs = (values: unknown[]) => new Set(values.map(exact)).size > 1;
+  const shown = only ? rows.filter(([, values]) => differs(values)) : rows;
+  return (
+    <>
+      <div class="bar">
+        <Switch label="differences only" on={only} onChange={(on) => amend({ same: on ? "0" : null })} />
+      </div>
+      <div class="scroll-x">
+        <table class="pairs beside">
+          <thead>
+            <tr>
+              <td />
+              {heads.map((head, place) => (
+                <th key={String(place)} scope="col">
+                  {head}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map(([name, values]) => (
+              <tr key={name} class={differs(values) ? "differs" : ""}>
+                <th scope="row" class="clip" title={name}>
+                  {name}
+                </th>
+                {values.map((value, place) => (
+                  <td key={String(place)} title={exact(value)}>
+                    {typeof value === "number" ? number(value, 6) : cell(value)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {shown.length === 0 && <p class="muted">Nothing is different.</p>}
+    </>
+  );
+}

@@ -1,0 +1,214 @@
+// What the experiment was asked for, people's notes and tags, and everything to take away.
+import { useSignal } from "@preact/signals";
+import { experimentUrl } from "../api/client";
+import { asProblem, useResource } from "../api/resource";
+import type { ExperimentDetail, Json } from "../api/shapes";
+import { change } from "../parts/actions";
+import { copy, EditInPlace, faultWords, To } from "../parts/controls";
+import { Download } from "../parts/download";
+import { say } from "../parts/notices";
+import { save } from "../plots/figure";
+import { experimentPath } from "../state/address";
+import { count } from "../state/format";
+
+const NOT_ASKED = new Set([
+  "id",
+  "status",
+  "reason",
+  "message",
+  "counts",
+  "best",
+  "created_at",
+  "started_at",
+  "ended_at",
+  "running_s",
+  "detail",
+  "queues",
+  "waits_for",
+  "chosen",
+  "left_out",
+  "not_set",
+  "running",
+  "priority",
+]);
+
+/** The experiment file that it came from, every default filled in. */
+export function fileOf(view: ExperimentDetail): Record<string, Json> {
+  const entries = Object.entries(view as unknown as Record<string, Json>).filter(
+    ([name, value]) =>
+      !NOT_ASKED.has(name) && value !== null && !(Array.isArray(value) && value.length === 0) && value !== "",
+  );
+  return Object.fromEntries(entries);
+}
+
+export function FilesTab({ view }: { view: ExperimentDetail }) {
+  const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
+  const text = yaml ? yaml.stringify(fileOf(view)) : "";
+  return (
+    <div class="columns">
+      <section>
+        <h2>Notes</h2>
+        <Note view={view} />
+        <h3>Tags</h3>
+        <EditInPlace
+          label="tags"
+          value={view.tags.join(", ")}
+          hint="one, another"
+          wide
+          shown={
+            view.tags.length > 0 ? (
+              <span class="tags">
+                {view.tags.map((tag) => (
+                  <span key={tag} class="tag">
+                    {tag}
+                  </span>
+                ))}
+              </span>
+            ) : (
+              <span class="muted">none</span>
+            )
+          }
+          onSave={(entered) =>
+            change(view.id, {
+              tags: entered
+                .split(",")
+                .map((tag) => tag.trim())
+                .filter(Boolean),
+            })
+          }
+        />
+        <h3>Priority</h3>
+        <EditInPlace
+          label="priority"
+          type="number"
+          value={String(view.priority)}
+          shown={String(view.priority)}
+          onSave={(entered) => change(view.id, { priority: Number(entered) })}
+        />
+        <h2>Everything of it</h2>
+        <ul class="plain">
+          <li>
+            <Download path={experimentUrl(view.id, "/export?format=csv")} name={`${view.id}.csv`}>
+              Trials as CSV
+            </Download>
+          </li>
+          <li>
+            <Download path={experimentUrl(view.id, "/export?format=json")} name={`${view.id}.json`}>
+              Trials as JSON
+            </Download>
+          </li>
+          <li>
+            <Download
+              path={experimentUrl(view.id, "/export?format=csv&metrics=true")}
+              name={`${view.id}-metrics.csv`}
+            >
+              Every report as CSV
+            </Download>
+          </li>
+        </ul>
+        {view.warm_start.length > 0 && (
+          <p>
+            Its algorithms began with the results of{" "}
+            {view.warm_start.map((id) => (
+              <To key={id} to={experimentPath(id)}>
+                {id}{" "}
+              </To>
+            ))}
+          </p>
+        )}
+        {Object.entries(view.chosen).map(([kind, why]) => (
+          <p key={kind} class="note">
+            The {kind} was chosen: {why}
+          </p>
+        ))}
+      </section>
+      <section>
+        {view.left_out.length > 0 && (
+          <details class="hint">
+            <summary>
+              {count(view.left_out.length, "variable")} of the service{" "}
+              {view.left_out.length === 1 ? "is" : "are"} not passed to trials
+            </summary>
+            <p>{view.left_out.join(", ")}. The field pass_environment of trial names those that are.</p>
+          </details>
+        )}
+        <h2>The experiment file</h2>
+        <div class="row">
+          <button type="button" onClick={() => void copy(text, "The file is copied")}>
+            Copy
+          </button>
+          <button type="button" onClick={() => save(`${view.name}.yaml`, "text/yaml", text)}>
+            Download
+          </button>
+          <To class="button" to={`/new?from=${encodeURIComponent(view.id)}`}>
+            Start another from it
+          </To>
+        </div>
+        <pre class="file" tabIndex={0}>
+          {text}
+        </pre>
+      </section>
+    </div>
+  );
+}
+
+function Note({ view }: { view: ExperimentDetail }) {
+  const text = useSignal<string | null>(null);
+  const keep = async () => {
+    try {
+      await change(view.id, { note: text.value ?? "" });
+      text.value = null;
+      say("The note is kept");
+    } catch (error) {
+      say(faultWords(asProblem(error)), "bad");
+    }
+  };
+  if (text.value === null)
+    return (
+      <>
+        {view.note ? (
+          <p class="note-text">{view.note}</p>
+        ) : (
+          <p class="muted">What this search is for, what came out of it.</p>
+        )}
+        <button
+          type="button"
+          onClick={() => {
+            text.value = view.note;
+          }}
+        >
+          {view.note ? "Change the note" : "Write a note"}
+        </button>
+      </>
+    );
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void keep();
+      }}
+    >
+      <textarea
+        aria-label="note"
+        rows={8}
+        value={text.value}
+        onInput={(event) => {
+          text.value = event.currentTarget.value;
+        }}
+      />
+      <div class="row">
+        <button type="submit" class="primary">
+          Save
+        </button>
+        <button
+          type="button"
+          onClick={() => {
+            text.value = null;
+          }}
+        >
+          Cancel
+        </button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,135 @@
+// Every decision with its reason, newest first; reports and bookkeeping only when one asks for them.
+import { useMemo } from "preact/hooks";
+import { experimentUrl, read } from "../api/client";
+import { useResource } from "../api/resource";
+import { type ExperimentDetail, type JournalLine, objectives, type Page } from "../api/shapes";
+import { Empty, Loading, Switch, To, Trouble } from "../parts/controls";
+import { amend, query, trialPath } from "../state/address";
+import { ago, clock, count, moment } from "../state/format";
+import { now } from "../state/now";
+import { journalWords, type Told } from "../state/words";
+
+const PAGE = 1_000;
+const MOST = 50_000; // lines that the page keeps
+const SHOWN = 400;
+const QUIET = new Set(["reports", "suggestion_requested", "attempt_launched"]);
+
+interface Entry {
+  line: JournalLine;
+  told: Told;
+}
+
+export function JournalTab({ view }: { view: ExperimentDetail }) {
+  const reader = useMemo(() => journalReader(view.id), [view.id]);
+  const found = useResource([view.id, "journal"], (signal) => reader(signal), [view.id], 1_000);
+  const metric = objectives(view)[0]?.metric ?? "value";
+  const lines = found.data.value;
+  const everything = query.value.get("all") === "1";
+  const asked = (query.value.get("j") ?? "").toLowerCase();
+  const told = useMemo(
+    () => (lines ?? []).map((line) => ({ line, told: journalWords(line, metric) })),
+    [lines, metric],
+  );
+  const shown = useMemo(
+    () =>
+      told
+        .filter(({ line, told: words }) => (everything || !QUIET.has(line.kind)) && matches(words, asked))
+        .reverse(),
+    [told, everything, asked],
+  );
+  if (!lines)
+    return found.problem.value ? (
+      <Trouble problem={found.problem.value} onAgain={found.reload} />
+    ) : (
+      <Loading what="The journal" />
+    );
+  return (
+    <>
+      <div class="bar">
+        <input
+          data-filter
+          type="search"
+          class="filter"
+          placeholder="trial 37, stopped …   /"
+          aria-label="filter the journal"
+          value={query.value.get("j") ?? ""}
+          onInput={(event) => amend({ j: event.currentTarget.value })}
+        />
+        <Switch
+          label="reports and starts too"
+          on={everything}
+          onChange={(on) => amend({ all: on ? "1" : null })}
+        />
+        <span class="muted" role="status">
+          {count(shown.length, "line")}
+        </span>
+      </div>
+      {shown.length === 0 ? (
+        <Empty title="No line fits">
+          {asked ? "No decision has these words." : "Nothing was decided yet."}
+        </Empty>
+      ) : (
+        <Lines shown={shown} id={view.id} />
+      )}
+    </>
+  );
+}
+
+function matches(words: Told, asked: string): boolean {
+  const trial = /^(?:trial |#)(\d+)$/.exec(asked);
+  if (trial) return words.trial === Number(trial[1]);
+  return asked === "" || words.sentence.toLowerCase().includes(asked);
+}
+
+function Lines({ shown, id }: { shown: Entry[]; id: string }) {
+  const from = Math.max(0, Number(query.value.get("from") ?? 0) || 0);
+  return (
+    <>
+      <ol class="journal">
+        {shown.slice(from, from + SHOWN).map(({ line, told }) => (
+          <li key={line.line} class={told.tone}>
+            <time dateTime={line.at} title={clock(moment(line.at))}>
+              {ago(moment(line.at), now.value)}
+            </time>
+            <span class="sentence">{told.sentence}</span>
+            {told.trial !== null && (
+              <To to={trialPath(id, told.trial)} aria-label={`trial ${told.trial}`}>
+                #{told.trial}
+              </To>
+            )}
+            <span class="muted line-number" title={line.kind}>
+              {line.line}
+            </span>
+          </li>
+        ))}
+      </ol>
+      <div class="row">
+        {from > 0 && (
+          <button type="button" onClick={() => amend({ from: String(Math.max(0, from - SHOWN)) })}>
+            Newer
+          </button>
+        )}
+        {from + SHOWN < shown.length && (
+          <button type="button" onClick={() => amend({ from: String(from + SHOWN) })}>
+            Older
+          </button>
+        )}
+      </div>
+    </>
+  );
+}
+
+/** Reads on from the last page it has, which may have grown; of a long journal the newest lines are kept. */
+export function journalReader(id: string): (signal: AbortSignal) => Promise<JournalLine[]> {
+  let whole: JournalLine[] = [];
+  let cursor: string | null = null;
+  return async (signal) => {
+    for (;;) {
+      const from: string = cursor ? `&cursor=${encodeURIComponent(cursor)}` : "";
+      const page: Page<JournalLine> = await read(experimentUrl(id, `/journal?limit=${PAGE}${from}`), signal);
+      if (page.next === null) return [...whole, ...page.items];
+      whole = [...whole, ...page.items].slice(-MOST);
+      cursor = page.next;
+    }
+  };
+}

@@ -1,0 +1,166 @@
+// The search space: what it is, what it was, and another one from now on.
+import { useSignal } from "@preact/signals";
+import { ask, experimentUrl, readAll } from "../api/client";
+import { touch } from "../api/live";
+import { asProblem, useResource } from "../api/resource";
+import type { ExperimentDetail, SpaceRevision, Values } from "../api/shapes";
+import { faultWords, Loading, Trouble } from "../parts/controls";
+import { say } from "../parts/notices";
+import { clock, moment } from "../state/format";
+import { rangeWords } from "../state/space";
+
+export function SpaceTab({ view }: { view: ExperimentDetail }) {
+  const { id } = view;
+  const found = useResource(
+    [id, "revisions"],
+    (signal) => readAll<SpaceRevision>(experimentUrl(id, "/search-space/revisions"), 200, signal),
+    [id],
+    1_000,
+  );
+  const revisions = found.data.value;
+  if (!revisions)
+    return found.problem.value ? (
+      <Trouble problem={found.problem.value} onAgain={found.reload} />
+    ) : (
+      <Loading what="The search space" />
+    );
+  const newest = revisions[revisions.length - 1];
+  return (
+    <div class="columns">
+      <section>
+        <h2>Searched now</h2>
+        <SpaceTable space={newest?.search_space ?? view.search_space} />
+        <Editor id={id} space={newest?.search_space ?? view.search_space} />
+      </section>
+      <section>
+        <h2>{revisions.length === 1 ? "It has not been changed" : `${revisions.length} revisions`}</h2>
+        <ol class="revisions" reversed>
+          {[...revisions].reverse().map((revision, place, all) => (
+            <Revision key={revision.revision} revision={revision} before={all[place + 1]} />
+          ))}
+        </ol>
+      </section>
+    </div>
+  );
+}
+
+export function SpaceTable({ space }: { space: Values }) {
+  return (
+    <table class="pairs">
+      <tbody>
+        {Object.entries(space).map(([name, range]) => (
+          <tr key={name}>
+            <th scope="row" class="clip" title={name}>
+              {name}
+            </th>
+            <td>{name === "constraints" ? JSON.stringify(range) : rangeWords(range)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export interface SpaceChange {
+  name: string;
+  before: string | null;
+  after: string | null;
+}
+
+export function spaceChanges(before: Values, after: Values): SpaceChange[] {
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  const text = (space: Values, name: string) => (name in space ? rangeWords(space[name]) : null);
+  return names
+    .map((name) => ({ name, before: text(before, name), after: text(after, name) }))
+    .filter((one) => JSON.stringify(before[one.name]) !== JSON.stringify(after[one.name]));
+}
+
+function Revision({ revision, before }: { revision: SpaceRevision; before: SpaceRevision | undefined }) {
+  const changes = before ? spaceChanges(before.search_space, revision.search_space) : [];
+  return (
+    <li>
+      <strong>{before ? `Changed at line ${revision.line}` : "As it began"}</strong>{" "}
+      <span class="muted">{clock(moment(revision.at))}</span>
+      {changes.map((one) => (
+        <div key={one.name} class="difference">
+          <code>{one.name}</code>
+          {one.before !== null && <del>{one.before}</del>}
+          {one.after !== null ? <ins>{one.after}</ins> : <span class="muted"> taken out</span>}
+        </div>
+      ))}
+      {before && changes.length === 0 && <div class="muted">nothing is different</div>}
+    </li>
+  );
+}
+
+function Editor({ id, space }: { id: string; space: Values }) {
+  const text = useSignal<string | null>(null);
+  const fault = useSignal("");
+  if (text.value === null)
+    return (
+      <button
+        type="button"
+        onClick={() => {
+          text.value = JSON.stringify(space, null, 2);
+        }}
+      >
+        Change the space
+      </button>
+    );
+  const save = async () => {
+    fault.value = "";
+    try {
+      const given = JSON.parse(text.value ?? "") as Values;
+      await ask("PUT", experimentUrl(id, "/search-space"), { body: { search_space: given } });
+      say("This space holds for every suggestion from now on");
+      text.value = null;
+      touch(id);
+    } catch (error) {
+      fault.value =
+        error instanceof SyntaxError ? `this is not JSON: ${error.message}` : faultWords(asProblem(error));
+    }
+  };
+  return (
+    <form
+      class="editor"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void save();
+      }}
+    >
+      <label for="space-text">
+        The whole space, as JSON. What was tried before is kept, and used where it still fits.
+      </label>
+      <textarea
+        id="space-text"
+        class="code"
+        rows={16}
+        spellcheck={false}
+        value={text.value}
+        aria-invalid={fault.value !== ""}
+        onInput={(event) => {
+          text.value = event.currentTarget.value;
+        }}
+      />
+      {fault.value && (
+        <p class="fault" role="alert">
+          {fault.value}
+        </p>
+      )}
+      <div class="row">
+        <button type="submit" class="primary">
+          Search this space from now on
+        </button>
+        <button
+          type="button"
+          onClick={() => {
+            text.value = null;
+            fault.value = "";
+          }}
+        >
+          Cancel
+        </button>
+      </div>
+    </form>
+  );
+}

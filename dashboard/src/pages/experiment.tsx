@@ -1,0 +1,367 @@
+// One experiment: what it is, how it goes, what can be done, and its tabs.
+import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import { experimentUrl, read } from "../api/client";
+import { useResource } from "../api/resource";
+import { type ExperimentDetail, ended, objectives } from "../api/shapes";
+import { trialsOf } from "../api/trials";
+import * as actions from "../parts/actions";
+import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
+import { ask } from "../parts/dialog";
+import { AddTrial, CloneDialog } from "../parts/experiment-dialogs";
+import { CopyIcon } from "../parts/icons";
+import { Menu } from "../parts/menu";
+import { type Form, write } from "../parts/values";
+import { amend, go, query, trialPath } from "../state/address";
+import { ago, clock, count, duration, moment, number, numeric } from "../state/format";
+import { now } from "../state/now";
+import { whyExperiment } from "../state/words";
+import { FilesTab } from "./experiment-files";
+import { JournalTab } from "./experiment-journal";
+import { OverviewTab } from "./experiment-overview";
+import { SpaceTab } from "./experiment-space";
+import { TimelineTab } from "./experiment-timeline";
+import { TrialsTab } from "./experiment-trials";
+import { remaining } from "./experiments";
+import { useFiltered } from "./filtered";
+
+const TABS: readonly [string, string][] = [
+  ["overview", "Overview"],
+  ["trials", "Trials"],
+  ["timeline", "Timeline"],
+  ["space", "Space"],
+  ["journal", "Journal"],
+  ["files", "Files and notes"],
+];
+
+export function ExperimentPage({ id }: { id: string }) {
+  const detail = useResource([id], (signal) => read<ExperimentDetail>(experimentUrl(id), signal), [id]);
+  const state = useMemo(() => trialsOf(id), [id]);
+  useResource([id, "table"], (signal) => state.load(signal), [id]);
+  const filtered = useFiltered(state);
+  const view = detail.data.value;
+  if (!view)
+    return detail.problem.value ? (
+      <Trouble problem={detail.problem.value} onAgain={detail.reload} />
+    ) : (
+      <Loading what="The experiment" />
+    );
+  if (detail.problem.value?.status === 404) return <Trouble problem={detail.problem.value} />;
+  document.title = `${view.name} · Tuner`;
+  const tab = TABS.some(([name]) => name === query.value.get("tab"))
+    ? (query.value.get("tab") ?? "overview")
+    : "overview";
+  const parts = { view, state, filtered };
+  return (
+    <>
+      <Head view={view} />
+      <div class="tabs" role="tablist" aria-label="Parts of the experiment" onKeyDown={tabKeys}>
+        {TABS.map(([name, words]) => (
+          <button
+            key={name}
+            type="button"
+            role="tab"
+            id={`tab-${name}`}
+            aria-selected={tab === name}
+            aria-controls="tab-panel"
+            tabIndex={tab === name ? 0 : -1}
+            onClick={() => amend({ tab: name === "overview" ? null : name }, false)}
+          >
+            {words}
+          </button>
+        ))}
+      </div>
+      <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
+        {tab === "overview" && <OverviewTab {...parts} />}
+        {tab === "trials" && <TrialsTab {...parts} />}
+        {tab === "timeline" && <TimelineTab {...parts} />}
+        {tab === "space" && <SpaceTab view={view} />}
+        {tab === "journal" && <JournalTab view={view} />}
+        {tab === "files" && <FilesTab view={view} />}
+      </div>
+    </>
+  );
+}
+
+function tabKeys(event: KeyboardEvent): void {
+  const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+  const tabs = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("[role=tab]")];
+  const there = tabs.indexOf(event.target as HTMLElement);
+  if (step === 0 || there < 0) return;
+  const next = tabs[(there + step + tabs.length) % tabs.length];
+  next.focus();
+  next.click();
+}
+
+function Head({ view }: { view: ExperimentDetail }) {
+  const dialog = useSignal<"add" | "clone" | null>(null);
+  const { id, counts } = view;
+  const close = () => {
+    dialog.value = null;
+  };
+  const stop = () =>
+    ask({
+      title: `Stop ${view.name}?`,
+      body: <p>Its trials are stopped, with their checkpoints. Resume goes on where it was.</p>,
+      yes: "Stop",
+      onYes: async () => {
+        await actions.stop(id);
+      },
+    });
+  const remove = () =>
+    ask({
+      title: `Remove ${view.name} and everything of it?`,
+      danger: true,
+      yes: "Remove",
+      body: (
+        <p>
+          {count(
+            Object.values(counts).reduce((sum, one) => sum + one, 0),
+            "trial",
+          )}{" "}
+          with their reports, checkpoints and logs are deleted. This cannot be taken back.
+        </p>
+      ),
+      onYes: async () => {
+        if (await actions.remove(id)) go("/");
+      },
+    });
+  return (
+    <div class="experiment-head">
+      <nav class="crumbs" aria-label="Where this is">
+        <To to="/">Experiments</To> <span aria-hidden="true">/</span> <code>{id}</code>{" "}
+        <span title={clock(moment(view.created_at))}>· begun {ago(moment(view.created_at), now.value)}</span>
+      </nav>
+      <div class="page-head">
+        <h1>
+          <EditInPlace
+            label="name"
+            value={view.name}
+            shown={
+              <span class="title clip-2" title={view.name}>
+                {view.name}
+              </span>
+            }
+            wide
+            onSave={(name) => actions.change(id, { name })}
+          />
+        </h1>
+        <Badge status={view.status} />
+        <div class="grow" />
+        <div class="row actions">
+          {view.status === "running" && (
+            <button type="button" onClick={() => void actions.pause(id)}>
+              Pause
+            </button>
+          )}
+          {view.status !== "running" && view.status !== "stopping" && (
+            <button type="button" class="primary" onClick={() => void actions.resume(id)}>
+              Resume
+            </button>
+          )}
+          {!ended(view.status) && (
+            <button type="button" onClick={stop}>
+              Stop
+            </button>
+          )}
+          <button
+            type="button"
+            onClick={() => {
+              dialog.value = "add";
+            }}
+          >
+            Add trial
+          </button>
+          {(counts.failed ?? 0) > 0 && (
+            <button type="button" onClick={() => void actions.retryFailed(id)}>
+              Retry failed
+            </button>
+          )}
+          <Menu label="More actions" icon="▾" text="More">
+            <button
+              type="button"
+              role="menuitem"
+              onClick={() => {
+                dialog.value = "clone";
+              }}
+            >
+              Clone
+            </button>
+            <button type="button" role="menuitem" onClick={() => go(`/new?from=${encodeURIComponent(id)}`)}>
+              New from this one
+            </button>
+            <button
+              type="button"
+              role="menuitem"
+              disabled={!ended(view.status)}
+              title={ended(view.status) ? "" : "stop it first"}
+              onClick={remove}
+            >
+              Remove
+            </button>
+          </Menu>
+        </div>
+      </div>
+      <p class="why-line">
+        {whyExperiment(view)}
+        {view.waits_for && (
+          <>
+            {" "}
+            · <span class="warn-text">a trial waits for {view.waits_for}</span>
+          </>
+        )}
+      </p>
+      {view.detail && (
+        <details class="trace">
+          <summary>What the algorithm said</summary>
+          <pre>{view.detail}</pre>
+        </details>
+      )}
+      <Facts view={view} />
+      {dialog.value === "add" && <AddTrial view={view} onClose={close} />}
+      {dialog.value === "clone" && <CloneDialog view={view} onClose={close} />}
+    </div>
+  );
+}
+
+function Facts({ view }: { view: ExperimentDetail }) {
+  const { id, counts, budget } = view;
+  const done = (counts.succeeded ?? 0) + (counts.early_stopped ?? 0);
+  const running =
+    view.status === "running"
+      ? Math.max(0, view.running_s + (now.value - loadedAt(view)) / 1_000)
+      : view.running_s;
+  const change = (field: "trials" | "parallel" | "duration") => async (text: string) => {
+    const value = field === "duration" ? text : Number(text);
+    await actions.change(id, { budget: { [field]: value } });
+  };
+  return (
+    <dl class="facts">
+      <div class="best-fact">
+        <dt>Best {objectives(view)[0]?.metric}</dt>
+        <dd>
+          <BestValue view={view} />
+        </dd>
+      </div>
+      <div>
+        <dt>Done</dt>
+        <dd>
+          {number(done)} of{" "}
+          <EditInPlace
+            label="trials of the budget"
+            type="number"
+            value={String(budget.trials ?? "")}
+            shown={budget.trials ? number(budget.trials) : "no bound"}
+            onSave={change("trials")}
+          />
+          {view.status === "running" && <div class="why">{remaining({ ...view, running_s: running })}</div>}
+        </dd>
+      </div>
+      <div>
+        <dt>At a time</dt>
+        <dd>
+          <EditInPlace
+            label="trials at a time"
+            type="number"
+            value={String(budget.parallel)}
+            shown={number(budget.parallel)}
+            onSave={change("parallel")}
+          />
+        </dd>
+      </div>
+      <div>
+        <dt>Time</dt>
+        <dd title={`${number(running)} s`}>
+          {duration(running)} of{" "}
+          <EditInPlace
+            label="duration of the budget"
+            value={budget.duration ? `${budget.duration}s` : ""}
+            hint="2h, 30min, 90s"
+            shown={budget.duration ? duration(budget.duration) : "no bound"}
+            onSave={change("duration")}
+          />
+        </dd>
+      </div>
+      <div>
+        <dt>Trials</dt>
+        <dd>
+          <StatusBar counts={counts} />
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+const loaded = new WeakMap<object, number>();
+function loadedAt(view: object): number {
+  const at = loaded.get(view) ?? Date.now();
+  loaded.set(view, at);
+  return at;
+}
+
+const ORDER = [
+  "succeeded",
+  "early_stopped",
+  "running",
+  "waiting",
+  "paused",
+  "stopping",
+  "failed",
+  "canceled",
+];
+
+function StatusBar({ counts }: { counts: Record<string, number> }) {
+  const there = ORDER.filter((status) => (counts[status] ?? 0) > 0);
+  if (there.length === 0) return <>none yet</>;
+  return (
+    <span class="counts">
+      {there.map((status) => (
+        <button
+          type="button"
+          key={status}
+          class="count"
+          onClick={() => amend({ tab: "trials", q: `status = ${status}` }, false)}
+        >
+          {number(counts[status])} <Badge status={status} />
+        </button>
+      ))}
+    </span>
+  );
+}
+
+const FORMS: readonly [Form, string][] = [
+  ["arguments", "arguments"],
+  ["environment", "environment"],
+  ["yaml", "YAML"],
+  ["python", "Python"],
+  ["json", "JSON"],
+];
+
+function BestValue({ view }: { view: ExperimentDetail }) {
+  const { best } = view;
+  if (!best) return <span class="muted">none yet</span>;
+  return (
+    <>
+      <To to={trialPath(view.id, best.number)} title={String(best.value)}>
+        <strong>{number(numeric(best.value), 6)}</strong>
+      </To>{" "}
+      <span class="muted">trial {best.number}</span>{" "}
+      {best.parameters && (
+        <Menu label="Copy the best parameters" icon={<CopyIcon />}>
+          {FORMS.map(([form, words]) => (
+            <button
+              key={form}
+              type="button"
+              role="menuitem"
+              onClick={() =>
+                void copy(write(best.parameters ?? {}, form), `The best parameters, as ${words}, are copied`)
+              }
+            >
+              Copy as {words}
+            </button>
+          ))}
+        </Menu>
+      )}
+    </>
+  );
+}

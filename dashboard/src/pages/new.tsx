@@ -1,0 +1,208 @@
+// A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ask, experimentUrl, read, send } from "../api/client";
+import { asProblem, useResource } from "../api/resource";
+import type { Algorithms, ExperimentDetail, Json, Values } from "../api/shapes";
+import { To } from "../parts/controls";
+import { say } from "../parts/notices";
+import { experimentPath, go, query } from "../state/address";
+import { type FieldFault, put, STARTER } from "../state/draft";
+import { cell, number, numeric } from "../state/format";
+import { fileOf } from "./experiment-files";
+import { Fields } from "./new-fields";
+
+interface DryRun {
+  size?: number | string | null;
+  samples?: Values[];
+  suggestions?: Values[];
+  [name: string]: unknown;
+}
+
+const LOOK_MS = 500; // after the last key
+
+type Yaml = typeof import("yaml");
+
+export function NewPage() {
+  const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
+  const algorithms = useResource(["algorithms"], (signal) => read<Algorithms>("algorithms", signal), []).data
+    .value;
+  const from = query.value.get("from");
+  const text = useSignal("");
+  const draft = useSignal<Values>({});
+  const syntax = useSignal("");
+  const faults = useSignal<readonly FieldFault[]>([]);
+  const told = useSignal<DryRun | null>(null);
+
+  const fromText = (written: string, library: Yaml) => {
+    text.value = written;
+    try {
+      const value = library.parse(written) as Json;
+      if (typeof value !== "object" || value === null || Array.isArray(value))
+        throw new Error("an experiment is an object with fields");
+      draft.value = value;
+      syntax.value = "";
+    } catch (error) {
+      syntax.value = error instanceof Error ? error.message : String(error);
+    }
+  };
+  const fromForm = (pointer: string, entry: Json | undefined) => {
+    draft.value = put(draft.value, pointer, entry);
+    if (yaml) text.value = yaml.stringify(draft.value);
+    syntax.value = "";
+  };
+
+  useEffect(() => {
+    if (!yaml) return;
+    if (!from) return fromText(STARTER, yaml);
+    void read<ExperimentDetail>(experimentUrl(from))
+      .then((view) => fromText(yaml.stringify(startingFrom(view)), yaml))
+      .catch((error) => say(asProblem(error).detail, "bad"));
+  }, [yaml, from]);
+
+  useEffect(() => {
+    if (syntax.value || Object.keys(draft.value).length === 0) return;
+    const abort = new AbortController();
+    const timer = setTimeout(async () => {
+      try {
+        told.value = (
+          await ask<DryRun>("POST", "experiments?dry_run=true", { body: draft.value, signal: abort.signal })
+        ).body;
+        faults.value = [];
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        const problem = asProblem(error);
+        faults.value = problem.faults.length > 0 ? problem.faults : [{ pointer: "", detail: problem.detail }];
+        told.value = null;
+      }
+    }, LOOK_MS);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [draft.value, syntax.value]);
+
+  const start = async () => {
+    try {
+      const made = await send<ExperimentDetail>("experiments", draft.value, { key: crypto.randomUUID() });
+      say(`${made.name} has started`);
+      go(experimentPath(made.id));
+    } catch (error) {
+      const problem = asProblem(error);
+      faults.value = problem.faults;
+      say(problem.detail, "bad");
+    }
+  };
+  const ready = told.value !== null && syntax.value === "" && faults.value.length === 0;
+  return (
+    <>
+      <div class="page-head">
+        <h1>New experiment</h1>
+        {from && (
+          <span class="muted">
+            begun from <To to={experimentPath(from)}>{from}</To>
+          </span>
+        )}
+        <div class="grow" />
+        <button type="button" class="primary" disabled={!ready} onClick={() => void start()}>
+          Start it
+        </button>
+      </div>
+      <div class="columns">
+        <section aria-label="Form">
+          <Fields draft={draft.value} faults={faults.value} algorithms={algorithms} onChange={fromForm} />
+        </section>
+        <section aria-label="Text">
+          <label for="yaml">The same as the experiment file</label>
+          <textarea
+            id="yaml"
+            class="code"
+            rows={28}
+            spellcheck={false}
+            value={text.value}
+            aria-invalid={syntax.value !== ""}
+            onInput={(event) => yaml && fromText(event.currentTarget.value, yaml)}
+          />
+          {syntax.value && (
+            <p class="fault" role="alert">
+              {syntax.value}
+            </p>
+          )}
+          <Verdict told={told.value} faults={faults.value} syntax={syntax.value} />
+        </section>
+      </div>
+    </>
+  );
+}
+
+/** Another one like it: without what belongs to that one alone. */
+export function startingFrom(view: ExperimentDetail): Record<string, Json> {
+  const { seed: _, ...file } = fileOf(view);
+  return file;
+}
+
+function Verdict({
+  told,
+  faults,
+  syntax,
+}: {
+  told: DryRun | null;
+  faults: readonly FieldFault[];
+  syntax: string;
+}) {
+  if (syntax) return null;
+  if (faults.length > 0)
+    return (
+      <ul class="faults" aria-label="mistakes">
+        {faults.map((fault) => (
+          <li key={fault.pointer + fault.detail} class="fault">
+            <code>{fault.pointer || "the whole"}</code> {fault.detail}
+          </li>
+        ))}
+      </ul>
+    );
+  if (!told)
+    return (
+      <p class="muted" role="status">
+        It is being looked at …
+      </p>
+    );
+  const draws = (told.samples ?? told.suggestions ?? []) as Values[];
+  const names = [...new Set(draws.flatMap((draw) => Object.keys(draw)))];
+  const size = sizeOf(told);
+  return (
+    <div class="verdict" role="status">
+      <p class="good-text">It is good. {size !== null && `The space has ${size}.`}</p>
+      {draws.length > 0 && (
+        <div class="scroll-x">
+          <table class="pairs">
+            <thead>
+              <tr>
+                {names.map((name) => (
+                  <th key={name} scope="col" class="clip">
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {draws.slice(0, 3).map((draw) => (
+                <tr key={JSON.stringify(draw)}>
+                  {names.map((name) => (
+                    <td key={name}>{cell(draw[name])}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function sizeOf(told: DryRun): string | null {
+  const size = numeric(told.size ?? (told as { search_space_size?: unknown }).search_space_size);
+  if (size === null) return null;
+  return Number.isFinite(size) ? `${number(size)} different points` : "infinitely many points";
+}

@@ -1,0 +1,440 @@
+// One trial: its parameters beside the best's, its curves, its attempts with their ends in words, its log.
+import { useMemo } from "preact/hooks";
+import { experimentUrl, read, readAll, trialUrl } from "../api/client";
+import { useResource } from "../api/resource";
+import {
+  type Attempt,
+  type Checkpoint,
+  type ExperimentDetail,
+  type Metric,
+  objectives,
+  type TrialDetail,
+  type Values,
+} from "../api/shapes";
+import * as actions from "../parts/actions";
+import { Badge, Copyable, copy, Loading, Switch, To, Trouble } from "../parts/controls";
+import { ask } from "../parts/dialog";
+import { Download } from "../parts/download";
+import { CopyIcon } from "../parts/icons";
+import { Log } from "../parts/log";
+import { Menu } from "../parts/menu";
+import { type Form, shell, write } from "../parts/values";
+import { MetricPlot } from "../plots/metric";
+import { amend, experimentPath, query, trialPath } from "../state/address";
+import { ENDED, flatten } from "../state/columns";
+import { ago, bytes, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
+import { now } from "../state/now";
+import { attemptEnd, whyTrial } from "../state/words";
+
+const MOST_REPORTS = 50_000;
+
+export function TrialPage({ id, number: number_ }: { id: string; number: number }) {
+  const found = useResource([id, number_], (signal) => read<TrialDetail>(trialUrl(id, number_), signal), [
+    id,
+  ]);
+  const experiment = useResource(
+    [id, "detail"],
+    (signal) => read<ExperimentDetail>(experimentUrl(id), signal),
+    [id],
+    1_000,
+  );
+  const metrics = useResource(
+    [id, number_, "metrics"],
+    (signal) => readAll<Metric>(trialUrl(id, number_, "/metrics?limit=10000"), MOST_REPORTS, signal),
+    [id],
+    500,
+  );
+  const trial = found.data.value;
+  if (found.problem.value && (!trial || found.problem.value.status === 404))
+    return <Trouble problem={found.problem.value} onAgain={found.reload} />;
+  if (!trial) return <Loading what="The trial" />;
+  const view = experiment.data.value;
+  document.title = `trial ${trial.number} · ${view?.name ?? id} · Tuner`;
+  return (
+    <>
+      <Head trial={trial} id={id} view={view} />
+      <div class="columns">
+        <section aria-labelledby="parameters">
+          <Parameters trial={trial} view={view} />
+        </section>
+        <section aria-label="Metrics">
+          <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
+        </section>
+      </div>
+      <Attempts trial={trial} id={id} />
+      <Checkpoints id={id} trial={trial} />
+      <section aria-labelledby="alone">
+        <h2 id="alone">Run it alone</h2>
+        <p class="muted">In the folder of the code; without the service it prints what it would report.</p>
+        <Copyable text={trial.command.map(shell).join(" ")} label="the command" />
+      </section>
+    </>
+  );
+}
+
+function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: ExperimentDetail | undefined }) {
+  const over = ENDED.has(trial.status);
+  const metric = view ? objectives(view)[0]?.metric : "value";
+  const best = view?.best;
+  const stop = () =>
+    ask({
+      title: `Give up trial ${trial.number}?`,
+      body: <p>Its process is stopped. It uses none of the budget, and can be tried again as a new trial.</p>,
+      yes: "Give it up",
+      onYes: async () => {
+        await actions.stopTrial(id, trial.number);
+      },
+    });
+  return (
+    <div class="experiment-head">
+      <nav class="crumbs" aria-label="Where this is">
+        <To to="/">Experiments</To> <span aria-hidden="true">/</span>{" "}
+        <To to={experimentPath(id)} class="clip">
+          {view?.name ?? id}
+        </To>{" "}
+        <span aria-hidden="true">/</span> <To to={experimentPath(id, { tab: "trials" })}>Trials</To>
+      </nav>
+      <div class="page-head">
+        <h1>Trial {trial.number}</h1>
+        <Badge status={trial.status} />
+        {best?.number === trial.number && <span class="best-mark">★ the best</span>}
+        <div class="grow" />
+        <div class="row actions">
+          {trial.number > 1 && (
+            <To class="button" to={trialPath(id, trial.number - 1)} aria-label="the trial before">
+              ‹
+            </To>
+          )}
+          <To class="button" to={trialPath(id, trial.number + 1)} aria-label="the next trial">
+            ›
+          </To>
+          {best && best.number !== trial.number && (
+            <To
+              class="button"
+              to={`/compare?trials=${encodeURIComponent(id)}/${trial.number},${encodeURIComponent(id)}/${best.number}`}
+            >
+              Beside the best
+            </To>
+          )}
+          <To class="button" to={experimentPath(id, { tab: "journal", j: `trial ${trial.number}` })}>
+            Journal of it
+          </To>
+          {!over && (
+            <button type="button" onClick={stop}>
+              Give up
+            </button>
+          )}
+          {over && (
+            <button type="button" onClick={() => void actions.retryTrial(id, trial.number)}>
+              Try again
+            </button>
+          )}
+        </div>
+      </div>
+      <p class="why-line">{whyTrial(trial)}</p>
+      <dl class="facts">
+        <div>
+          <dt>{metric}</dt>
+          <dd title={String(trial.value)}>
+            <strong>{number(numeric(trial.value ?? trial.last?.metrics[metric ?? ""]), 6)}</strong>
+            {trial.value === null && trial.last ? <span class="muted"> so far</span> : null}
+          </dd>
+        </div>
+        <div>
+          <dt>Step</dt>
+          <dd>{number(trial.last?.step)}</dd>
+        </div>
+        <div>
+          <dt>Took</dt>
+          <dd title={`${trial.running_s} s`}>{duration(trial.running_s)}</dd>
+        </div>
+        <div>
+          <dt>Started</dt>
+          <dd title={clock(moment(trial.started_at))}>{ago(moment(trial.started_at), now.value)}</dd>
+        </div>
+        <div>
+          <dt>From</dt>
+          <dd>
+            {trial.retry_of ? (
+              <To to={trialPath(id, trial.retry_of)}>again, of trial {trial.retry_of}</To>
+            ) : trial.forked_from ? (
+              <To to={trialPath(id, trial.forked_from)}>the checkpoint of trial {trial.forked_from}</To>
+            ) : (
+              (SOURCES[trial.source] ?? trial.source)
+            )}
+          </dd>
+        </div>
+      </dl>
+    </div>
+  );
+}
+
+const SOURCES: Record<string, string> = {
+  tuner: "the tuner",
+  custom: "a person",
+  imported: "elsewhere",
+  retry: "a retry",
+};
+const FORMS: readonly [Form, string][] = [
+  ["arguments", "arguments"],
+  ["environment", "environment"],
+  ["yaml", "YAML"],
+  ["python", "Python"],
+  ["json", "JSON"],
+];
+
+export function flatOf(values: Values | null | undefined): Map<string, unknown> {
+  const found = new Map<string, unknown>();
+  if (values) flatten(values, "", (name, value) => found.set(name, value));
+  return found;
+}
+
+function Parameters({ trial, view }: { trial: TrialDetail; view: ExperimentDetail | undefined }) {
+  const mine = flatOf(trial.parameters);
+  const best = view?.best && view.best.number !== trial.number ? flatOf(view.best.parameters) : null;
+  const names = [...new Set([...mine.keys(), ...(best?.keys() ?? [])])];
+  return (
+    <>
+      <div class="section-head">
+        <h2 id="parameters">Parameters</h2>
+        <Menu label="Copy the parameters" icon={<CopyIcon />} text="Copy">
+          {FORMS.map(([form, words]) => (
+            <button
+              key={form}
+              type="button"
+              role="menuitem"
+              onClick={() =>
+                void copy(write(trial.parameters, form), `The parameters, as ${words}, are copied`)
+              }
+            >
+              as {words}
+            </button>
+          ))}
+        </Menu>
+      </div>
+      {names.length === 0 && <p class="muted">It has no parameters.</p>}
+      <table class="pairs">
+        {best && (
+          <thead>
+            <tr>
+              <th scope="col">name</th>
+              <th scope="col">this one</th>
+              <th scope="col">the best, trial {view?.best?.number}</th>
+            </tr>
+          </thead>
+        )}
+        <tbody>
+          {names.map((name) => {
+            const differs = best && exact(mine.get(name)) !== exact(best.get(name));
+            return (
+              <tr key={name} class={differs ? "differs" : ""}>
+                <th scope="row" class="clip" title={name}>
+                  {name}
+                </th>
+                <td title={exact(mine.get(name))}>{cell(mine.get(name))}</td>
+                {best && (
+                  <td title={exact(best.get(name))}>
+                    {differs ? (
+                      <>
+                        <span aria-hidden="true">≠ </span>
+                        {cell(best.get(name))}
+                      </>
+                    ) : (
+                      <span class="muted">the same</span>
+                    )}
+                  </td>
+                )}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+      {trial.further_parameters.length > 0 && (
+        <p class="note">
+          Its script asked for {count(trial.further_parameters.length, "further set")} of parameters; these
+          are those that its value belongs to.
+        </p>
+      )}
+    </>
+  );
+}
+
+function Curves({
+  trial,
+  metrics,
+  id,
+  view,
+}: {
+  trial: TrialDetail;
+  metrics: Metric[] | undefined;
+  id: string;
+  view: ExperimentDetail | undefined;
+}) {
+  const names = useMemo(
+    () => [...new Set((metrics ?? []).flatMap((one) => Object.keys(one.values)))],
+    [metrics],
+  );
+  const objective = view ? objectives(view)[0]?.metric : undefined;
+  const chosen = names.includes(query.value.get("metric") ?? "")
+    ? (query.value.get("metric") ?? "")
+    : (names.find((name) => name === objective) ?? names[0]);
+  if (!metrics) return <Loading what="The reports" />;
+  if (!chosen)
+    return (
+      <div class="figure">
+        <h2>Metrics</h2>
+        <p class="muted">{ENDED.has(trial.status) ? "It reported nothing." : "It has not reported yet."}</p>
+      </div>
+    );
+  return (
+    <>
+      {names.length > 1 && (
+        <div class="row switches">
+          {names.slice(0, 30).map((name) => (
+            <Switch key={name} label={name} on={name === chosen} onChange={() => amend({ metric: name })} />
+          ))}
+        </div>
+      )}
+      <MetricPlot metrics={metrics} name={chosen} file={`${id}-${trial.number}`} />
+    </>
+  );
+}
+
+function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
+  const asked = Number(query.value.get("attempt"));
+  const attempts = trial.attempt_details;
+  const chosen = attempts.find((one) => one.attempt === asked) ?? attempts[attempts.length - 1];
+  const stream = query.value.get("log") === "stderr" ? "stderr" : "stdout";
+  if (!chosen)
+    return (
+      <section>
+        <h2>Attempts</h2>
+        <p class="muted">It waits for a place; no process was started yet.</p>
+      </section>
+    );
+  const runs = chosen.status === "running" || chosen.status === "starting";
+  return (
+    <section aria-labelledby="attempts">
+      <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
+      <ol class="attempts">
+        {[...attempts].reverse().map((attempt) => (
+          <AttemptCard
+            key={attempt.attempt}
+            attempt={attempt}
+            chosen={attempt === chosen}
+            several={attempts.length > 1}
+          />
+        ))}
+      </ol>
+      <div class="section-head">
+        <h2>Log</h2>
+        <div class="row">
+          <Switch label="stdout" on={stream === "stdout"} onChange={() => amend({ log: null })} />
+          <Switch label="stderr" on={stream === "stderr"} onChange={() => amend({ log: "stderr" })} />
+        </div>
+      </div>
+      <Log id={id} number={trial.number} attempt={chosen.attempt} stream={stream} runs={runs} />
+    </section>
+  );
+}
+
+function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: boolean; several: boolean }) {
+  const over = attempt.exit;
+  const began = moment(attempt.started_at ?? attempt.created_at);
+  const done = moment(attempt.ended_at);
+  const bad = over !== null && (over.code !== 0 || over.cause === "out_of_memory") && !over.stop_reason;
+  return (
+    <li class={chosen ? "chosen" : ""}>
+      <div class="row">
+        <strong>Attempt {attempt.attempt}</strong> <Badge status={attempt.status} />
+        <span class={bad ? "bad-text" : ""}>{attemptEnd(attempt)}</span>
+        <div class="grow" />
+        {several && !chosen && (
+          <button type="button" class="quiet" onClick={() => amend({ attempt: String(attempt.attempt) })}>
+            its log
+          </button>
+        )}
+      </div>
+      <p class="muted">
+        {began !== null && <span title={clock(began)}>started {ago(began, now.value)}</span>}
+        {began !== null && done !== null && `, ran ${duration((done - began) / 1_000)}`}
+        {` · on ${attempt.agent}`}
+        {attempt.pid ? `, process ${attempt.pid}` : ""}
+        {attempt.restored_step !== null && ` · went on from step ${attempt.restored_step}`}
+        {attempt.devices.length > 0 &&
+          ` · held ${attempt.devices.map((device) => `${device.uuid}${device.share < 1 ? ` (${number(device.share)})` : ""}`).join(", ")}`}
+        {over?.peak_memory_bytes ? ` · most memory ${bytes(over.peak_memory_bytes)}` : ""}
+        {attempt.peak_gpu_bytes ? `, on the GPU ${bytes(attempt.peak_gpu_bytes)}` : ""}
+        {over?.processor_s ? ` · ${duration(over.processor_s)} of processor time` : ""}
+      </p>
+      {bad && over?.tail && <pre class="tail">{over.tail}</pre>}
+    </li>
+  );
+}
+
+function Checkpoints({ id, trial }: { id: string; trial: TrialDetail }) {
+  const found = useResource(
+    [id, trial.number, "checkpoints"],
+    (signal) => readAll<Checkpoint>(trialUrl(id, trial.number, "/checkpoints"), 1_000, signal),
+    [id],
+    1_000,
+  );
+  const all = found.data.value ?? [];
+  if (all.length === 0) return null;
+  return (
+    <section aria-labelledby="checkpoints">
+      <h2 id="checkpoints">{count(all.length, "checkpoint")}</h2>
+      <div class="scroll-x">
+        <table class="list">
+          <thead>
+            <tr>
+              <th scope="col" class="numeric">
+                Step
+              </th>
+              <th scope="col" class="numeric">
+                Value
+              </th>
+              <th scope="col" class="numeric">
+                Size
+              </th>
+              <th scope="col" class="numeric">
+                Attempt
+              </th>
+              <th scope="col">Written</th>
+              <th scope="col">Where</th>
+            </tr>
+          </thead>
+          <tbody>
+            {all.map((one) => (
+              <tr key={one.digest + one.step}>
+                <td class="numeric">{number(one.step)}</td>
+                <td class="numeric">{number(numeric(one.value))}</td>
+                <td class="numeric">{bytes(one.size)}</td>
+                <td class="numeric">{one.attempt}</td>
+                <td title={clock(moment(one.at))}>
+                  {ago(moment(one.at), now.value)}
+                  {one.write_s !== null && <span class="muted">, in {duration(one.write_s)}</span>}
+                  {one.damaged && <span class="bad-text"> damaged</span>}
+                </td>
+                <td>
+                  {one.inline ? (
+                    <Download
+                      path={trialUrl(id, trial.number, `/checkpoints/${one.digest}`)}
+                      name={`${id}-${trial.number}-${one.step}.checkpoint`}
+                    >
+                      Download
+                    </Download>
+                  ) : (
+                    <code class="clip" title={one.location}>
+                      {one.location}
+                    </code>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,89 @@
+// What people do to experiments and trials: a request, a word that it was done, and everything is read anew.
+import { experimentUrl, ask as request, send, trialUrl } from "../api/client";
+import { touch } from "../api/live";
+import { asProblem } from "../api/resource";
+import type { ExperimentDetail, Trial, Values } from "../api/shapes";
+import { experimentPath, go, trialPath } from "../state/address";
+import { count } from "../state/format";
+import { faultWords } from "./controls";
+import { say } from "./notices";
+
+/** Does it and says so; what went wrong is said too. True when it was done. */
+export async function act(work: () => Promise<unknown>, done: string, ...topics: string[]): Promise<boolean> {
+  try {
+    await work();
+    say(done);
+    return true;
+  } catch (error) {
+    say(faultWords(asProblem(error)), "bad");
+    return false;
+  } finally {
+    touch(...topics);
+  }
+}
+
+export const pause = (id: string) =>
+  act(() => send(experimentUrl(id, "/pause")), "Paused: no new trials; those that run go on", id);
+export const resume = (id: string) => act(() => send(experimentUrl(id, "/resume")), "The search goes on", id);
+export const stop = (id: string) =>
+  act(
+    () => send(experimentUrl(id, "/stop")),
+    "Stopping: trials keep their checkpoints and go on when you resume",
+    id,
+  );
+export const remove = (id: string) => act(() => request("DELETE", experimentUrl(id)), "Removed", "*");
+
+export async function retryFailed(id: string): Promise<void> {
+  await act(
+    async () => {
+      const answer = await send<{ items?: unknown[]; numbers?: unknown[]; added?: unknown[] }>(
+        experimentUrl(id, "/trials/retry"),
+      );
+      const made = answer.items ?? answer.numbers ?? answer.added;
+      say(
+        Array.isArray(made) ? `${count(made.length, "trial")} tried again` : "Failed trials are tried again",
+      );
+    },
+    "Each failed trial runs again as a new trial",
+    id,
+  );
+}
+
+export async function clone(id: string, body: Values): Promise<void> {
+  await act(
+    async () => {
+      const made = await send<ExperimentDetail>(experimentUrl(id, "/clone"), body, {
+        key: crypto.randomUUID(),
+      });
+      go(experimentPath(made.id));
+    },
+    "A new experiment like it has started",
+    "*",
+  );
+}
+
+/** Raises a Problem with the fields that are wrong. */
+export async function addTrial(id: string, parameters: Values, outside: boolean): Promise<void> {
+  const made = await send<Trial>(experimentUrl(id, "/trials"), { parameters, outside_space: outside });
+  say(`Trial ${made.number} waits for a place`);
+  touch(id);
+}
+
+export async function change(id: string, body: Values): Promise<void> {
+  await request("PATCH", experimentUrl(id), { body });
+  touch(id);
+}
+
+export const stopTrial = (id: string, number: number) =>
+  act(() => send(trialUrl(id, number, "/stop")), `Trial ${number} is given up`, id);
+
+export async function retryTrial(id: string, number: number): Promise<void> {
+  await act(
+    async () => {
+      const made = await send<Trial>(trialUrl(id, number, "/retry"));
+      go(trialPath(id, made.number));
+    },
+    `Trial ${number} is tried again`,
+    id,
+  );
+}

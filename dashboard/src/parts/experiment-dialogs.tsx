@@ -1,0 +1,225 @@
+// A trial of one's own, and a clone.
+import { useSignal } from "@preact/signals";
+import type { Problem } from "../api/client";
+import { asProblem } from "../api/resource";
+import type { ExperimentDetail, Json, Values } from "../api/shapes";
+import { type ParameterForm, parametersOf, rangeWords } from "../state/space";
+import * as actions from "./actions";
+import { Dialog } from "./dialog";
+
+/** What a field holds as a value; a text that is no JSON is that text. */
+export function typed(text: string, form: ParameterForm): Json {
+  if (form.kind === "float" || form.kind === "int")
+    return text.trim() !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
+  const choice = form.choices.find((one) => (typeof one === "string" ? one : JSON.stringify(one)) === text);
+  if (choice !== undefined) return choice;
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return text;
+  }
+}
+
+function written(value: Json | undefined): string {
+  if (value === undefined) return "";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
+  const forms = parametersOf(view.search_space);
+  const begun = view.best?.parameters ?? {};
+  const values = useSignal<Record<string, string>>(
+    Object.fromEntries(forms.map((form) => [form.name, written(begun[form.name])])),
+  );
+  const outside = useSignal(false);
+  const problem = useSignal<Problem | null>(null);
+  const add = async () => {
+    problem.value = null;
+    const parameters: Values = {};
+    for (const form of forms)
+      if (values.value[form.name] !== "") parameters[form.name] = typed(values.value[form.name], form);
+    try {
+      await actions.addTrial(view.id, parameters, outside.value);
+      onClose();
+    } catch (error) {
+      problem.value = asProblem(error);
+    }
+  };
+  const faultOf = (name: string) =>
+    problem.value?.faults.find((fault) =>
+      fault.pointer.split("/").includes(name.replace(/~/g, "~0").replace(/\//g, "~1")),
+    )?.detail;
+  const others =
+    problem.value?.faults.filter((fault) => !forms.some((form) => faultOf(form.name) === fault.detail)) ?? [];
+  return (
+    <Dialog title="Add a trial of your own" onClose={onClose}>
+      <p class="muted">
+        It uses none of the budget, and the tuner learns what it comes to.
+        {view.best && " The fields begin with the best parameters."}
+      </p>
+      <form
+        class="fields"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void add();
+        }}
+      >
+        {forms.map((form) => (
+          <ParameterField
+            key={form.name}
+            form={form}
+            value={values.value[form.name] ?? ""}
+            fault={faultOf(form.name)}
+            onInput={(text) => {
+              values.value = { ...values.value, [form.name]: text };
+            }}
+          />
+        ))}
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={outside.value}
+            onChange={(event) => {
+              outside.value = event.currentTarget.checked;
+            }}
+          />{" "}
+          outside the search space, too
+        </label>
+        {problem.value && (others.length > 0 || problem.value.faults.length === 0) && (
+          <p class="fault" role="alert">
+            {others.length > 0
+              ? others.map((fault) => `${fault.pointer} ${fault.detail}`).join("; ")
+              : problem.value.detail}
+          </p>
+        )}
+        <div class="dialog-actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary">
+            Add it
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function ParameterField({
+  form,
+  value,
+  fault,
+  onInput,
+}: {
+  form: ParameterForm;
+  value: string;
+  fault: string | undefined;
+  onInput(text: string): void;
+}) {
+  const id = `parameter-${form.name}`;
+  return (
+    <div class="field">
+      <label for={id} class="clip" title={form.name}>
+        {form.name}
+      </label>
+      {form.kind === "choice" || form.kind === "bool" ? (
+        <select
+          id={id}
+          value={value}
+          aria-invalid={fault !== undefined}
+          onChange={(event) => onInput(event.currentTarget.value)}
+        >
+          <option value="">not given</option>
+          {form.choices.map((choice) => (
+            <option key={written(choice)} value={written(choice)}>
+              {written(choice)}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input
+          id={id}
+          value={value}
+          aria-invalid={fault !== undefined}
+          inputMode={form.kind === "other" ? "text" : "decimal"}
+          onInput={(event) => onInput(event.currentTarget.value)}
+        />
+      )}
+      <span class="hint-text clip" title={rangeWords(form.range)}>
+        {rangeWords(form.range)}
+      </span>
+      {fault && (
+        <span class="fault" role="alert">
+          {fault}
+        </span>
+      )}
+    </div>
+  );
+}
+
+export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
+  const name = useSignal(view.name);
+  const seed = useSignal("");
+  const trials = useSignal(String(view.budget.trials ?? ""));
+  const start = () => {
+    const body: Values = { name: name.value };
+    if (seed.value.trim()) body.seed = Number(seed.value);
+    if (trials.value.trim()) body.budget = { trials: Number(trials.value) };
+    onClose();
+    void actions.clone(view.id, body);
+  };
+  return (
+    <Dialog title={`Clone ${view.name}`} onClose={onClose}>
+      <p class="muted">The same code and settings, the newest search space, no results, and another seed.</p>
+      <form
+        class="fields"
+        onSubmit={(event) => {
+          event.preventDefault();
+          start();
+        }}
+      >
+        <div class="field">
+          <label for="clone-name">Name</label>
+          <input
+            id="clone-name"
+            value={name.value}
+            onInput={(event) => {
+              name.value = event.currentTarget.value;
+            }}
+          />
+        </div>
+        <div class="field">
+          <label for="clone-trials">Trials</label>
+          <input
+            id="clone-trials"
+            inputMode="numeric"
+            value={trials.value}
+            onInput={(event) => {
+              trials.value = event.currentTarget.value;
+            }}
+          />
+        </div>
+        <div class="field">
+          <label for="clone-seed">Seed</label>
+          <input
+            id="clone-seed"
+            inputMode="numeric"
+            placeholder="another one"
+            value={seed.value}
+            onInput={(event) => {
+              seed.value = event.currentTarget.value;
+            }}
+          />
+        </div>
+        <div class="dialog-actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary">
+            Start the clone
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

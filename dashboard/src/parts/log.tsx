@@ -1,0 +1,152 @@
+// The log of an attempt: the end of it, followed while the trial runs; earlier parts when one asks for them.
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { ask, trialUrl } from "../api/client";
+import { asProblem } from "../api/resource";
+import { saveBlob } from "../plots/figure";
+import { bytes } from "../state/format";
+import { Switch } from "./controls";
+import { say } from "./notices";
+
+const CHUNK = 65_536;
+const MOST_CHARACTERS = 2_000_000; // kept by the page; what is before that can be downloaded
+const FOLLOW_MS = 700;
+
+interface Props {
+  id: string;
+  number: number;
+  attempt: number;
+  stream: "stdout" | "stderr";
+  runs: boolean;
+}
+
+export function Log({ id, number, attempt, stream, runs }: Props) {
+  const text = useSignal("");
+  const begin = useSignal(0);
+  const size = useSignal(0);
+  const follow = useSignal(true);
+  const wanted = useSignal("");
+  const trouble = useSignal("");
+  const box = useRef<HTMLPreElement>(null);
+  const end = useRef(0);
+  const path = (offset: number, limit = CHUNK) =>
+    trialUrl(id, number, `/logs?stream=${stream}&attempt=${attempt}&offset=${offset}&limit=${limit}`);
+
+  useEffect(() => {
+    let stopped = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    text.value = "";
+    end.current = -CHUNK;
+    const look = async () => {
+      try {
+        const answer = await ask<string>("GET", path(end.current));
+        if (stopped) return;
+        if (end.current < 0) begin.value = Number(answer.headers.get("log-offset") ?? 0);
+        size.value = Number(answer.headers.get("log-size") ?? 0);
+        end.current = Number(answer.headers.get("log-end") ?? 0);
+        if (answer.body) text.value = (text.value + answer.body).slice(-MOST_CHARACTERS);
+        trouble.value = "";
+        if (end.current < size.value) timer = setTimeout(look, 0);
+        else if (runs) timer = setTimeout(look, FOLLOW_MS);
+      } catch (error) {
+        if (stopped) return;
+        trouble.value = asProblem(error).detail;
+        timer = setTimeout(look, 3_000);
+      }
+    };
+    void look();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
+  }, [id, number, attempt, stream, runs]);
+
+  useEffect(() => {
+    if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text.value, follow.value]);
+
+  const earlier = async () => {
+    const from = Math.max(0, begin.value - CHUNK);
+    const answer = await ask<string>("GET", path(from, begin.value - from)).catch(() => null);
+    if (!answer) return;
+    follow.value = false;
+    text.value = answer.body + text.value;
+    begin.value = from;
+  };
+  const lines = useMemo(() => {
+    const asked = wanted.value.toLowerCase();
+    return asked ? text.value.split("\n").filter((line) => line.toLowerCase().includes(asked)) : null;
+  }, [text.value, wanted.value]);
+
+  return (
+    <section class="log" aria-label={`${stream} of attempt ${attempt}`}>
+      <div class="log-head">
+        <input
+          type="search"
+          placeholder="find in the log"
+          aria-label="find in the log"
+          value={wanted.value}
+          onInput={(event) => {
+            wanted.value = event.currentTarget.value;
+          }}
+        />
+        {runs && (
+          <Switch
+            label="follow"
+            on={follow.value}
+            onChange={(on) => {
+              follow.value = on;
+            }}
+          />
+        )}
+        <span class="muted">
+          {bytes(size.value)}
+          {lines && `, ${lines.length} lines found`}
+        </span>
+        <button type="button" onClick={() => void whole(path, `${id}-${number}-${attempt}-${stream}.log`)}>
+          Download
+        </button>
+      </div>
+      {begin.value > 0 && (
+        <button type="button" class="quiet" onClick={() => void earlier()}>
+          show what was before
+        </button>
+      )}
+      {trouble.value && (
+        <p class="note" role="alert">
+          {trouble.value}
+        </p>
+      )}
+      <pre
+        ref={box}
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label={`${stream} of attempt ${attempt}`}
+        onScroll={(event) => {
+          const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
+          if (scrollHeight - scrollTop - clientHeight > 60) follow.value = false;
+        }}
+      >
+        {lines ? lines.join("\n") : text.value || (trouble.value ? "" : "nothing was printed")}
+      </pre>
+    </section>
+  );
+}
+
+/** All of it, range by range. */
+async function whole(path: (offset: number, limit?: number) => string, name: string): Promise<void> {
+  const parts: string[] = [];
+  try {
+    for (let offset = 0; ; ) {
+      const answer = await ask<string>("GET", path(offset));
+      parts.push(answer.body);
+      const end = Number(answer.headers.get("log-end") ?? 0);
+      if (end <= offset || end >= Number(answer.headers.get("log-size") ?? 0)) break;
+      offset = end;
+    }
+    saveBlob(name, new Blob(parts, { type: "text/plain;charset=utf-8" }));
+  } catch (error) {
+    say(asProblem(error).detail, "bad");
+  }
+}

@@ -1,0 +1,73 @@
+// A button that opens a list of actions; closed by Escape, by a click elsewhere, by the action itself.
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+export function Menu({
+  label,
+  icon,
+  children,
+  text,
+}: {
+  label: string;
+  icon: ComponentChildren;
+  text?: string;
+  children: ComponentChildren;
+}) {
+  const open = useSignal(false);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const outside = (event: Event) => {
+      if (open.value && !box.current?.contains(event.target as Node)) open.value = false;
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open]);
+  const items = () => [...(box.current?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
+  const key = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && open.value) {
+      open.value = false;
+      box.current?.querySelector("button")?.focus();
+      event.stopPropagation();
+    }
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step !== 0 && open.value) {
+      const found = items();
+      found[
+        (found.indexOf(document.activeElement as HTMLElement) + step + found.length) % found.length
+      ]?.focus();
+      event.preventDefault();
+    }
+  };
+  return (
+    <div class="menu" ref={box} onKeyDown={key}>
+      <button
+        type="button"
+        class={text ? "" : "icon"}
+        aria-label={text ? undefined : label}
+        title={label}
+        aria-haspopup="menu"
+        aria-expanded={open.value}
+        onClick={() => {
+          open.value = !open.value;
+        }}
+      >
+        {text && `${text} `}
+        <span aria-hidden="true">{icon}</span>
+      </button>
+      {open.value && (
+        <div
+          class="menu-list"
+          role="menu"
+          aria-label={label}
+          tabIndex={-1}
+          onClick={() => {
+            open.value = false;
+          }}
+        >
+          {children}
+        </div>
+      )}
+    </div>
+  );
+}

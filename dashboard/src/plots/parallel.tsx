@@ -1,0 +1,382 @@
+// Parallel coordinates: a line for each trial, coloured by its value in 64 bins of one path each. Dragging along an axis
+// filters everything; ten thousand lines are drawn in portions, so that a drag never waits.
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { Trials } from "../state/columns";
+import { count, number } from "../state/format";
+import { boxOf, clipText } from "./axes";
+import { BINS, binColour, type Colours, colours as currentColours } from "./colours";
+import { csv, Figure, FONT, type Painting, type Pointer, type Size } from "./figure";
+import { categoryScale, extent, makeScale, padded, type Scale } from "./scales";
+import type { Pen } from "./svg";
+
+export interface Axis {
+  name: string;
+  /** Its name in filters. */
+  filter: string;
+  data: Float64Array;
+  /** Of texts by their place; null for numbers. */
+  labels: readonly string[] | null;
+  log: boolean;
+}
+
+export interface Brush {
+  low: number;
+  high: number;
+}
+
+interface Props {
+  trials: Trials;
+  revision: number;
+  axes: readonly Axis[];
+  brushes: ReadonlyMap<string, Brush>;
+  passes: Uint8Array | null;
+  metric: string;
+  maximize: boolean;
+  onBrush(axis: Axis, brush: Brush | null): void;
+}
+
+const PORTION_MS = 12; // of one frame
+const TOP = 34;
+
+export interface Lines {
+  /** Rows with a value, worst first, so that the best lie on top. */
+  rows: Int32Array;
+  /** The bin of the value of each of them. */
+  bins: Uint8Array;
+}
+
+/** Ranks, not values: a few outliers would leave everything else in one colour. */
+export function binned(trials: Trials, maximize: boolean): Lines {
+  const rows: number[] = [];
+  for (let row = 0; row < trials.length; row++) if (Number.isFinite(trials.value[row])) rows.push(row);
+  const sign = maximize ? 1 : -1;
+  rows.sort((one, other) => sign * (trials.value[one] - trials.value[other]));
+  const bins = new Uint8Array(rows.length);
+  for (let place = 0; place < rows.length; place++)
+    bins[place] = Math.floor((place / Math.max(1, rows.length - 1)) * (BINS - 1));
+  return { rows: Int32Array.from(rows), bins };
+}
+
+export function axisScale(axis: Axis, rows: Int32Array, from: number, to: number): Scale {
+  if (axis.labels) return categoryScale(axis.labels, from, to);
+  const values = function* () {
+    for (const row of rows) yield axis.data[row];
+  };
+  const found = extent(values(), axis.log) ?? { low: 0, high: 1 };
+  return makeScale(padded(found, axis.log, 0.02), from, to, axis.log);
+}
+
+export function ParallelPlot(props: Props) {
+  const { trials, revision, axes, passes, maximize } = props;
+  const lines = useMemo(() => binned(trials, maximize), [trials, revision, maximize]);
+  const live = useRef<{ axis: number; brush: Brush } | null>(null);
+  const painting = useMemo(() => makePainting(lines, props), [lines, axes, props.brushes, passes]);
+  useEffect(() => () => painting.stop(), [painting]);
+  if (lines.rows.length === 0 || axes.length < 2) return null;
+  const axisAt = (pointer: Pointer, size: Size) => {
+    const places = painting.places(size);
+    const found = places.findIndex(
+      (place) => Math.abs(place - pointer.x) < Math.max(12, Math.min(30, (places[1] - places[0]) / 3)),
+    );
+    return found;
+  };
+  return (
+    <Figure
+      name="parallel-coordinates"
+      title="Parameters of every trial"
+      height={320}
+      painting={painting}
+      cursor="row-resize"
+      summary={`${count(lines.rows.length, "trial")} over ${count(axes.length, "axis", "axes")}: ${axes.map((axis) => axis.name).join(", ")}. The filter above does what dragging along an axis does.`}
+      csv={() =>
+        csv([
+          ["number", ...axes.map((axis) => axis.name)],
+          ...[...lines.rows].map((row) => [
+            trials.number[row],
+            ...axes.map((axis) => (axis.labels ? axis.labels[axis.data[row]] : axis.data[row])),
+          ]),
+        ])
+      }
+      onDrag={(from, to, size, done) => {
+        const index = axisAt(from, size);
+        if (index < 0) return;
+        const axis = axes[index];
+        const scale = painting.scale(index, size);
+        const ends = [scale.invert(from.y), scale.invert(to.y)].sort((one, other) => one - other);
+        const brush = { low: ends[0], high: ends[1] };
+        live.current = done ? null : { axis: index, brush };
+        painting.live = live.current;
+        if (done) props.onBrush(axis, brush);
+        else painting.redraw();
+      }}
+      onClick={(pointer, size) => {
+        const index = axisAt(pointer, size);
+        if (index >= 0 && props.brushes.has(axes[index].name)) props.onBrush(axes[index], null);
+      }}
+      tip={(pointer, size) => {
+        const index = axisAt(pointer, size);
+        if (index < 0) return null;
+        const scale = painting.scale(index, size);
+        const value = scale.invert(pointer.y);
+        return (
+          <>
+            <strong>{axes[index].name}</strong>
+            <div>{axes[index].labels ? (axes[index].labels?.[Math.round(value)] ?? "") : number(value)}</div>
+            <div class="muted">
+              {props.brushes.has(axes[index].name) ? "click to take the filter away" : "drag to filter"}
+            </div>
+          </>
+        );
+      }}
+    >
+      <p class="note key">
+        <span class="ramp" aria-hidden="true" /> worse to better {props.metric}, by rank
+      </p>
+    </Figure>
+  );
+}
+
+type ParallelPainting = Painting & {
+  live: { axis: number; brush: Brush } | null;
+  places(size: Size): number[];
+  scale(axis: number, size: Size): Scale;
+  redraw(): void;
+  stop(): void;
+};
+
+function makePainting(lines: Lines, props: Props): ParallelPainting {
+  const { axes, brushes, passes } = props;
+  let frame = 0;
+  let shown: { pen: Pen; size: Size } | null = null;
+  let scales: { height: number; found: Scale[] } | null = null;
+  const box = (size: Size) => ({
+    ...boxOf(size.width, size.height, 40),
+    top: TOP,
+    bottom: size.height - 18,
+    right: size.width - 44,
+  });
+  const places = (size: Size) => {
+    const { left, right } = box(size);
+    return axes.map((_, index) => left + (index / Math.max(1, axes.length - 1)) * (right - left));
+  };
+  const scalesOf = (size: Size) => {
+    if (scales?.height !== size.height) {
+      const { top, bottom } = box(size);
+      scales = { height: size.height, found: axes.map((axis) => axisScale(axis, lines.rows, bottom, top)) };
+    }
+    return scales.found;
+  };
+  const painting: ParallelPainting = {
+    live: null,
+    places,
+    scale: (axis, size) => scalesOf(size)[axis],
+    stop: () => cancelAnimationFrame(frame),
+    redraw() {
+      if (shown) painting.over?.(shown.pen, shown.size, currentColours(), null);
+    },
+    paint(pen, size, colours) {
+      const work = linesOf(
+        lines,
+        axes,
+        scalesOf(size),
+        places(size),
+        (place) => passes === null || passes[lines.rows[place]] === 1,
+      );
+      drawAll(pen, work, colours, passes !== null);
+      drawAxisLines(pen, size, axes, scalesOf(size), places(size), brushes, colours);
+    },
+    over(pen, size, colours) {
+      shown = { pen, size };
+      const { live } = painting;
+      cancelAnimationFrame(frame);
+      (pen as CanvasRenderingContext2D).clearRect?.(0, 0, size.width, size.height);
+      if (!live) return;
+      // While one drags, what is left out is covered at once, and what stays is drawn in portions above that.
+      pen.save();
+      pen.globalAlpha = 0.86;
+      pen.fillStyle = colours.surface;
+      pen.fillRect(0, TOP - 6, size.width, size.height - TOP - 8);
+      pen.restore();
+      const { axis, brush } = live;
+      const column = axes[axis].data;
+      const inside = (place: number) => {
+        const row = lines.rows[place];
+        return (
+          column[row] >= brush.low && column[row] <= brush.high && (passes === null || passes[row] === 1)
+        );
+      };
+      drawAxisLines(
+        pen,
+        size,
+        axes,
+        scalesOf(size),
+        places(size),
+        new Map([...brushes, [axes[axis].name, brush]]),
+        colours,
+      );
+      const portions = drawPortions(pen, linesOf(lines, axes, scalesOf(size), places(size), inside), colours);
+      const next = () => {
+        const until = performance.now() + PORTION_MS;
+        while (performance.now() < until) if (portions.next().done) return;
+        frame = requestAnimationFrame(next);
+      };
+      next();
+    },
+  };
+  return painting;
+}
+
+interface Work {
+  lines: Lines;
+  ys: Float32Array[];
+  xs: number[];
+  inside(place: number): boolean;
+}
+
+const GAP = -1e6;
+
+function linesOf(
+  lines: Lines,
+  axes: readonly Axis[],
+  scales: Scale[],
+  xs: number[],
+  inside: (place: number) => boolean,
+): Work {
+  const ys = axes.map((axis, index) => {
+    const found = new Float32Array(lines.rows.length);
+    for (let place = 0; place < lines.rows.length; place++) {
+      const value = axis.data[lines.rows[place]];
+      const missing = Number.isNaN(value) || (axis.labels !== null && value < 0);
+      found[place] = missing ? GAP : scales[index].at(value);
+    }
+    return found;
+  });
+  return { lines, ys, xs, inside };
+}
+
+function addLine(pen: Pen, work: Work, place: number): void {
+  let inside = false;
+  for (let axis = 0; axis < work.xs.length; axis++) {
+    const y = work.ys[axis][place];
+    if (y === GAP)
+      inside = false; // the parameter was not there: a gap
+    else if (inside) pen.lineTo(work.xs[axis], y);
+    else {
+      pen.moveTo(work.xs[axis], y);
+      inside = true;
+    }
+  }
+}
+
+function drawAll(pen: Pen, work: Work, colours: Colours, filtered: boolean): void {
+  const total = work.lines.rows.length;
+  pen.lineWidth = total > 3_000 ? 0.6 : 1;
+  pen.lineJoin = "round";
+  if (filtered) {
+    pen.strokeStyle = colours.grid;
+    pen.globalAlpha = 0.5;
+    pen.beginPath();
+    for (let place = 0; place < total; place++) if (!work.inside(place)) addLine(pen, work, place);
+    pen.stroke();
+  }
+  for (const _ of drawPortions(pen, work, colours)) {
+    // at once: every portion
+  }
+}
+
+/** One path for each bin, a portion after each 500 lines. */
+function* drawPortions(pen: Pen, work: Work, colours: Colours): Generator<void> {
+  const total = work.lines.rows.length;
+  let bin = -1;
+  let inPath = 0;
+  const begin = (next: number) => {
+    bin = next;
+    pen.globalAlpha = total > 3_000 ? 0.35 : total > 500 ? 0.5 : 0.75;
+    pen.lineWidth = total > 3_000 ? 0.7 : 1.2;
+    pen.strokeStyle = binColour(bin, colours.dark);
+    pen.beginPath();
+  };
+  for (let place = 0; place < total; place++) {
+    if (!work.inside(place)) continue;
+    if (work.lines.bins[place] !== bin || inPath >= 500) {
+      if (bin >= 0) pen.stroke();
+      if (inPath > 0) yield;
+      inPath = 0;
+      begin(work.lines.bins[place]);
+    }
+    addLine(pen, work, place);
+    inPath++;
+  }
+  if (bin >= 0) pen.stroke();
+  pen.globalAlpha = 1;
+}
+
+function drawAxisLines(
+  pen: Pen,
+  size: Size,
+  axes: readonly Axis[],
+  scales: Scale[],
+  xs: number[],
+  brushes: ReadonlyMap<string, Brush>,
+  colours: Colours,
+): void {
+  pen.save();
+  pen.globalAlpha = 1;
+  const room = xs.length > 1 ? xs[1] - xs[0] : size.width;
+  axes.forEach((axis, index) => {
+    const [x, scale] = [xs[index], scales[index]];
+    pen.strokeStyle = colours.line;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.moveTo(x, TOP);
+    pen.lineTo(x, size.height - 18);
+    pen.stroke();
+    pen.font = `600 11px ${FONT}`;
+    pen.fillStyle = colours.text;
+    pen.textAlign = index === 0 ? "left" : index === axes.length - 1 ? "right" : "center";
+    pen.textBaseline = "bottom";
+    const shift = index === 0 ? -36 : index === axes.length - 1 ? 40 : 0;
+    pen.fillText(
+      clipText(axis.name, Math.max(4, Math.floor(room / 7))),
+      x + shift,
+      index % 2 === 1 && room < 90 ? 14 : 27,
+    );
+    pen.font = `10px ${FONT}`;
+    pen.textBaseline = "middle";
+    pen.textAlign = index === axes.length - 1 ? "left" : "right";
+    const side = index === axes.length - 1 ? 5 : -5;
+    for (const tick of scale.ticks((size.height - TOP) / 44)) {
+      const y = scale.at(tick);
+      const words = clipText(scale.write(tick), 12);
+      pen.globalAlpha = 0.75;
+      pen.fillStyle = colours.surface;
+      const width = words.length * 5.6;
+      pen.fillRect(side < 0 ? x + side - width : x + side, y - 6, width, 12);
+      pen.globalAlpha = 1;
+      pen.fillStyle = colours.muted;
+      pen.fillText(words, x + side, y);
+    }
+    const brush = brushes.get(axis.name);
+    if (brush)
+      drawBrush(pen, x, clampTo(scale.at(brush.high), size), clampTo(scale.at(brush.low), size), colours);
+  });
+  pen.restore();
+}
+
+function clampTo(y: number, size: Size): number {
+  return Math.max(TOP - 4, Math.min(size.height - 14, y));
+}
+
+function drawBrush(pen: Pen, x: number, from: number, to: number, colours: Colours): void {
+  pen.save();
+  pen.fillStyle = colours.accent;
+  pen.globalAlpha = 0.3;
+  pen.fillRect(x - 7, Math.min(from, to), 14, Math.max(2, Math.abs(to - from)));
+  pen.globalAlpha = 1;
+  pen.strokeStyle = colours.accent;
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  pen.rect(x - 7, Math.min(from, to), 14, Math.max(2, Math.abs(to - from)));
+  pen.stroke();
+  pen.restore();
+}

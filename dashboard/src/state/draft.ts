@@ -1,0 +1,69 @@
+// The experiment that is being written: one value that the form and the text both show and change.
+import type { Json, Values } from "../api/shapes";
+
+export const STARTER = `name: my-search
+objective: {metric: loss, goal: minimize}
+search_space:
+  lr: {type: float, low: 0.0001, high: 0.1, log: true}
+  layers: {type: int, low: 1, high: 4}
+  optimizer: {type: categorical, choices: [sgd, adam]}
+tuner: auto
+budget: {trials: 20, parallel: 2}
+trial:
+  command: python train.py
+  code:
+    files:
+      - path: train.py
+        content: |
+          import trials
+
+          with trials.init() as trial:
+              lr = trial.parameters["lr"]
+              for step in range(1, 11):
+                  trial.report(step=step, loss=(lr - 0.01) ** 2 + 1 / step)
+              trial.report_final(loss=(lr - 0.01) ** 2)
+`;
+
+/** The value at a JSON pointer; undefined where there is none. */
+export function at(value: Json | undefined, pointer: string): Json | undefined {
+  return steps(pointer).reduce<Json | undefined>((found, step) => {
+    if (Array.isArray(found)) return found[Number(step)];
+    return typeof found === "object" && found !== null ? found[step] : undefined;
+  }, value);
+}
+
+function steps(pointer: string): string[] {
+  return pointer
+    .split("/")
+    .slice(1)
+    .map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~"));
+}
+
+/** A copy with another value at a pointer; undefined takes it out. */
+export function put(value: Values, pointer: string, entry: Json | undefined): Values {
+  return changed(value, steps(pointer), entry) as Values;
+}
+
+function changed(
+  value: Json | undefined,
+  [step, ...rest]: string[],
+  entry: Json | undefined,
+): Json | undefined {
+  if (step === undefined) return entry;
+  const whole: Values =
+    typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
+  const inner = changed(whole[step], rest, entry);
+  if (inner === undefined) delete whole[step];
+  else whole[step] = inner;
+  return whole;
+}
+
+export interface FieldFault {
+  pointer: string;
+  detail: string;
+}
+
+/** The faults that concern a field: at it, or below it. */
+export function faultsAt(faults: readonly FieldFault[], pointer: string): FieldFault[] {
+  return faults.filter((fault) => fault.pointer === pointer || fault.pointer.startsWith(`${pointer}/`));
+}

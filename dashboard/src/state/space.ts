@@ -1,0 +1,89 @@
+// What a search space says of its parameters, as far as plots and forms need it.
+import type { Json, Values } from "../api/shapes";
+import { isLogRange } from "../plots/scales";
+
+export interface ParameterForm {
+  name: string;
+  kind: "float" | "int" | "choice" | "bool" | "other";
+  low: number | null;
+  high: number | null;
+  choices: Json[];
+  log: boolean;
+  range: Json;
+}
+
+export function parametersOf(space: Values): ParameterForm[] {
+  return Object.entries(space)
+    .filter(([name]) => name !== "constraints")
+    .map(([name, range]) => formOf(name, range));
+}
+
+function formOf(name: string, range: Json): ParameterForm {
+  const found = (typeof range === "object" && range !== null && !Array.isArray(range) ? range : {}) as Values;
+  const type = String(found._type ?? found.type ?? "");
+  const ends = Array.isArray(found._value) ? found._value : [];
+  const options = (found.choices ?? (type === "choice" ? found._value : null)) as Json;
+  const form: ParameterForm = {
+    name,
+    kind: "other",
+    low: numberOr(found.low ?? ends[0]),
+    high: numberOr(found.high ?? ends[1]),
+    choices: [],
+    log: isLogRange(range),
+    range,
+  };
+  if (Array.isArray(options)) {
+    const nested = options.some((option) => typeof option === "object" && option !== null);
+    return {
+      ...form,
+      kind: nested || type === "permutation" || type === "subset" ? "other" : "choice",
+      choices: options,
+    };
+  }
+  if (type === "bool") return { ...form, kind: "bool", choices: [true, false] };
+  if (type === "int" || type === "randint") return { ...form, kind: "int" };
+  if (type === "float" || type.includes("uniform") || type.includes("normal"))
+    return { ...form, kind: "float" };
+  return form;
+}
+
+function numberOr(value: Json | undefined): number | null {
+  return typeof value === "number" ? value : null;
+}
+
+/** Which of the columns of trials are to be seen by their logarithm. */
+export function logNames(space: Values): Set<string> {
+  const found = new Set<string>();
+  const walk = (ranges: Values, prefix: string): void => {
+    for (const [name, range] of Object.entries(ranges)) {
+      if (isLogRange(range)) found.add(prefix + name);
+      const options =
+        typeof range === "object" && range !== null && !Array.isArray(range)
+          ? ((range as Values)._value ?? (range as Values).choices)
+          : null;
+      if (Array.isArray(options))
+        for (const option of options)
+          if (typeof option === "object" && option !== null && !Array.isArray(option))
+            walk(option, `${prefix}${name}.`);
+    }
+  };
+  walk(space, "");
+  return found;
+}
+
+/** One range as a person would say it. */
+export function rangeWords(range: Json): string {
+  const form = formOf("", range);
+  const log = form.log ? ", by its logarithm" : "";
+  if (form.kind === "choice")
+    return `one of ${form.choices.map((choice) => (typeof choice === "string" ? choice : JSON.stringify(choice))).join(", ")}`;
+  if (form.kind === "bool") return "true or false";
+  const type =
+    typeof range === "object" && range !== null && !Array.isArray(range)
+      ? String((range as Values)._type ?? (range as Values).type)
+      : "";
+  if (type.includes("normal")) return `around ${form.low} by ${form.high}${log}`;
+  if (form.kind === "int") return `a whole number from ${form.low} to ${form.high}${log}`;
+  if (form.kind === "float") return `from ${form.low} to ${form.high}${log}`;
+  return JSON.stringify(range);
+}

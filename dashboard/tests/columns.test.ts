@@ -1,0 +1,109 @@
+import { describe, expect, test } from "vitest";
+import { type TableAnswer, Trials } from "../src/state/columns";
+
+function table(...rows: [number, string, number | string | null, Record<string, unknown>][]): TableAnswer {
+  return {
+    number: rows.map(([number]) => number),
+    status: rows.map(([, status]) => status),
+    reason: rows.map(() => "launched"),
+    value: rows.map(([, , value]) => value),
+    parameters: rows.map(([, , , parameters]) => parameters),
+  };
+}
+
+describe("the columns of trials", () => {
+  test("hold what the answer has, row by row", () => {
+    const trials = new Trials();
+    expect(
+      trials.apply(
+        table(
+          [1, "succeeded", 0.5, { lr: 0.1, optimizer: "sgd" }],
+          [2, "failed", null, { lr: 0.2, optimizer: "adam" }],
+        ),
+      ),
+    ).toBe(true);
+    expect(trials.length).toBe(2);
+    expect([trials.statusOf(0), trials.statusOf(1)]).toEqual(["succeeded", "failed"]);
+    expect(trials.value[0]).toBe(0.5);
+    expect(trials.value[1]).toBeNaN();
+    const optimizer = trials.find("optimizer");
+    expect(optimizer?.kind).toBe("category");
+    expect(optimizer && trials.text(optimizer, 1)).toBe("adam");
+    expect(trials.text(trials.reason, 0)).toBe("launched");
+  });
+
+  test("are changed in their place by a later answer, whatever order it comes in", () => {
+    const trials = new Trials();
+    trials.apply(table([1, "running", null, { lr: 1 }], [2, "running", null, { lr: 2 }]));
+    trials.apply(table([3, "waiting", null, { lr: 3 }], [1, "succeeded", 0.25, { lr: 1 }]));
+    expect(trials.length).toBe(3);
+    expect(trials.statusOf(trials.rowOf(1) ?? -1)).toBe("succeeded");
+    expect(trials.value[trials.rowOf(1) ?? -1]).toBe(0.25);
+    expect(trials.find("lr")?.data[trials.rowOf(3) ?? -1]).toBe(3);
+  });
+
+  test("grow past their first size without losing anything", () => {
+    const trials = new Trials();
+    for (let number = 1; number <= 1_000; number++)
+      trials.apply(table([number, "succeeded", number, { x: number / 2, word: `w${number % 3}` }]));
+    expect(trials.length).toBe(1_000);
+    expect(trials.value[999]).toBe(1_000);
+    expect(trials.find("x")?.data[0]).toBe(0.5);
+    const word = trials.find("word");
+    expect(word && trials.text(word, 999)).toBe("w1");
+  });
+
+  test("take a text in a column that was of numbers so far", () => {
+    const trials = new Trials();
+    trials.apply(
+      table(
+        [1, "succeeded", 1, { mixed: 3 }],
+        [2, "succeeded", 1, { mixed: "auto" }],
+        [3, "succeeded", 1, {}],
+      ),
+    );
+    const mixed = trials.find("mixed");
+    expect(mixed && [0, 1, 2].map((row) => trials.text(mixed, row))).toEqual(["3", "auto", "–"]);
+  });
+
+  test("a parameter that is not there yet has no value in earlier rows", () => {
+    const trials = new Trials();
+    trials.apply(table([1, "succeeded", 1, { a: 1 }]));
+    trials.apply(table([2, "succeeded", 1, { a: 1, b: 0 }]));
+    expect(trials.find("b")?.data[0]).toBeNaN();
+    expect(trials.find("b")?.data[1]).toBe(0);
+  });
+
+  test("words come as codes beside a dictionary, and numbers that JSON has not as texts", () => {
+    const trials = new Trials();
+    trials.apply({
+      number: [1, 2, 3],
+      status: { words: ["failed", "succeeded"], codes: [1, 0, 1] },
+      value: ["NaN", "Infinity", 2],
+      "parameters.optimizer": { words: ["sgd"], codes: [0, -1, 0] },
+    });
+    expect([0, 1, 2].map((row) => trials.statusOf(row))).toEqual(["succeeded", "failed", "succeeded"]);
+    expect(trials.value[1]).toBe(Number.POSITIVE_INFINITY);
+    const optimizer = trials.find("optimizer");
+    expect(optimizer && [0, 1].map((row) => trials.text(optimizer, row))).toEqual(["sgd", "–"]);
+  });
+
+  test("nested choices have names with dots, and names that objects have already are only names", () => {
+    const trials = new Trials();
+    trials.apply(
+      table([
+        1,
+        "succeeded",
+        1,
+        JSON.parse('{"layer": {"_name": "conv", "kernel": 3}, "__proto__": 7, "constructor": 1}'),
+      ]),
+    );
+    expect([...trials.parameters.keys()].sort()).toEqual([
+      "__proto__",
+      "constructor",
+      "layer._name",
+      "layer.kernel",
+    ]);
+    expect(trials.find("layer.kernel")?.data[0]).toBe(3);
+  });
+});

@@ -1,0 +1,124 @@
+import { describe, expect, test } from "vitest";
+import { csv } from "../src/plots/figure";
+import { historyData, zoomOf } from "../src/plots/history";
+import { binned } from "../src/plots/parallel";
+import { bestSoFar, nearest, usefulExtent } from "../src/plots/points";
+import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
+import { sparkPath } from "../src/plots/sparkline";
+import { SvgPen } from "../src/plots/svg";
+import { Trials } from "../src/state/columns";
+
+describe("scales", () => {
+  test("a value and its place are each other's", () => {
+    for (const log of [false, true]) {
+      const scale = makeScale({ low: 0.001, high: 100 }, 50, 450, log);
+      for (const value of [0.001, 0.3, 7, 100]) expect(scale.invert(scale.at(value))).toBeCloseTo(value, 8);
+    }
+    expect(makeScale({ low: -1, high: 1 }, 0, 10, true).kind).toBe("linear"); // no logarithm of what is not positive
+  });
+
+  test("ticks are round, inside, and few", () => {
+    expect(linearTicks({ low: 0, high: 1 }, 5)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
+    expect(linearTicks({ low: 3, high: 3 }, 5)).toEqual([3]);
+    expect(linearTicks({ low: Number.NEGATIVE_INFINITY, high: 1 }, 5)).toHaveLength(1);
+    expect(logTicks({ low: 0.001, high: 10 }, 10)).toEqual([0.001, 0.01, 0.1, 1, 10]);
+    expect(logTicks({ low: 2, high: 6 }, 5)).toEqual([2, 5]);
+  });
+
+  test("only finite values make an extent; a single one gets room around it", () => {
+    expect(extent([Number.NaN, 1, Number.POSITIVE_INFINITY, -2])).toEqual({ low: -2, high: 1 });
+    expect(extent([Number.NaN])).toBeNull();
+    expect(extent([-1, 0, 3], true)).toEqual({ low: 3, high: 3 });
+    const { low, high } = padded({ low: 5, high: 5 });
+    expect(low).toBeLessThan(5);
+    expect(high).toBeGreaterThan(5);
+  });
+
+  test("texts lie in the middle of their part", () => {
+    const scale = categoryScale(["a", "b"], 0, 100);
+    expect([scale.at(0), scale.at(1)]).toEqual([25, 75]);
+    expect(scale.write(1)).toBe("b");
+  });
+});
+
+describe("points", () => {
+  test("the best so far goes one way only, and NaN is no best", () => {
+    const values = [3, Number.NaN, 2, 5, 1].map((y, x) => ({ x, y }));
+    expect(bestSoFar(values, false)).toEqual([
+      { x: 0, y: 3 },
+      { x: 2, y: 2 },
+      { x: 4, y: 1 },
+    ]);
+    expect(bestSoFar(values, true)).toEqual([
+      { x: 0, y: 3 },
+      { x: 3, y: 5 },
+    ]);
+  });
+
+  test("the nearest one is found, none where all are far", () => {
+    const scale = makeScale({ low: 0, high: 10 }, 0, 100);
+    const points = [
+      { row: 0, x: 1, y: 1, status: "succeeded", faint: false },
+      { row: 1, x: 9, y: 9, status: "succeeded", faint: false },
+    ];
+    expect(nearest(points, scale, scale, { x: 88, y: 91 })?.row).toBe(1);
+    expect(nearest(points, scale, scale, { x: 50, y: 50 })).toBeNull();
+  });
+
+  test("a few values far outside leave the others their room", () => {
+    const found = usefulExtent([...Array(100).keys(), 1e9]);
+    expect(found?.low).toBe(0);
+    expect(found?.high).toBeLessThan(1_000);
+  });
+
+  test("failed trials lie at the worse edge, the bins of lines go from worst to best", () => {
+    const trials = new Trials();
+    trials.apply({ number: [1, 2, 3], status: ["succeeded", "failed", "succeeded"], value: [2, null, 1] });
+    const data = historyData(trials, null, false, false, false);
+    expect(data?.points.find((point) => point.status === "failed")?.y).toBe(data?.y.high);
+    expect(data?.steps.map((step) => step.y)).toEqual([2, 1]);
+    const lines = binned(trials, false);
+    expect([...lines.rows]).toEqual([0, 2]);
+    expect([...lines.bins]).toEqual([0, 63]);
+  });
+
+  test("a zoom of the address that makes no sense is none", () => {
+    expect(zoomOf("1..5")).toEqual({ low: 1, high: 5 });
+    for (const text of [null, "", "5..1", "a..b", "1"]) expect(zoomOf(text)).toBeNull();
+  });
+
+  test("a sparkline needs two values", () => {
+    expect(sparkPath([1], 96, 24)).toBe("");
+    expect(sparkPath([2, Number.NaN, 1], 96, 24)).toMatch(/^M1\.0 /);
+  });
+});
+
+describe("what is taken away", () => {
+  test("text in a drawing is text", () => {
+    const pen = new SvgPen(10, 10, "<script>");
+    pen.fillText('<img src=x onerror="alert(1)"> &\u0000', 1, 2);
+    const drawn = pen.toString();
+    expect(drawn).not.toContain("<img");
+    expect(drawn).not.toContain("<script");
+    expect(drawn).toContain("&lt;img src=x onerror=&quot;alert(1)&quot;&gt; &amp;\uFFFD");
+  });
+
+  test("clips and transforms end with what was saved", () => {
+    const pen = new SvgPen(10, 10, "x");
+    pen.save();
+    pen.beginPath();
+    pen.rect(0, 0, 5, 5);
+    pen.clip();
+    pen.translate(1, 2);
+    pen.fillRect(0, 0, 1, 1);
+    pen.restore();
+    pen.fillRect(0, 0, 1, 1);
+    const drawn = pen.toString();
+    expect(drawn.split("<g").length).toBe(drawn.split("</g>").length);
+    expect(drawn.endsWith('fill="#000"/></svg>\n')).toBe(true);
+  });
+
+  test("no spreadsheet runs a cell", () => {
+    expect(csv([["=1+1", 'say "x"', -3, null, "a,b"]])).toBe('\'=1+1,"say ""x""",-3,,"a,b"\r\n');
+  });
+});

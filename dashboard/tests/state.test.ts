@@ -1,0 +1,177 @@
+import { describe, expect, test } from "vitest";
+import { shell, write } from "../src/parts/values";
+import { amended, parseRoute } from "../src/state/address";
+import { at, faultsAt, put } from "../src/state/draft";
+import { ago, bytes, duration, number, percent } from "../src/state/format";
+import { logNames, parametersOf, rangeWords } from "../src/state/space";
+import { attemptEnd, journalWords } from "../src/state/words";
+
+describe("numbers, as people write them", () => {
+  test.each([
+    [0, "0"],
+    [1, "1"],
+    [1234, "1234"],
+    [12345, "12\u202f345"],
+    [0.1 + 0.2, "0.3"],
+    [0.00001234567, "1.235e−5"],
+    [-0.5, "−0.5"],
+    [1e300, "1e300"],
+    [Number.NaN, "NaN"],
+    [Number.POSITIVE_INFINITY, "∞"],
+    [null, "–"],
+    [99999.5, "100\u202f000"],
+  ])("%s is %s", (value, words) => {
+    expect(number(value)).toBe(words);
+  });
+
+  test.each([
+    [0.25, "0.3 s"],
+    [59, "59 s"],
+    [61, "1 min 1 s"],
+    [3_600, "1 h"],
+    [7_265, "2 h 1 min"],
+    [90_000, "1 d 1 h"],
+    [null, "–"],
+  ])("%s seconds are %s", (seconds, words) => {
+    expect(duration(seconds)).toBe(words);
+  });
+
+  test("ages, sizes and shares", () => {
+    expect(ago(1_000, 2_000)).toBe("just now");
+    expect(ago(0, 120_000)).toBe("2 min ago");
+    expect(bytes(1536)).toBe("1.5 KiB");
+    expect(percent(0.5)).toBe("50 %");
+  });
+});
+
+describe("the address", () => {
+  test.each([
+    ["/", { page: "experiments" }],
+    ["/experiments/a%20b", { page: "experiment", id: "a b" }],
+    ["/experiments/x/trials/7", { page: "trial", id: "x", number: 7 }],
+    ["/experiments/x/trials/0", { page: "nowhere", path: "/experiments/x/trials/0" }],
+    ["/experiments/%E0%A4%A", { page: "experiment", id: "%E0%A4%A" }],
+    ["/cluster", { page: "cluster" }],
+    ["/nothing", { page: "nowhere", path: "/nothing" }],
+  ])("%s", (path, route) => {
+    expect(parseRoute(path)).toEqual(route);
+  });
+
+  test("parts are changed and the others stay", () => {
+    expect(amended("?tab=trials&q=a", { q: "lr < 1", tab: null })).toBe("?q=lr+%3C+1");
+    expect(amended("?q=a", { q: "" })).toBe("");
+  });
+});
+
+describe("a draft of an experiment", () => {
+  test("is changed at a pointer and stays as it was elsewhere", () => {
+    const before = { name: "x", budget: { trials: 3 } };
+    const after = put(before, "/budget/parallel", 2);
+    expect(after).toEqual({ name: "x", budget: { trials: 3, parallel: 2 } });
+    expect(before).toEqual({ name: "x", budget: { trials: 3 } });
+    expect(put(after, "/budget/trials", undefined)).toEqual({ name: "x", budget: { parallel: 2 } });
+    expect(at(put({}, "/search_space/a~1b", 1), "/search_space/a~1b")).toBe(1);
+  });
+
+  test("mistakes stand at their field and above it", () => {
+    const faults = [
+      { pointer: "/budget/trials", detail: "too few" },
+      { pointer: "/name", detail: "missing" },
+    ];
+    expect(faultsAt(faults, "/budget")).toHaveLength(1);
+    expect(faultsAt(faults, "/na")).toHaveLength(0);
+  });
+});
+
+describe("a search space", () => {
+  test("both forms are understood", () => {
+    const space = {
+      lr: { _type: "loguniform", _value: [0.001, 1] },
+      n: { type: "int", low: 1, high: 4 },
+      o: { _type: "choice", _value: ["a", 2] },
+      layer: { _type: "choice", _value: [{ _name: "conv", k: { _type: "qloguniform", _value: [1, 9, 1] } }] },
+    };
+    expect(parametersOf(space).map((form) => form.kind)).toEqual(["float", "int", "choice", "other"]);
+    expect([...logNames(space)]).toEqual(["lr", "layer.k"]);
+    expect(rangeWords(space.n)).toBe("a whole number from 1 to 4");
+    expect(rangeWords("nonsense")).toBe('"nonsense"');
+  });
+});
+
+describe("words", () => {
+  const attempt = {
+    attempt: 1,
+    status: "exited",
+    message: "",
+    agent: "local",
+    pid: 1,
+    restored_step: null,
+    devices: [],
+    peak_gpu_bytes: null,
+    created_at: "",
+    started_at: null,
+    ended_at: null,
+  };
+  const end = {
+    cause: "exited",
+    code: 1,
+    signal: null,
+    stop_reason: null,
+    peak_memory_bytes: null,
+    memory_limit_bytes: null,
+    processor_s: null,
+    isolation: "fork",
+    why_spawned: "",
+    tail: "",
+  };
+
+  test("an attempt tells its end by the last line of its traceback", () => {
+    expect(
+      attemptEnd({ ...attempt, exit: { ...end, tail: "Traceback\n  x\nValueError: no such layer\n" } }),
+    ).toBe("exit code 1: ValueError: no such layer");
+    expect(
+      attemptEnd({ ...attempt, exit: { ...end, tail: "RuntimeError: CUDA out of memory. Tried" } }),
+    ).toBe("killed: RuntimeError: CUDA out of memory. Tried");
+    expect(attemptEnd({ ...attempt, exit: { ...end, code: null, signal: 9 } })).toBe("ended by SIGKILL");
+    expect(attemptEnd({ ...attempt, exit: { ...end, code: 0 } })).toBe("ended by itself");
+  });
+
+  test("a stop is a sentence with its reason", () => {
+    const line = {
+      line: 1,
+      at: "",
+      kind: "stop_advised",
+      queues: [],
+      payload: { number: 37, step: 12, message: "below the median of 9 trials" },
+    };
+    expect(journalWords(line, "loss")).toEqual({
+      tone: "warning",
+      trial: 37,
+      sentence: "The assessor stops trial 37 at step 12: below the median of 9 trials",
+    });
+  });
+
+  test("a line of a kind that is not known is told by its name", () => {
+    expect(
+      journalWords({ line: 1, at: "", kind: "moon_rose", queues: [], payload: {} }, "loss").sentence,
+    ).toBe("moon rose");
+  });
+});
+
+describe("a set of parameters elsewhere", () => {
+  const values = { lr: 0.1, name: "it's", layer: { _name: "conv", k: 3 }, on: true };
+
+  test("no shell runs what stands in it", () => {
+    expect(shell("$(rm -rf /)")).toBe("'$(rm -rf /)'");
+    expect(write(values, "arguments")).toBe(
+      `--lr=0.1 '--name=it'\\''s' --layer._name=conv --layer.k=3 --on=true`,
+    );
+  });
+
+  test("as YAML and as Python", () => {
+    expect(write(values, "yaml")).toContain('name: "it\'s"');
+    expect(write(values, "python")).toBe(
+      '{"lr": 0.1, "name": "it\'s", "layer": {"_name": "conv", "k": 3}, "on": True}',
+    );
+  });
+});

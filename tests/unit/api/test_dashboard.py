@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+
+from tuner_service.api.dashboard import Dashboard
+
+INDEX, SCRIPT = b"<!doctype html><title>page</title>", b"export const answer = 42;\n" * 40
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_bytes(INDEX)
+    (tmp_path / ".built-from").write_text("digest")
+    (tmp_path / "assets/index-abc.js").write_bytes(SCRIPT)
+    (tmp_path / "assets/index-abc.js.gz").write_bytes(gzip.compress(SCRIPT))
+    return tmp_path
+
+
+def ask(folder: Path, path: str, method: str = "GET", **request: Any) -> httpx.Response:
+    async def answer() -> httpx.Response:
+        transport = httpx.ASGITransport(app=Dashboard(PlainTextResponse("of the service"), folder))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.request(method, path, **request)
+
+    return asyncio.run(answer())
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/login", "/compare?ids=a,b", "/cluster", "/new", "/experiments/a%20b", "/experiments/a/trials/7"]
+)
+def test_every_address_of_the_page_answers_with_it(web: Path, path: str) -> None:
+    answer = ask(web, path)
+
+    assert (answer.status_code, answer.content) == (200, INDEX)
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/experiments", "/docs", "/experiments/a/b", "/assets/none.js", "/index.html"])
+def test_everything_else_is_the_services(web: Path, path: str) -> None:
+    assert ask(web, path).text == "of the service"
+    assert ask(web, "/", "POST").text == "of the service"
+
+
+def test_nothing_outside_of_the_built_folder_is_read(web: Path) -> None:
+    (web.parent / "secret.js").write_text("token")
+    for path in ("/assets/../secret.js", "/assets/%2e%2e/secret.js", "/assets//secret.js", "/assets/.built-from"):
+        assert "token" not in ask(web, path).text
+
+
+def test_a_policy_without_exceptions_stands_on_the_page(web: Path) -> None:
+    policy = ask(web, "/").headers["content-security-policy"]
+
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert not [word for word in ("unsafe", "data:", "blob:", "http", "*") if word in policy]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [("gzip, deflate", "gzip"), ("br;q=1, gzip;q=0.5", "gzip"), ("identity", None), ("gzip;q=0", None), ("*", "gzip")],
+)
+def test_an_asset_is_compressed_for_those_who_take_it(web: Path, accepted: str, encoding: str | None) -> None:
+    answer = ask(web, "/assets/index-abc.js", headers={"Accept-Encoding": accepted})
+
+    assert answer.content == SCRIPT
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert "immutable" in answer.headers["cache-control"]
+
+
+def test_without_a_built_page_its_address_says_how_it_is_built(tmp_path: Path) -> None:
+    answer = ask(tmp_path / "none", "/")
+
+    assert answer.status_code == 503
+    assert "make setup" in answer.text
