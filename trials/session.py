@@ -100,6 +100,11 @@ class Trial:
         """
         self._listeners.append(listener)
 
+    def fill_in(self, defaults: Mapping[str, Any]) -> None:
+        """Further defaults, for parameters that there are none of yet."""
+        self._defaults = {**defaults, **self._defaults}
+        self.parameters = MappingProxyType({**defaults, **self.parameters})
+
     def report(
         self, values: Mapping[str, Any] | None = None, /, *, step: SupportsIndex | None = None, **metrics: Any
     ) -> None:
@@ -364,6 +369,8 @@ class _CurrentTrial:
     def get(self, defaults: Mapping[str, Any] | None) -> Trial:
         if self._trial is None:
             self._trial = open_trial(environ=os.environ, arguments=sys.argv[1:], defaults=defaults)
+        elif defaults:
+            self._trial.fill_in(defaults)
         return self._trial
 
 
@@ -373,6 +380,6 @@ _CURRENT = _CurrentTrial()
 def init(defaults: Mapping[str, Any] | None = None) -> Trial:
     """The trial of this process; further calls return the same one.
 
-    ``defaults`` are parameters for those that neither the service nor the command line gives.
+    ``defaults`` are parameters for those that neither the service nor the command line gives, nor an earlier call.
     """
     return _CURRENT.get(defaults)

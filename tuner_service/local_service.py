@@ -41,7 +41,7 @@ def find_service(settings: Settings) -> Client | None:
     described = read_service_file(settings)
     if settings.url and (described is None or described["url"] != settings.url or settings.token_is_for_url):
         return Client(settings.url, _token_for_url(settings))
-    if described is None or not _is_alive(described["pid"]):
+    if described is None or not process_is_alive(described["pid"]):
         return None
     client = Client(described["url"], _token(settings), admit=lambda connection: _admit(settings, connection))
     try:
@@ -145,7 +145,7 @@ def database_holder(settings: Settings) -> int | None:
         holder = file.with_name(file.name + ".lock").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return int(holder) if holder.isdecimal() and _is_alive(int(holder)) else None
+    return int(holder) if holder.isdecimal() and process_is_alive(int(holder)) else None
 
 
 def start_service(settings: Settings) -> StartingService:
@@ -195,7 +195,7 @@ def stop_service(settings: Settings, *, timeout_s: float = 30.0) -> bool:
         return False  # it has ended
     try:
         # Asked of the process that is held: its number cannot become another one's from here on.
-        if not _is_alive(described["pid"]) or not _is_that_process(settings, described):
+        if not process_is_alive(described["pid"]) or not _is_that_process(settings, described):
             return False
         signal.pidfd_send_signal(process, signal.SIGTERM)
         # A process that has ended is readable at once, also where nobody reaps it.
@@ -258,7 +258,7 @@ def _token(settings: Settings) -> str:
     return token
 
 
-def _is_alive(pid: int) -> bool:
+def process_is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -49,11 +49,16 @@ def read_body(file: str, *, name: str | None = None, note: str | None = None, co
         body["name"] = Path(file).stem
     if note is not None:
         body["note"] = note
+    return with_code(body, folder, commits=commits)
+
+
+def with_code(body: dict[str, Any], folder: Path, *, commits: bool = True) -> dict[str, Any]:
+    """``body`` with the files that its ``trial.code`` stands for, if it names any, relative to ``folder``."""
     trial = body.get("trial")
     if isinstance(trial, dict):
         note = body.get("note")
         message = note if isinstance(note, str) and note.strip() else f"The code of experiment {body.get('name')}"
-        body["trial"] = _with_code(trial, folder, message=message, commits=commits)
+        return body | {"trial": _with_code(trial, folder, message=message, commits=commits)}
     return body
 
 

@@ -35,12 +35,18 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stdout.buffer.write(piece)
             return ExitCode.OK
         target = Path(file)
-        if form == "parquet":
-            _whole(target, lambda draft: _write_parquet(client, experiment_id, draft, metrics=arguments.metrics))
-        else:
-            _whole(target, lambda draft: _write(client.export(experiment_id, {**query, "format": form}), draft))
+        write_export(client, experiment_id, target, form=form, metrics=arguments.metrics)
         say(f"wrote {target}, {target.stat().st_size} bytes")
     return ExitCode.OK
+
+
+def write_export(client: Client, experiment_id: str, target: Path, *, form: str, metrics: bool) -> None:
+    """The file is there when it is complete."""
+    query = {"format": form} | ({"metrics": "true"} if metrics else {})
+    if form == "parquet":
+        _whole(target, lambda draft: _write_parquet(client, experiment_id, draft, metrics=metrics))
+    else:
+        _whole(target, lambda draft: _write(client.export(experiment_id, query), draft))
 
 
 def _whole(target: Path, write: Callable[[Path], None]) -> None:
@@ -74,7 +80,7 @@ def _write_parquet(client: Client, experiment_id: str, draft: Path, *, metrics: 
     query = {"format": "jsonl"} | ({"metrics": "true"} if metrics else {})
 
     def rows() -> Iterator[Row]:
-        found = _lines(client.export(experiment_id, query))
+        found = json_lines(client.export(experiment_id, query))
         return found if metrics else map(flat_trial, found)
 
     with draft.open("wb") as stream:
@@ -172,7 +178,7 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[Row]:
+def json_lines(pieces: Iterable[bytes]) -> Iterator[Row]:
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

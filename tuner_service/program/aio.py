@@ -1,0 +1,464 @@
+"""The service as objects, for programs that await: every call speaks REST, and has its command under the same word.
+
+The blocking twin, ``handles.py``, is this file without its awaiting: ``python -m tests.program_twin`` writes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from tuner_service.program import bodies, reading
+from tuner_service.program.errors import ConflictError, NotFoundError, UsageError
+from tuner_service.program.lines import AsyncLine, Line, settings_for
+from tuner_service.program.typed import plain, typed
+from tuner_service.program.waiting import Following, Stopping
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FilePath = str | os.PathLike[str]
+Table = dict[str, Any]
+
+
+@typed
+async def connect(
+    *,
+    url: str | None = None,
+    token: str | None = None,
+    home: FilePath | None = None,
+    profile: str | None = None,
+    start: bool = True,
+) -> AsyncService:
+    """The service of a home folder, started there where none runs; with ``url`` one elsewhere.
+
+    What is left out is resolved as the command line resolves it. ``token`` belongs to ``url``. With ``start=False``,
+    and always with ``url``, UnreachableError where none answers.
+    """
+    settings = settings_for(None if home is None else os.fspath(home), url, token, profile)
+    line = AsyncLine(Line(settings))
+    await line.run(lambda blocking: blocking.connect(start=start and not settings.url))
+    return AsyncService(line)
+
+
+@typed
+async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that most searches name
+    file: FilePath | None = None,
+    *,
+    code: FilePath | Mapping[str, Any] | None = None,
+    command: str | Sequence[str] | None = None,
+    entry_point: str | None = None,
+    function: Callable[..., Any] | None = None,
+    search_space: Mapping[str, Any] | None = None,
+    objective: str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    goal: Literal["minimize", "maximize"] | None = None,
+    trials: int | None = None,
+    parallel: int | None = None,
+    duration: float | str | None = None,
+    failures: int | None = None,
+    name: str | None = None,
+    seed: int | None = None,
+    tuner: str | Mapping[str, Any] | None = None,
+    assessor: str | Mapping[str, Any] | None = None,
+    advisor: str | Mapping[str, Any] | None = None,
+    deterministic: bool | None = None,
+    warm_start: Sequence[str] | None = None,
+    datasets: Mapping[str, Any] | None = None,
+    models: Mapping[str, Any] | None = None,
+    pretrained_from: str | Mapping[str, Any] | None = None,
+    output: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    gpus: float | str | None = None,
+    gpu_memory: int | str | None = None,
+    cpus: float | None = None,
+    memory: int | str | None = None,
+    quota_group: str | None = None,
+    project: str | None = None,
+    note: str | None = None,
+    tags: Sequence[str] | None = None,
+    trial: Mapping[str, Any] | None = None,
+    experiment: Mapping[str, Any] | None = None,
+    service: AsyncService | None = None,
+    key: str | None = None,
+) -> AsyncExperiment:
+    """Start an experiment and return; it is on disk then. Without ``search_space`` it is one training.
+
+    The arguments are the fields of an experiment file. ``trial`` and ``experiment`` take its further fields, ``file``
+    one that is there already, whose fields the arguments replace. A trial runs ``command``, ``entry_point``
+    ("module:function") or ``function``, which gets its parameters as arguments. ``service`` is the one to start it on,
+    by default the one of ``connect()``. Repeating the call with the same ``key`` starts nothing new.
+    """
+    given = {name: value for name, value in locals().items() if name not in {"service", "key"}}
+    reading.require_no_trial()
+    body = bodies.experiment_body(given)
+    reached = service or await connect()
+    sent = key or reading.new_key()
+    view = await reached.line.call(lambda client: client.create(body, key=sent))
+    return AsyncExperiment(reached.line, view)
+
+
+@typed
+async def resume_unfinished(
+    *, include_stopped: bool = False, service: AsyncService | None = None
+) -> list[AsyncExperiment]:
+    """Have everything go on that nobody stopped or paused on purpose, and return all that runs then, newest first.
+
+    ``include_stopped``: what was stopped or paused on purpose as well. A service that starts goes on by itself with
+    what was running; this resumes besides what failed, and what an algorithm that raised has paused. One that cannot go
+    on keeps no other from it; its ConflictError is raised when all were tried.
+    """
+    reached = service or await connect()
+    running: list[AsyncExperiment] = []
+    refused: list[ConflictError] = []
+    for found in await reached.experiments():
+        try:
+            if reading.is_unfinished(found.view, include_stopped=include_stopped):
+                await found.resume()
+            if not reading.has_ended(found.view) and found.view["status"] != "paused":
+                running.append(found)
+        except ConflictError as exc:
+            refused.append(exc)
+    if refused:
+        raise refused[0]
+    return running
+
+
+class AsyncService:
+    """A service. Usable with ``async with``, which lets go of the connection; the service goes on."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self.line = line
+
+    @property
+    def url(self) -> str:
+        return self.line.line.url
+
+    @property
+    def home(self) -> Path:
+        return self.line.line.settings.home
+
+    @typed
+    async def experiments(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        project: str | None = None,
+        tag: str | Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> list[AsyncExperiment]:
+        """Newest first; ``name`` is a part of theirs."""
+        query = reading.given(status=status, project=project, tag=tag, name=name)
+        views = await self.line.call(lambda client: client.experiments(query))
+        return [AsyncExperiment(self.line, view) for view in views]
+
+    @typed
+    async def experiment(self, reference: str) -> AsyncExperiment:
+        """The one of this id, a unique prefix of it, its name, or ``@last``."""
+        view = await self.line.call(lambda client: reading.found_experiment(client, reference))
+        return AsyncExperiment(self.line, view)
+
+    async def devices(self) -> list[Table]:
+        """The devices of all nodes, and the trials that hold them."""
+        return await self.line.call(lambda client: client.devices())
+
+    async def agents(self) -> list[Table]:
+        """The agents that are connected now."""
+        return await self.line.call(lambda client: client.agents())
+
+    async def close(self) -> None:
+        """Let go of the connection. The service and everything on it go on."""
+        await self.line.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<service at {self.url}>"
+
+
+class AsyncExperiment:
+    """One experiment. ``view`` is what was seen of it last; ``status`` and ``best`` ask anew, as every call does."""
+
+    def __init__(self, line: AsyncLine, view: Table) -> None:
+        self.line = line
+        self.id: str = view["id"]
+        self.view = view
+
+    @property
+    def name(self) -> str:
+        return str(self.view["name"])
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────
+    async def show(self) -> Table:
+        """All there is to see of it now."""
+        self.view = await self.line.call(lambda client: client.experiment(self.id))
+        return self.view
+
+    @property
+    async def status(self) -> str:
+        return str((await self.show())["status"])
+
+    @property
+    async def best(self) -> AsyncTrial:
+        """The best trial so far. NotFoundError while none has a value."""
+        best = (await self.show())["best"]
+        if best is None:
+            raise NotFoundError(f"no trial of {self.id} has a value yet")
+        return await self.trial(best["number"])
+
+    @typed
+    async def trials(self, *, status: str | Sequence[str] | None = None, metrics: bool = False) -> list[AsyncTrial]:
+        """By number, as they are now; with ``metrics`` the views hold every report."""
+        query = reading.given(status=status, metrics="true" if metrics else None)
+        views = await self.line.call(lambda client: client.trials(self.id, query))
+        return [AsyncTrial(self.line, self.id, view) for view in views]
+
+    @typed
+    async def trial(self, number: int) -> AsyncTrial:
+        view = await self.line.call(lambda client: client.trial(self.id, int(number)))
+        return AsyncTrial(self.line, self.id, view)
+
+    @typed
+    async def to_pandas(self, *, metrics: bool = False) -> pd.DataFrame:
+        """A row for each trial, or with ``metrics`` for each metric of each report; columns as of an exported csv."""
+        reading.require_pandas()
+        rows = await self.line.call(lambda client: reading.exported_rows(client, self.id, metrics=metrics))
+        return reading.frame_of(rows, metrics=metrics)
+
+    @typed
+    async def export(
+        self, file: FilePath, *, output: Literal["csv", "json", "jsonl", "parquet"] | None = None, metrics: bool = False
+    ) -> Path:
+        """Write its trials, or every report, to a file, which is there when it is complete.
+
+        The format, ``output``, is that of the file's name unless it is given.
+        """
+        target = Path(file)
+        await self.line.call(lambda client: reading.export(client, self.id, target, form=output, metrics=metrics))
+        return target
+
+    async def importance(self) -> Table:
+        """How much each parameter matters."""
+        return await self.line.call(lambda client: client.analysis(self.id, "importance"))
+
+    async def pareto(self) -> Table:
+        """The trials that no other beats in every objective."""
+        return await self.line.call(lambda client: client.analysis(self.id, "pareto"))
+
+    async def slices(self) -> Table:
+        """The objectives against each parameter."""
+        return await self.line.call(lambda client: client.analysis(self.id, "slices"))
+
+    async def curves(self) -> Table:
+        """Learning curves of the best and the newest trials."""
+        return await self.line.call(lambda client: client.analysis(self.id, "curves"))
+
+    async def space(self) -> Table:
+        """The search space as it is now."""
+        found = await self.line.call(lambda client: client.search_space(self.id))
+        return dict(found["search_space"])
+
+    async def space_revisions(self) -> list[Table]:
+        """Every search space it has had, oldest first, with the journal line from which each holds."""
+        return await self.line.call(lambda client: client.search_space_revisions(self.id))
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────────
+    @typed
+    async def wait(self, *, timeout: float | None = None, progress: bool | None = None) -> Self:
+        """Until it has ended, with a bar in a terminal and a live table in a notebook; ``progress=True``: always.
+
+        ExperimentFailedError where it failed, or an algorithm that raised has paused it; WaitTimeoutError after
+        ``timeout`` seconds. A service that was killed meanwhile is started again. Ctrl-C ends the waiting alone.
+        """
+        following = Following(self.view, timeout_s=timeout, progress=progress)
+        try:
+            while (pause_s := following.next_look_s()) is not None:
+                following.show(await self.line.run(following.look))
+                await self.line.pause(pause_s)
+            self.view = following.view
+        finally:
+            following.close()
+        following.raise_failure(await self.line.run(following.failure))
+        return self
+
+    # ── changing ────────────────────────────────────────────────────────────────────────────────
+    async def pause(self) -> None:
+        """No new trials; those that run go on."""
+        self.view = await self.line.call(lambda client: client.pause(self.id))
+
+    @typed
+    async def resume(  # noqa: PLR0913  # the options of the command
+        self,
+        *,
+        trials: int | None = None,
+        parallel: int | None = None,
+        duration: float | str | None = None,
+        failures: int | None = None,
+        code: FilePath | None = None,
+        skip_line: int | None = None,
+    ) -> None:
+        """Go on where it was, with new totals and new code for the trials to come, if they are given."""
+        budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
+        body = bodies.resume_body(budget, code=code, skip_line=skip_line)
+        self.view = await self.line.call(lambda client: client.resume(self.id, body))
+
+    @typed
+    async def stop(self, *, wait: bool = False, timeout: float | None = None) -> None:
+        """Stop it and its trials; with ``wait`` it has stopped when this returns. It can be resumed."""
+        self.view = await self.line.call(lambda client: client.stop(self.id))
+        stopping = Stopping(self.view, timeout_s=timeout)
+        while wait and (pause_s := stopping.next_look_s()) is not None:
+            await self.line.pause(pause_s)
+            stopping.view = await self.show()
+
+    @typed
+    async def set(  # noqa: PLR0913  # the options of the command
+        self,
+        *,
+        trials: int | None = None,
+        parallel: int | None = None,
+        duration: float | str | None = None,
+        failures: int | None = None,
+        priority: int | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        note: str | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Change it while it runs; ``tags`` replaces all of them."""
+        budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
+        labels = {"priority": priority, "name": name, "project": project, "note": note, "tags": tags}
+        body = bodies.change_body(budget, labels)
+        self.view = await self.line.call(lambda client: client.change(self.id, body))
+
+    @typed
+    async def set_space(self, search_space: Mapping[str, Any]) -> None:
+        """Search this space from now on."""
+        space = plain(search_space, "/search_space")
+        await self.line.call(lambda client: client.change_search_space(self.id, space))
+
+    @typed
+    async def add(self, parameters: Mapping[str, Any], *, outside_space: bool = False) -> AsyncTrial:
+        """A trial with these parameters; the tuner learns its outcome, and it uses none of the budget."""
+        body = {"parameters": plain(parameters, "/parameters"), "outside_space": outside_space}
+        view = await self.line.call(lambda client: client.add_trial(self.id, body))
+        return AsyncTrial(self.line, self.id, view)
+
+    async def retry_failed(self) -> list[AsyncTrial]:
+        """Each failed trial that was not tried again yet, as a new trial."""
+        views = await self.line.call(lambda client: client.retry_failed(self.id))
+        return [AsyncTrial(self.line, self.id, view) for view in views]
+
+    @typed
+    async def import_results(
+        self, results: Sequence[Mapping[str, Any]] | AsyncExperiment, *, outside_space: bool = False
+    ) -> Table:
+        """Tell the tuner results from elsewhere, or those of another experiment."""
+        body: Table = {"experiment": results.id} if isinstance(results, AsyncExperiment) else {}
+        if not isinstance(results, AsyncExperiment):
+            body = {"results": plain(results, "/results"), "outside_space": outside_space}
+        return await self.line.call(lambda client: client.import_results(self.id, body))
+
+    @typed
+    async def clone(  # noqa: PLR0913  # the options of the command
+        self,
+        *,
+        name: str | None = None,
+        seed: int | None = None,
+        trials: int | None = None,
+        parallel: int | None = None,
+        duration: float | str | None = None,
+        failures: int | None = None,
+    ) -> AsyncExperiment:
+        """Start another like it, with a new seed."""
+        budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
+        body = plain(reading.given(name=name, seed=seed)) | bodies.budget_body(budget)
+        key = reading.new_key()
+        view = await self.line.call(lambda client: client.clone(self.id, body, key=key))
+        return AsyncExperiment(self.line, view)
+
+    async def rm(self) -> None:
+        """Delete it, once it has ended, and everything of it. Nobody is asked."""
+        await self.line.call(lambda client: client.delete(self.id))
+
+    def __repr__(self) -> str:
+        return f"<experiment {self.id}: {reading.line_of(self.view)}>"
+
+    def _repr_html_(self) -> str:
+        return reading.html_of(self.view)
+
+
+class AsyncTrial:
+    """One trial, as it was when it was read; ``show()`` reads it anew."""
+
+    def __init__(self, line: AsyncLine, experiment_id: str, view: Table) -> None:
+        self.line = line
+        self.experiment_id = experiment_id
+        self.number: int = view["number"]
+        self.view = view
+
+    @property
+    def id(self) -> str:
+        return f"{self.experiment_id}/{self.number}"
+
+    @property
+    def status(self) -> str:
+        return str(self.view["status"])
+
+    @property
+    def parameters(self) -> Table:
+        return dict(self.view["parameters"])
+
+    @property
+    def value(self) -> float | None:
+        """Of the objective; None while there is none."""
+        return reading.number(self.view["value"])
+
+    @property
+    def final(self) -> dict[str, float]:
+        """Every metric it reported as final."""
+        return {name: float(value) for name, value in self.view["final"].items()}
+
+    async def show(self) -> Table:
+        """All there is to see of it now, with its attempts."""
+        self.view = await self.line.call(lambda client: client.trial(self.experiment_id, self.number))
+        return self.view
+
+    async def metrics(self) -> list[Table]:
+        """Every report, in order."""
+        return await self.line.call(lambda client: client.metrics(self.experiment_id, self.number))
+
+    async def checkpoints(self) -> list[Table]:
+        """Those kept, newest first."""
+        return await self.line.call(lambda client: client.checkpoints(self.experiment_id, self.number))
+
+    @typed
+    async def logs(self, *, stderr: bool = False, attempt: int | None = None) -> str:
+        """What it has printed, of its newest attempt or of the one named."""
+        return await self.line.call(
+            lambda client: reading.log_text(client, self.experiment_id, self.number, stderr=stderr, attempt=attempt)
+        )
+
+    async def stop(self) -> None:
+        """Give it up."""
+        self.view = await self.line.call(lambda client: client.stop_trial(self.experiment_id, self.number))
+
+    async def retry(self) -> AsyncTrial:
+        """The same parameters again, as a new trial."""
+        view = await self.line.call(lambda client: client.retry_trial(self.experiment_id, self.number))
+        return AsyncTrial(self.line, self.experiment_id, view)
+
+    def __repr__(self) -> str:
+        return f"<trial {self.id}: {reading.trial_line_of(self.view)}>"
+
+
+__all__ = ["AsyncExperiment", "AsyncService", "AsyncTrial", "UsageError", "connect", "quick_start", "resume_unfinished"]
