@@ -101,8 +101,10 @@ def test_the_cells_of_the_page_run_one_after_the_other(notebook: Notebook) -> No
     start, wait, best, table, again = (notebook.run(cell) for cell in cells())
 
     assert [ran.error for ran in (start, wait, best, table, again)] == [""] * 5
-    assert wait.drawn and wait.replaced == len(wait.drawn) - 1  # one output, replaced as long as it goes on
-    assert "8 succeeded" in wait.drawn[-1] and "<progress" in wait.drawn[-1]
+    assert wait.drawn
+    assert wait.replaced == len(wait.drawn) - 1  # one output, replaced as long as it goes on
+    assert "8 succeeded" in wait.drawn[-1]
+    assert "<progress" in wait.drawn[-1]
     assert re.match(r"\d+ \d", best.printed)
     assert "parameters.x" in table.result
     assert again.result == "'completed'"
@@ -110,7 +112,9 @@ def test_the_cells_of_the_page_run_one_after_the_other(notebook: Notebook) -> No
 
 def test_a_cell_that_is_awaited_runs_beside_others(notebook: Notebook) -> None:
     notebook.run(cells()[0])
-    cell = "from tuner_service import aio\n(await (await (await aio.connect()).experiment('@last')).wait()).view['status']"
+    cell = (
+        "from tuner_service import aio\n(await (await (await aio.connect()).experiment('@last')).wait()).view['status']"
+    )
 
     assert notebook.run(cell).result == "'completed'"
 

@@ -64,6 +64,7 @@ EXAMPLES = {
 FRAGMENTS = {
     "docs/data-loading.md 2": "has no model; examples/jpeg is the whole script",
     "docs/data-loading.md 3": "has no model; tests/integration/trials/test_shared_data_on_a_node.py runs whole ones",
+    "docs/from-a-notebook.md 1": "is a cell; tests/acceptance/test_from_a_notebook.py runs it in a kernel",
     "docs/integrations.md 1": "has no network; tests/integration/trials/test_frameworks.py runs whole ones",
     "docs/integrations.md 2": "has no network; tests/integration/trials/test_frameworks.py runs whole ones",
     "docs/integrations.md 4": "has no training",

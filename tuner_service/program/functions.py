@@ -197,7 +197,7 @@ class _Extract:
         except NoSourceError as exc:
             self.faults.append(str(exc))
             return
-        for name in globals_used(source):
+        for name in globals_used(source, late_annotations=self._late_annotations):
             self._take(name, source)
         self.pieces.append(source)
 

@@ -81,10 +81,20 @@ def _text(lines: list[str], node: Definition) -> str:
     return ast.unparse(node) + "\n"  # text over several lines in it may not be moved
 
 
-def globals_used(source: str) -> list[str]:
-    """The names that ``source`` takes from its module: in its bodies, defaults, decorators and annotations."""
+def globals_used(source: str, *, late_annotations: bool = False) -> list[str]:
+    """The names that ``source`` takes from its module: in its bodies, defaults, decorators and annotations.
+
+    Annotations that are ``late`` are never looked up.
+    """
+    tree = ast.parse(source)
+    if late_annotations:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg):
+                node.annotation = None
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                node.returns = None
     found: dict[str, None] = {}
-    _gather(symtable.symtable(source, "<source>", "exec"), found, is_top=True)
+    _gather(symtable.symtable(ast.unparse(tree), "<source>", "exec"), found, is_top=True)
     return list(found)
 
 

@@ -1,0 +1,114 @@
+"""Arguments of the wrong type are named, all of them, before anything is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner_service import UsageError, aio, connect, quick_start, resume_unfinished
+from tuner_service.program.handles import Experiment, Service, Trial
+from tuner_service.program.lines import BlockingLine, Line, settings_for
+from tuner_service.program.typed import MOST_DEEP, plain
+
+NO_LINE = BlockingLine(Line(settings_for("/nonexistent/home", None, None, None)))
+VIEW = {"id": "8f3k2", "name": "digits", "number": 1}
+EXPERIMENT = Experiment(NO_LINE, VIEW)
+TRIAL = Trial(NO_LINE, "8f3k2", VIEW)
+SERVICE = Service(NO_LINE)
+
+WRONG: dict[str, Any] = {
+    "file": 5, "code": 5, "command": 5, "entry_point": 5, "function": "train", "search_space": ["lr"], "objective": 5,
+    "goal": "highest", "trials": "fifty", "parallel": 2.5, "duration": [1], "failures": True, "name": 5, "seed": "7",
+    "tuner": 5, "assessor": 5, "advisor": 5, "deterministic": "yes", "warm_start": "8f3k2", "datasets": ["./data"],
+    "models": 5, "pretrained_from": 5, "output": 5, "arguments": "--", "environment": ["A"], "gpus": [1],
+    "gpu_memory": 1.5, "cpus": "two", "memory": 1.5, "quota_group": 5, "project": 5, "note": 5, "tags": "a tag",
+    "trial": 5, "experiment": 5, "service": 5, "key": 5,
+}  # fmt: skip
+
+
+def test_every_wrong_argument_of_a_start_is_named_at_once() -> None:
+    with pytest.raises(UsageError) as wrong:
+        quick_start(**WRONG)
+
+    assert {error["pointer"] for error in wrong.value.errors} == {f"/{name}" for name in WRONG}
+    assert wrong.value.exit_code == 2
+    for name, value in WRONG.items():
+        assert f"{name}: should be " in str(wrong.value)
+        assert repr(value) in str(wrong.value)
+
+
+def test_there_is_a_wrong_value_for_every_argument_of_a_start() -> None:
+    import inspect
+
+    assert WRONG.keys() == inspect.signature(quick_start).parameters.keys()
+    assert inspect.signature(aio.quick_start).parameters.keys() == WRONG.keys()
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        (connect, {"url": 5, "token": 5, "home": 5, "profile": 5, "start": 5}),
+        (resume_unfinished, {"include_stopped": 1, "service": "here"}),
+        (SERVICE.experiments, {"status": 5, "project": 5, "tag": 5, "name": 5}),
+        (SERVICE.experiment, {"reference": 5}),
+        (EXPERIMENT.trials, {"status": 5, "metrics": 1}),
+        (EXPERIMENT.trial, {"number": "best"}),
+        (EXPERIMENT.to_pandas, {"metrics": 1}),
+        (EXPERIMENT.export, {"file": 5, "output": "xlsx", "metrics": 1}),
+        (EXPERIMENT.wait, {"timeout": "1 min", "progress": 1}),
+        (EXPERIMENT.resume, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "code": 5,
+                             "skip_line": "5"}),
+        (EXPERIMENT.stop, {"wait": 5, "timeout": "5"}),
+        (EXPERIMENT.set, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "priority": "5", "name": 5,
+                          "project": 5, "note": 5, "tags": "a"}),
+        (EXPERIMENT.set_space, {"search_space": [1]}),
+        (EXPERIMENT.add, {"parameters": [1], "outside_space": 1}),
+        (EXPERIMENT.import_results, {"results": "file.csv", "outside_space": 1}),
+        (EXPERIMENT.clone, {"name": 5, "seed": "5", "trials": "5", "parallel": "5", "duration": [1], "failures": "5"}),
+        (TRIAL.logs, {"stderr": 1, "attempt": "first"}),
+    ],
+)  # fmt: skip
+def test_every_wrong_argument_of_a_call_is_named(call: Callable[..., Any], wrong: dict[str, Any]) -> None:
+    import inspect
+
+    assert wrong.keys() == inspect.signature(call).parameters.keys()
+    with pytest.raises(UsageError) as named:
+        call(**wrong)
+    assert [error["pointer"] for error in named.value.errors] == [f"/{name}" for name in wrong]
+
+
+def test_an_awaited_call_names_them_too() -> None:
+    with pytest.raises(UsageError, match="trials: should be a whole number or None, not 'fifty'"):
+        asyncio.run(aio.quick_start(trials="fifty"))  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_an_argument_that_there_is_none_of_is_pythons_own_error() -> None:
+    with pytest.raises(TypeError, match="trails"):
+        quick_start(trails=5)  # type: ignore[call-arg]  # that is what is tested
+
+
+def test_numbers_of_numpy_paths_and_tuples_have_a_form_in_json() -> None:
+    given = {"a": np.float64(0.5), "b": np.arange(2), "c": (1, Path("x")), "d": {"e": np.int64(3), "f": None}}
+
+    assert plain(given) == {"a": 0.5, "b": [0, 1], "c": [1, "x"], "d": {"e": 3, "f": None}}
+
+
+def test_what_has_no_form_in_json_is_named_with_where_it_stands() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    deep: Any = 1
+    for _ in range(MOST_DEEP + 1):
+        deep = [deep]
+    with pytest.raises(UsageError) as wrong:
+        plain({"lr": {"low": object()}, 5: 1, "loop": loop, "deep": deep}, "/search_space")
+
+    said = {error["pointer"]: error["detail"] for error in wrong.value.errors}
+    assert "has no form in JSON" in said["/search_space/lr/low"]
+    assert "has the key 5 (int)" in said["/search_space"]
+    assert said["/search_space/loop/0"] == "holds itself"
+    assert any("is deeper than 50 levels" in detail for detail in said.values())

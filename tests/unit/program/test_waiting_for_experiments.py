@@ -1,0 +1,232 @@
+"""Waiting: how often it looks, what is shown, what becomes of a service that does not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner_service import ExperimentFailedError, UnreachableError, WaitTimeoutError
+from tuner_service.config import Settings
+from tuner_service.program import display
+from tuner_service.program.display import bar, share_of, table_html
+from tuner_service.program.lines import Line, settings_for
+from tuner_service.program.reading import is_unfinished
+from tuner_service.program.waiting import ABSENCE_S, Following, Stopping
+
+
+def a_view(**fields: Any) -> dict[str, Any]:
+    budget = {"trials": 4, "parallel": 1, "duration": None, "failures": 10}
+    view = {
+        "id": "8f3k2", "name": "digits", "status": "running", "reason": "none", "message": "", "detail": "",
+        "counts": {"succeeded": 1, "running": 1}, "budget": budget, "running_s": 2.0,
+        "objective": {"metric": "loss", "goal": "minimize"},
+        "best": {"number": 1, "value": 0.5, "parameters": {"lr": 0.1}},
+        "running": [{"number": 2, "status": "running", "step": 3, "value": 0.75}],
+    }  # fmt: skip
+    return view | fields
+
+
+class FakeLine:
+    """Answers with ``views``, one after the other; an error among them is raised."""
+
+    def __init__(self, *views: Any, killed: bool = False, url: str = "") -> None:
+        self.views, self.killed, self.started = list(views), killed, 0
+        self.settings = Settings(home=Path("/home"), db="sqlite://", url=url)
+
+    def call(self, do: Any) -> Any:
+        view = self.views.pop(0)
+        if isinstance(view, Exception):
+            raise view
+        return view
+
+    def was_killed(self) -> bool:
+        return self.killed
+
+    def connect(self, *, start: bool) -> None:
+        assert start
+        self.started += 1
+
+
+def followed(line: FakeLine, **options: Any) -> Following:
+    following = Following(a_view(), timeout_s=None, progress=False, **options)
+    while following.next_look_s() is not None:
+        following.show(following.look(line))  # type: ignore[arg-type]  # as much of a line as is asked
+    return following
+
+
+def test_it_looks_at_least_once_and_ends_when_the_experiment_has() -> None:
+    line = FakeLine(a_view(), a_view(status="completed"))
+
+    assert followed(line).view["status"] == "completed"
+    assert line.views == []
+
+
+def test_it_looks_less_often_the_longer_it_takes() -> None:
+    following = Following(a_view(), timeout_s=None, progress=False)
+    pauses = [following.next_look_s() or 0.0 for _ in range(20)]
+
+    assert pauses[0] < 0.1
+    assert pauses[-1] == 0.5
+
+
+def test_a_service_that_was_killed_is_started_again() -> None:
+    line = FakeLine(UnreachableError("gone"), a_view(status="completed"), killed=True)
+
+    assert followed(line).view["status"] == "completed"
+    assert line.started == 1
+
+
+def test_a_service_that_was_ended_on_purpose_stays_ended() -> None:
+    with pytest.raises(UnreachableError, match="gone"):
+        followed(FakeLine(UnreachableError("gone")))
+
+
+def test_a_service_elsewhere_is_waited_for_one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, ABSENCE_S - 1, ABSENCE_S + 1])
+    monkeypatch.setattr("tuner_service.program.waiting.time.monotonic", lambda: next(moments))
+    line = FakeLine(*[UnreachableError("gone")] * 3, url="http://gpu-box:8000")
+
+    with pytest.raises(UnreachableError, match="gone"):
+        followed(line)
+    assert line.views == []
+
+
+def test_it_gives_up_when_the_time_is_over_and_says_that_the_search_goes_on() -> None:
+    with pytest.raises(WaitTimeoutError, match="8f3k2 is running after 0 s, and goes on"):
+        Following(a_view(), timeout_s=0.0, progress=False).next_look_s()
+    with pytest.raises(TimeoutError):
+        Stopping(a_view(status="stopping"), timeout_s=0.0).next_look_s()
+
+
+def test_a_failure_is_told_with_the_first_error() -> None:
+    attempt = {"exit": {"tail": "ZeroDivisionError: division by zero"}}
+    trial = {"id": "8f3k2/1", "reason": "exit_code", "message": "exit code 1", "attempt_details": [attempt]}
+    view = a_view(status="failed", reason="too_many_failures", message="4 trials failed", counts={"failed": 4})
+    following = Following(view, timeout_s=None, progress=False)
+
+    failure = following.failure(FakeLine({"number": 1}, trial))  # type: ignore[arg-type]  # as above
+    with pytest.raises(
+        ExperimentFailedError, match=r"4 trials failed[^|]*trial 8f3k2/1 failed[^|]*. ZeroDivisionError"
+    ):
+        following.raise_failure(failure)
+
+
+def test_being_stopped_is_no_failure() -> None:
+    following = Following(a_view(status="stopped"), timeout_s=None, progress=False)
+
+    assert following.failure(FakeLine()) == ""  # type: ignore[arg-type]  # as above
+    following.raise_failure("")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "by_itself", "all_of_them"),
+    [
+        ("running", "none", False, False), ("completed", "none", False, False), ("failed", "too_many", True, True),
+        ("paused", "algorithm_failed", True, True), ("paused", "requested", False, True),
+        ("stopped", "requested", False, True),
+    ],
+)  # fmt: skip
+def test_unfinished_is_what_nobody_ended_on_purpose(
+    status: str, reason: str, by_itself: bool, all_of_them: bool
+) -> None:
+    view = a_view(status=status, reason=reason)
+
+    assert is_unfinished(view, include_stopped=False) is by_itself
+    assert is_unfinished(view, include_stopped=True) is all_of_them
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────
+def test_the_bar_is_as_long_as_what_is_used_up() -> None:
+    assert share_of(a_view()) == 0.25
+    assert bar(0.25) == "▕██████                  ▏ 25%"
+    assert bar(1.0) == "▕████████████████████████▏100%"
+    assert bar(None) == ""
+    by_time = a_view(budget={"trials": None, "duration": 8.0})
+    assert share_of(by_time) == 0.25
+    assert share_of(a_view(budget={"trials": None, "duration": None})) is None
+
+
+def test_the_table_of_a_notebook_shows_the_best_and_what_runs() -> None:
+    drawn = table_html(a_view())
+
+    assert '<progress value="0.2500"' in drawn
+    assert "<td>best</td><td>1</td><td>0.5</td><td></td><td>lr=0.1</td>" in drawn
+    assert "<td>running</td><td>2</td><td>0.75</td><td>3</td>" in drawn
+
+
+def test_what_a_trial_says_of_itself_is_text_in_the_table() -> None:
+    hostile = "<script>alert(1)</script>"
+    view = a_view(name=hostile, status="failed", message=hostile, objective={"metric": hostile, "goal": "minimize"})
+    view["best"]["parameters"] = {hostile: hostile}
+
+    assert "<script" not in table_html(view)
+    assert table_html(a_view(best=None, running=[], counts={})).count("<table>") == 0
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (None, False):
+        shown = display.display_for(progress)
+        shown.show(a_view())
+        shown.close()
+    assert capsys.readouterr().err == ""
+
+    lines = display.display_for(True)
+    lines.show(a_view())
+    lines.show(a_view(status="completed", counts={"succeeded": 4}))
+    lines.close()
+    assert "digits completed · 4/4 trials" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_terminal_is_given_one_line_that_is_drawn_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.fileno", lambda: 2)
+    monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((40, 20)))
+    shown = display.display_for(None)
+    shown.show(a_view(name="a\x1b[31m name"))
+    shown.close()
+
+    drawn = capsys.readouterr().err
+    assert drawn.startswith("\r\x1b[K▕██████ ")
+    assert drawn.endswith("\n")
+    assert "\x1b[31m" not in drawn
+    assert len(drawn) < 50
+
+
+# ── the line ────────────────────────────────────────────────────────────────────────────────────
+def test_a_home_without_a_service_says_how_to_start_one(tmp_path: Path) -> None:
+    line = Line(settings_for(str(tmp_path), None, None, None))
+
+    with pytest.raises(UnreachableError, match=r"no service runs at the home folder .*connect\(home='.*'\) starts one"):
+        line.call(lambda client: client.experiments())
+    assert not line.was_killed()
+
+
+@pytest.mark.parametrize(
+    ("pid", "mark", "killed"), [(2**22 + 1, "", True), (os.getpid(), "", False), (os.getpid(), "another boot", True)]
+)
+def test_a_service_was_killed_where_the_home_still_names_it(tmp_path: Path, pid: int, mark: str, killed: bool) -> None:
+    described = {"pid": pid, "url": "http://127.0.0.1:1", "process": mark}
+    (tmp_path / "service.json").write_text(json.dumps(described))
+
+    assert Line(settings_for(str(tmp_path), None, None, None)).was_killed() is killed
+
+
+def test_a_search_is_not_started_from_within_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner_service import UsageError, quick_start
+
+    monkeypatch.setenv("TUNER_ATTEMPT_DIR", "/somewhere")
+    with pytest.raises(UsageError, match=r'below `if __name__ == "__main__":`'):
+        quick_start(command="python train.py", objective="loss", trials=1)
+
+
+def test_nothing_of_a_notebook_is_imported_to_see_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+
+    assert not display.in_notebook()
