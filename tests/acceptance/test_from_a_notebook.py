@@ -103,7 +103,7 @@ def test_the_cells_of_the_page_run_one_after_the_other(notebook: Notebook) -> No
     assert [ran.error for ran in (start, wait, best, table, again)] == [""] * 5
     assert wait.drawn
     assert wait.replaced == len(wait.drawn) - 1  # one output, replaced as long as it goes on
-    assert "8 succeeded" in wait.drawn[-1]
+    assert "completed" in wait.drawn[-1]
     assert "<progress" in wait.drawn[-1]
     assert re.match(r"\d+ \d", best.printed)
     assert "parameters.x" in table.result

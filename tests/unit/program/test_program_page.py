@@ -32,6 +32,7 @@ WORDS = {
     "curves": "best",
     "checkpoints": "show",
     "status": "show",
+    "wait": "watch",
 }
 
 

@@ -167,7 +167,7 @@ def test_what_is_no_plain_function_is_refused_with_what_to_give_instead(notebook
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     files = {
-        "alone.py": "import lib.deep.tools\nfrom lib import sibling\ndef train(x):\n    return lib.deep.tools.twice(x)\n",
+        "alone.py": "import lib.deep.tools\nfrom lib import sibling\ndef train(x):\n    return lib.deep.tools.twice(x)",
         "lib/__init__.py": "",
         "lib/sibling.py": "from . import cousin\n",
         "lib/cousin.py": "import json\n",
