@@ -61,8 +61,8 @@ def budget_body(budget: Mapping[str, Any]) -> Body:
 
 
 def change_body(budget: Mapping[str, Any], labels: Mapping[str, Any]) -> Body:
-    body = {name: value for name, value in labels.items() if value is not None}
-    body = plain(body) | budget_body(budget)
+    body: Body = plain({name: value for name, value in labels.items() if value is not None})
+    body |= budget_body(budget)
     if not body:
         raise UsageError("name something to change: trials=, parallel=, note=, …")
     return body

@@ -88,7 +88,7 @@ def test_exactly_one_way_to_run_is_wanted() -> None:
     assert faults(command="a", entry_point="b:c").keys() == {"/command", "/entry_point"}
     assert "nothing says what a trial runs" in faults(trials=5)["/command"]
     assert "is of one objective" in faults(command="a", goal="minimize")["/goal"]
-    assert "the code is a folder" in faults(function=fine, code={"git": "main"})["/code"]
+    assert "the code is a folder" in faults(function=fine, code="sha256:" + "0" * 64)["/code"]
 
 
 def fine(x: float) -> float:
@@ -114,6 +114,7 @@ def test_a_change_names_something_and_a_resume_need_not() -> None:
     Path("train.py").write_text("")
     assert resume_body({"trials": 5}, code=".", skip_line=3) == {
         "budget": {"trials": 5}, "skip_line": 3, "code": {"files": [{"path": "train.py", "content": ""}]},
+        "code_origin": None,
     }  # fmt: skip
 
 
