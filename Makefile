@@ -4,7 +4,7 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup demo test everything check format formatted lint types layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -19,6 +19,7 @@ format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix . && $(PAGE) for
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
 types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /peers/ examples/demo examples/digits examples/learner benchmarks dashboard/chain.py
+openapi: setup ; $(RUN) tests.approved.approve --schema
 layers: setup ; .venv/bin/lint-imports
 # The page with reload, beside a service that runs: TUNER_URL=http://127.0.0.1:PORT make dashboard-dev
 dashboard-dev: setup ; $(PAGE) dev

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from tests.described_answers import check_as_described
 from tests.memory_assets import MemoryAssets
 from tests.memory_store import MemoryQueries, MemoryStore
 from trials.wire.attempt import AttemptKey
@@ -123,7 +124,9 @@ class ApiClient:
     async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=self.headers) as client:
-            return await client.request(method, path, **request)
+            answer = await client.request(method, path, **request)
+        check_as_described(self.app, method, answer)
+        return answer
 
     def get(self, path: str, **request: Any) -> httpx.Response:
         return self.request("GET", path, **request)

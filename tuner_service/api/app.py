@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
 
 from tuner_service.api import agents
 from tuner_service.api.auth import authorize
@@ -43,9 +44,11 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
         redoc_url=None,
         dependencies=[Depends(authorize), Depends(refuse_unknown_query)],
+        generate_unique_id_function=lambda route: route.name,  # by which generated clients name their functions
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.routes = tuple(route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
     app.state.large_bodies = LargeBodies()
     app.state.single_flight = SingleFlight()
     install_error_handlers(app)

@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import compile_path
 
 from tuner_service.domain.errors import (
     ConflictError,
@@ -97,21 +96,15 @@ async def _on_http_error(request: Request, exc: Exception) -> Response:
         detail = "there is no such path; the page at /docs lists them"
     if exc.status_code == 405:
         detail = f"this path does not take {request.method}; the page at /docs says what it takes"
-        return problem(405, detail, headers={"Allow": ", ".join(_methods_of(request) or ["GET", "HEAD"])})
+        return problem(405, detail, headers={"Allow": ", ".join(_methods_of(request))})
     return problem(exc.status_code, detail, headers=exc.headers)
 
 
 def _methods_of(request: Request) -> list[str]:
-    """All that the path takes, as the schema says: the router tells those of the first route only.
-
-    None of a path that is not described, which are the pages of the API.
-    """
-    methods = {
-        method.upper()
-        for template, operations in request.app.openapi()["paths"].items()
-        if compile_path(template)[0].match(request.scope["path"])
-        for method in operations
-    }
+    """All that the path takes: the router tells those of the first route only."""
+    path = request.scope["path"]
+    routes = [route for route in request.app.state.routes if route.path_regex.match(path)]
+    methods = {method for route in routes for method in route.methods}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 

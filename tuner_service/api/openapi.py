@@ -1,38 +1,26 @@
-"""The OpenAPI schema: what FastAPI derives from the routes, what handlers do by hand."""
+"""The OpenAPI schema: what FastAPI derives from the routes, the bodies that handlers read, the answers they give."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from tuner_service.api.auth import OPEN_PATHS
-from tuner_service.api.bodies.reading import DeclaredBody, body_of
+from tuner_service.api.bodies.reading import body_of
 
-PROBLEM_SCHEMA = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "allowed": {"type": "array", "items": {"type": "string"}},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
-            },
-        },
-    },
-}
-_PROBLEM_RESPONSE = {
-    "description": "What went wrong",
-    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from tuner_service.api.described.operations import Answer, Operation
+
+PROBLEM_TYPE = "application/problem+json"
+_REF = "#/components/schemas/{model}"
+_PROBLEM: dict[str, Any] = {"$ref": _REF.format(model="Problem")}
+_UNUSED = ("HTTPValidationError", "ValidationError")  # FastAPI's own answer to bad input, which is never given
 
 
 def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
@@ -48,34 +36,126 @@ def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
 
 
 def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str, Any]:
-    components = schema.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    for route in routes:
-        declared = body_of(route.endpoint)
-        if declared is not None:
-            content = _content_of(declared, schemas)
-            for method in route.methods or ():
-                schema["paths"][route.path][method.lower()]["requestBody"] = {
-                    "content": content,
-                    "required": not declared.optional,
-                }
-    schemas["Problem"] = PROBLEM_SCHEMA
-    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    # Imported now: the models of all answers cost more to build than the rest of the application.
+    from tuner_service.api.described.operations import OPERATIONS
+
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(_models(OPERATIONS))
+    for name in _UNUSED:
+        schemas.pop(name, None)
+    for route, method, operation in _operations(schema, routers):
+        described = OPERATIONS.get(route.name)
+        _describe_body(route, operation, schemas, None if described is None else described.body)
+        if route.path in OPEN_PATHS:
+            operation["security"] = []
+        if described is not None:
+            operation["responses"] = {
+                str(status): _response(route.name, answer, schemas) for status, answer in described.answers.items()
+            }
+        operation["responses"].pop("422", None)
+        for status in _refusals(route, method):
+            operation["responses"].setdefault(str(status), _problem(status))
+        operation["responses"]["default"] = _problem(None)
+    schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"token": []}]
-    for path, operations in schema["paths"].items():
-        for operation in operations.values():
-            if path in OPEN_PATHS:
-                operation["security"] = []
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = _PROBLEM_RESPONSE
     return schema
 
 
-def _content_of(declared: DeclaredBody, schemas: dict[str, Any]) -> dict[str, Any]:
-    """By media type; what the body's model refers to is added to ``schemas``."""
+def _operations(
+    schema: Mapping[str, Any], routers: Sequence[APIRouter]
+) -> Iterator[tuple[APIRoute, str, dict[str, Any]]]:
+    for router in routers:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.include_in_schema:
+                for method in sorted(route.methods or ()):
+                    yield route, method, schema["paths"][route.path_format][method.lower()]
+
+
+def _describe_body(route: APIRoute, operation: dict[str, Any], schemas: dict[str, Any], example: Any) -> None:
+    declared = body_of(route.endpoint)
+    if declared is None:
+        return
     if declared.model is None:
-        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    body = declared.model.model_json_schema(ref_template="#/components/schemas/{model}")
+        octets = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {"content": {"application/octet-stream": octets}, "required": True}
+        return
+    body = declared.model.model_json_schema(ref_template=_REF)
     schemas.update(body.pop("$defs", {}))
-    return {"application/json": {"schema": body}}
+    schemas[declared.model.__name__] = body
+    content: dict[str, Any] = {"schema": {"$ref": _REF.format(model=declared.model.__name__)}}
+    if example is not None:
+        content["example"] = example
+    operation["requestBody"] = {"content": {"application/json": content}, "required": not declared.optional}
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────
+def _models(operations: Mapping[str, Operation]) -> dict[str, Any]:
+    """The schemas of all answers, by name."""
+    from pydantic.json_schema import models_json_schema
+
+    from tuner_service.api.described.parts import Problem
+
+    answers = [answer for operation in operations.values() for answer in operation.answers.values()]
+    models: dict[type[BaseModel], None] = {answer.model: None for answer in answers if answer.model is not None}
+    models[Problem] = None
+    _, found = models_json_schema([(model, "serialization") for model in models], ref_template=_REF)
+    schemas: dict[str, Any] = found["$defs"]
+    return schemas
+
+
+def _response(name: str, answer: Answer, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    from tuner_service.api.described.examples import example_of
+    from tuner_service.api.described.operations import HEADERS
+
+    response: dict[str, Any] = {"description": answer.description}
+    if answer.model is not None:
+        assert answer.model.__name__ in schemas, name  # noqa: S101  # two models of one name would have longer ones
+        response["content"] = {
+            "application/json": {
+                "schema": {"$ref": _REF.format(model=answer.model.__name__)},
+                "example": example_of(answer.model),
+            }
+        }
+    elif answer.media:
+        response["content"] = {media: _media(media, example) for media, example in answer.media.items()}
+    if answer.headers:
+        response["headers"] = {
+            header: {"description": HEADERS[header][0], "schema": {"type": "string"}, "example": HEADERS[header][1]}
+            for header in answer.headers
+        }
+    return response
+
+
+def _media(media: str, example: Any) -> dict[str, Any]:
+    if media == "application/json":
+        return {"schema": {"type": "array", "items": {"type": "object"}}, "example": example}
+    if example is None:
+        return {"schema": {"type": "string", "format": "binary"}}
+    return {"schema": {"type": "string"}, "example": example}
+
+
+def _refusals(route: APIRoute, method: str) -> list[int]:
+    """Statuses of problems that every operation of this form may answer with."""
+    found = [] if route.path in OPEN_PATHS else [401, 403]
+    if "{" in route.path:
+        found.append(404)
+    if method != "GET":
+        found += [409, 412, 413]
+    if body_of(route.endpoint) is not None:
+        found.append(415)
+    if route.dependant.query_params or route.dependant.path_params or method != "GET":
+        found.append(422)
+    return [*found, 503]
+
+
+def _problem(status: int | None) -> dict[str, Any]:
+    title = "What went wrong" if status is None else HTTPStatus(status).phrase
+    kind = "not-found" if status is None else title.lower().replace(" ", "-")
+    shown = status or 404
+    example = {
+        "type": f"urn:tuner:problem:{kind}",
+        "title": HTTPStatus(shown).phrase,
+        "status": shown,
+        "detail": "what, which, and what to do",
+    }
+    return {"description": title, "content": {PROBLEM_TYPE: {"schema": _PROBLEM, "example": example}}}

@@ -95,4 +95,5 @@ def test_the_help_text_is_the_approved_one(name: str, monkeypatch: pytest.Monkey
 def test_the_schema_of_the_api_is_the_approved_one() -> None:
     schema = an_api_service().client.app.openapi()
 
-    assert schema == json.loads((APPROVED / "openapi.json").read_text(encoding="utf-8"))
+    approved = json.loads((APPROVED / "openapi.json").read_text(encoding="utf-8"))
+    assert schema == approved, "the schema has changed: `make openapi` writes tests/approved/openapi.json anew"

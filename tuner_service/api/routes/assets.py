@@ -16,7 +16,7 @@ from tuner_service.api.bodies.assets import MissingBody, NewAssetBody
 from tuner_service.api.bodies.reading import read_as, takes_body, takes_bytes
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.file_responses import file_response
-from tuner_service.api.responses import json_response, tagged_response
+from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
 from tuner_service.api.routes.paging import DEFAULT_PAGE, cursor_fault, make_cursor, read_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import Cursor, Limit
 from tuner_service.domain.assets import AssetKind
@@ -24,6 +24,7 @@ from tuner_service.domain.errors import InputError, NotFoundError, UnavailableEr
 from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
 from tuner_service.service.assets.uploads import PieceWriter, in_words
 from tuner_service.service.experiments import Services
+from tuner_service.service.views import View
 
 router = APIRouter(prefix="/api/v1/assets", tags=["assets"])
 WRITE_BYTES = 1 << 20  # of a piece, handed to a thread at once
@@ -86,7 +87,7 @@ async def _write(request: Request, services: Services, writer: PieceWriter) -> N
     await asyncio.to_thread(flush, is_last=True)
 
 
-@router.post("", status_code=201, responses={200: {"description": "it is there", "content": {"application/json": {}}}})
+@router.post("", status_code=201)
 @takes_body(NewAssetBody)
 async def add_asset(request: Request, services: CurrentServices) -> Response:
     """Make an asset of what was sent, and a version of its name. 409 where bytes are missing; harmless to repeat."""
@@ -162,10 +163,7 @@ async def read_bytes(request: Request, digest: FileDigestPath, services: Current
 @router.get("/{reference}")
 def read_asset(request: Request, reference: Reference, services: CurrentServices) -> Response:
     """One asset, with its names and the experiments that use it."""
-    with services.queries.snapshot():
-        found = services.assets.resolve(reference)
-        view = added_view(services.assets.rows, found.asset, found.version)
-    return tagged_response(request, view)
+    return tagged_response(request, _found(services, reference))
 
 
 @router.get("/{reference}/files")
@@ -188,10 +186,17 @@ async def read_file(request: Request, reference: Reference, path: str, services:
 
 
 @router.delete("/{reference}", status_code=204)
-async def delete_asset(reference: Reference, services: CurrentServices) -> Response:
+async def delete_asset(reference: Reference, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """With a version only that one, else the asset with all of its names: 409 while an experiment uses it."""
+    await require_match(if_match, lambda: _found(services, reference), f"asset {reference}")
     await asyncio.to_thread(services.assets.remove, reference)
     return Response(status_code=204)
+
+
+def _found(services: Services, reference: str) -> View:
+    with services.queries.snapshot():
+        found = services.assets.resolve(reference)
+        return added_view(services.assets.rows, found.asset, found.version)
 
 
 def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:

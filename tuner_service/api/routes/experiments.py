@@ -17,7 +17,8 @@ from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
-from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.responses import IfMatch, json_response, tagged_response
+from tuner_service.api.routes.matching import require_experiment
 from tuner_service.api.routes.paging import (
     DEFAULT_PAGE,
     cursor_fault,
@@ -119,21 +120,27 @@ async def read_experiment(
 
 
 @router.post("/{experiment_id}/pause")
-async def pause_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def pause_experiment(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """No new trials; those running go on."""
     await read_as(request, NothingBody, optional=True)
+    await require_experiment(services, experiment_id, if_match)
     await services.experiments.pause(experiment_id)
     return await _shown(services, experiment_id)
 
 
 @router.post("/{experiment_id}/resume")
 @takes_body(ResumeBody, optional=True)
-async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def resume_experiment(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
 
     `skip_line` leaves out the line at which the tuner or the assessor raised.
     """
     resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
+    await require_experiment(services, experiment_id, if_match)
     await services.experiments.resume(
         experiment_id,
         resolved.budget,
@@ -144,9 +151,12 @@ async def resume_experiment(request: Request, experiment_id: ExperimentIdPath, s
 
 
 @router.post("/{experiment_id}/stop")
-async def stop_experiment(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def stop_experiment(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
     await read_as(request, NothingBody, optional=True)
+    await require_experiment(services, experiment_id, if_match)
     await services.experiments.stop(experiment_id)
     return await _shown(services, experiment_id)
 
@@ -156,8 +166,7 @@ async def delete_experiment(
     experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
     """Remove an ended experiment and everything of it."""
-    view = services.experiments.detail_view
-    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
+    await require_experiment(services, experiment_id, if_match)
     await services.experiments.delete(experiment_id)
     return Response(status_code=204)
 

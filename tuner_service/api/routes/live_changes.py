@@ -25,6 +25,7 @@ from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, entity_tag, json_response, require_match, tagged_response
+from tuner_service.api.routes.matching import require_experiment, require_trial
 from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.dispatcher.commands import IdempotencyKey
@@ -54,8 +55,7 @@ async def change_experiment(
     body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
-    view = services.experiments.detail_view
-    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
+    await require_experiment(services, experiment_id, if_match)
     labels = Labels(
         name=body.name,
         note=body.note,
@@ -119,18 +119,24 @@ def list_search_spaces(
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
 @router.post("/trials", status_code=201)
 @takes_body(AddTrialBody)
-async def add_trial(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def add_trial(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
     body = await read_as(request, AddTrialBody)
+    await require_experiment(services, experiment_id, if_match)
     number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
     return await _added(services, experiment_id, number)
 
 
 @router.post("/trials/retry", status_code=201)
 @takes_body(RetryBody, optional=True)
-async def retry_trials(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def retry_trials(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Try failed trials again, each as a new trial with `retry_of`."""
     body = await read_as(request, RetryBody, optional=True)
+    await require_experiment(services, experiment_id, if_match)
     numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
     return await asyncio.to_thread(_retried, services, experiment_id, numbers)
 
@@ -143,10 +149,16 @@ def _retried(services: Services, experiment_id: str, numbers: list[int]) -> Resp
 
 @trial_router.post("/retry", status_code=201)
 async def retry_trial(
-    request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    if_match: IfMatch = None,
 ) -> Response:
     """Try one trial that has ended again, as a new trial with `retry_of`."""
     await read_as(request, NothingBody, optional=True)
+    await require_trial(services, experiment_id, number, if_match)
     return await _added(services, experiment_id, await _changes(services).retry_trial(experiment_id, number))
 
 
@@ -158,11 +170,14 @@ async def _added(services: Services, experiment_id: str, number: int) -> Respons
 # ── results from elsewhere ──────────────────────────────────────────────────────────────────────
 @router.post("/import")
 @takes_body(ImportBody)
-async def import_results(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
+async def import_results(
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Tell the tuner results from elsewhere, or everything an earlier experiment found that fits the space."""
     body = await read_as(request, ImportBody)
     if (body.results is None) == (body.experiment is None):
         raise InputError([Fault(pointer="", message='should have either "results" or "experiment"')])
+    await require_experiment(services, experiment_id, if_match)
     changes = _changes(services)
     if body.experiment is not None:
         return json_response(await changes.import_experiment(experiment_id, body.experiment))
@@ -198,12 +213,14 @@ async def clone_experiment(
     experiment_id: ExperimentIdPath,
     services: CurrentServices,
     *,
+    if_match: IfMatch = None,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> Response:
     """Start a new experiment with the same code and settings, the newest search space, and another seed."""
     body, digest = await read_body(
         request, lambda raw: (parse(CloneBody, raw), canonical_digest([experiment_id, raw])), optional=True
     )
+    await require_experiment(services, experiment_id, if_match)
     key = None
     if idempotency_key is not None:
         key = IdempotencyKey(key=idempotency_key, body_digest=digest)

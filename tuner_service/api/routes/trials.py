@@ -13,7 +13,8 @@ from tuner_service.api.bodies.reading import read_as
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import json_response, tagged_response
+from tuner_service.api.responses import IfMatch, json_response, tagged_response
+from tuner_service.api.routes.matching import require_trial
 from tuner_service.api.routes.paging import cursor_fault, make_cursor, read_cursor
 from tuner_service.api.routes.parameters import (
     DEFAULT_WAIT_S,
@@ -56,10 +57,16 @@ async def read_trial(  # noqa: PLR0913  # one argument for each part of the requ
 
 @router.post("/stop")
 async def stop_trial(
-    request: Request, experiment_id: ExperimentIdPath, number: Number, services: CurrentServices
+    request: Request,
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    if_match: IfMatch = None,
 ) -> Response:
     """Give one trial up. The answer does not wait for it to end."""
     await read_as(request, NothingBody, optional=True)
+    await require_trial(services, experiment_id, number, if_match)
     await services.experiments.stop_trial(experiment_id, number)
     view = services.experiments.trial_detail_view
     return await asyncio.to_thread(lambda: json_response(view(experiment_id, number)))
