@@ -82,6 +82,8 @@ def main() -> int:
     ]
     rounds = [{"what": list(key), "rounds": rounds} for key, rounds in found.items()]
     command = f"python -m benchmarks.growth --rounds {options.rounds}"
+    for name in ("trials", "experiments", "at_once"):
+        command += f" --{name.replace('_', '-')} {' '.join(map(str, getattr(options, name)))}"
     save("growth", command=command, machine=machine, rows=rows, notes=NOTES, rounds=rounds)
     return 0
 

@@ -71,6 +71,8 @@ def main() -> int:
         rows += sharing_rows(options)
         notes += SHARING_NOTES
     command = f"python -m benchmarks.loading --rounds {options.rounds}"
+    for name in ("workload", "loader"):
+        command += "".join(f' --{name} "{Path(one).name}"' for one in getattr(options, name) or [])
     save(options.group, command=command, machine=machine, rows=rows, notes=notes)
     return 0
 

@@ -53,9 +53,10 @@ with trials.init() as trial:
 """
 NOTES = (
     (
-        "`ran again`: points whose trial had ended before the kill, and which were tried once more. `different "
-        "points`: how many of all that ended, beside the budget. `same points`: the share of the undisturbed search's "
-        f"parameters that the killed one tried, too. `steps repeated`: of {STEPS} steps a trial, {STEP_S:g} s each. "
+        "`ran again`: points whose trial had come to its end before the kill, and of which steps were done once more. "
+        "`different points`: how many of all that ended, beside the budget. `same points`: the share of the "
+        f"undisturbed search's parameters that the killed one tried, too. `steps repeated`: of {STEPS} steps a trial, "
+        f"{STEP_S:g} s each. "
         "`first trial`: from the command that resumes to the first line of a trial."
     ),
     (
@@ -125,7 +126,7 @@ def figures(undisturbed: list[Event], before: list[Event], after: list[Event], *
     steps = [(event.x, event.step) for event in whole if event.what == "step"]
     ended = [event.x for event in whole if event.what == "ended"]
     return {
-        "ran again": len({event.x for event in after if event.what == "began"} & done),
+        "ran again": len({event.x for event in after if event.what == "step"} & done),
         "different points": len(set(ended)),
         "same points, %": round(100 * len(planned & tried) / len(planned)),
         "steps repeated": len(steps) - len(set(steps)),

@@ -3,13 +3,13 @@
 A paragraph or a table that tells measured figures is followed by a comment which names for each where it stands:
 
     <!-- measured
-    0.126 = search | Multi-fidelity, auto | free tasks
+    0.126 = search | Multi-fidelity & auto | free tasks
     106 = speed | freeze | without, µs | / 1000
     -->
 
 That is: the figure as the page has it; the result (a page of benchmarks/results, without .md); words that are the
-section's heading or its beginning, or cells of the row; the column; and, where units differ, what its value is divided
-or multiplied by. The page's figure is the rounded value.
+section's heading or its beginning, or cells of the row, with & between them; the column; and, where units differ, what
+its value is divided or multiplied by. The page's figure is the rounded value.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _source(line: str) -> Source:
     if len(parts) == 4:
         sign, number = parts[3].split()
         factor = 1 / float(number) if sign == "/" else float(number)
-    words = tuple(word.strip() for word in parts[1].split(", "))
+    words = tuple(word.strip() for word in parts[1].split(" & "))
     return Source(figure=figure, result=parts[0], words=words, column=parts[2], factor=factor)
 
 

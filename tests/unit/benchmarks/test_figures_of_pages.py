@@ -83,10 +83,10 @@ def a_page(comment: str) -> str:
 def test_a_page_names_the_row_and_the_column_of_its_figures(tmp_path: Path) -> None:
     (tmp_path / "r.md").write_text(RESULT)
     lines = [
-        "1,234 = r | Speed, a | rate",
+        "1,234 = r | Speed & a | rate",
         "8 = r | a | share",
         "0.13 = r | b | rate",
-        "1.2 = r | Speed, a | rate | / 1000",
+        "1.2 = r | Speed & a | rate | / 1000",
     ]
     ((block, sources), *_) = blocks(a_page("\n".join(lines)))
 
@@ -95,7 +95,7 @@ def test_a_page_names_the_row_and_the_column_of_its_figures(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "line", ["8 = r | a | rate", "8 = r | c | rate", "8 = r | a | other", "8 = r | Other, b | rate"]
+    "line", ["8 = r | a | rate", "8 = r | c | rate", "8 = r | a | other", "8 = r | Other & b | rate"]
 )
 def test_a_source_that_is_not_exactly_one_row_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "r.md").write_text(RESULT)
