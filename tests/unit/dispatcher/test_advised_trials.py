@@ -329,6 +329,7 @@ def test_an_advisor_may_let_a_running_trial_rest(h: Advised) -> None:
     h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
     h.pause_at()
     assert h.trial(1).reason.value == "rung_reached"
+    assert [line["message"] for line in h.journal("pause_advised")] == ["enough"]
     h.exit(1, STOPPED)
     assert h.told_to_rest() == [(1, 1)]
 

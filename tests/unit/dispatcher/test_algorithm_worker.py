@@ -234,6 +234,7 @@ def test_a_worker_that_dies_before_it_is_ready_is_not_started_for_ever(h: Harnes
     h.run(trials=1, budget={"trials": 1, "parallel": 1})
     h.worker_dies()
     for _ in range(WORKER_DEATHS_LIMIT):
+        assert h.experiment.status is ExperimentStatus.RUNNING
         h.after(LONG_S)
         h.worker_dies()
 
