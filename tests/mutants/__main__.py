@@ -70,11 +70,6 @@ def mutated(mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def outcome(tests: Sequence[str], finder: MutatedFinder | None) -> int | None:
-    """The exit code of pytest in a fork; None where it did not end in time."""
-    return ended(begun(tests, finder), timeout_s=TIMEOUT_S)
-
-
 def begun(tests: Sequence[str], finder: MutatedFinder | None) -> int:
     """The process id of a fork that runs the tests in a session of its own."""
     sys.stdout.flush()
@@ -111,6 +106,38 @@ def _run(tests: Sequence[str], finder: MutatedFinder | None) -> None:
         os._exit(code)
 
 
+def run_named(chosen: Sequence[Mutant], jobs: int) -> int:
+    """Says each mutant that nobody noticed, and each whose line stands elsewhere by now; 1 where there is one."""
+    begin = time.monotonic()
+    for tests in sorted({mutant.tests for mutant in chosen}):
+        if ended(begun(tests, None), timeout_s=TIMEOUT_S) != 0:
+            print(f"without any mutant these tests fail: {' '.join(tests)}")
+            return 1
+    waiting, wrong = list(chosen), 0
+    running: dict[int, tuple[Mutant, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop(0)
+            try:
+                finder = MutatedFinder(mutant.path, mutated(mutant))
+            except ValueError as error:
+                print(error)
+                wrong += 1
+                continue
+            running[begun(mutant.tests, finder)] = (mutant, time.monotonic())
+        for pid, (mutant, since) in list(running.items()):
+            code = _now(pid, since, TIMEOUT_S)
+            if code == RUNNING:
+                continue
+            del running[pid]
+            if code not in {TESTS_FAILED, None}:
+                said = "nobody noticed" if code == 0 else f"pytest ended with {code}"
+                print(f"{said}: {mutant.path}: {mutant.old.strip()!r} -> {mutant.new.strip()!r}")
+                wrong += 1
+    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
+    return 1 if wrong else 0
+
+
 def run_sample(count: int, seed: int, jobs: int, only: str) -> int:
     """The portion that was noticed, and every change that was not, on standard output."""
     changes = [change for change in sample(ROOT, count=count, seed=seed) if only in change.path]
@@ -129,7 +156,7 @@ def run_sample(count: int, seed: int, jobs: int, only: str) -> int:
             text = change.applied((ROOT / change.path).read_text(encoding="utf-8"))
             running[begun(tests, MutatedFinder(change.path, text))] = (change, time.monotonic())
         for pid, (change, since) in list(running.items()):
-            code = _now(pid, since)
+            code = _now(pid, since, SAMPLED_TIMEOUT_S)
             if code != RUNNING:
                 del running[pid]
                 endless += code is None
@@ -150,9 +177,9 @@ def _say_progress(count: int, remaining: int, survived: int) -> None:
         print(f"{done} of {count} tried, {survived} noticed by nobody", file=sys.stderr, flush=True)
 
 
-def _now(pid: int, since: float) -> int | None:
+def _now(pid: int, since: float, timeout_s: float) -> int | None:
     """The exit code of a fork; RUNNING while it runs; None where it took too long, and was killed."""
-    remaining = SAMPLED_TIMEOUT_S - (time.monotonic() - since)
+    remaining = timeout_s - (time.monotonic() - since)
     pidfd = os.pidfd_open(pid)
     is_over, _, _ = select.select([pidfd], [], [], 0.02)
     os.close(pidfd)
@@ -164,33 +191,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose path contains this")
     parser.add_argument("--sample", type=int, metavar="N", help="N changes drawn from the code, not the named ones")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the sample, at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     for name in WARM:
         importlib.import_module(name)
     if arguments.sample:
         return run_sample(arguments.sample, arguments.seed, arguments.jobs, arguments.only)
-    chosen = [mutant for mutant in NAMED if arguments.only in mutant.path]
-    begin, wrong = time.monotonic(), 0
-    for tests in sorted({mutant.tests for mutant in chosen}):
-        if outcome(tests, None) != 0:
-            print(f"without any mutant these tests fail: {' '.join(tests)}")
-            return 1
-    for mutant in chosen:
-        try:
-            finder = MutatedFinder(mutant.path, mutated(mutant))
-        except ValueError as error:
-            print(error)
-            wrong += 1
-            continue
-        code = outcome(mutant.tests, finder)
-        if code not in {TESTS_FAILED, None}:
-            said = "nobody noticed" if code == 0 else f"pytest ended with {code}"
-            print(f"{said}: {mutant.path}: {mutant.old.strip()!r} -> {mutant.new.strip()!r}")
-            wrong += 1
-    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
-    return 1 if wrong else 0
+    return run_named([mutant for mutant in NAMED if arguments.only in mutant.path], arguments.jobs)
 
 
 if __name__ == "__main__":
