@@ -25,7 +25,8 @@ TRIAL = {
     "metrics_pattern": r"step=(?P<step>\d+) loss=(?P<loss>\S+)",
     "final": "last",
 }
-REST_S = 1.0  # a person types the next command
+REST_S = 4.0  # a person types the next command; the spare process for the next algorithm worker is ready by then
+IDLE_EXIT_S = "6"  # longer than that, so that the agent is there for the next experiment, as it is by default
 
 
 def experiment_of(load: Load) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def measure(load: Load, homes: ExitStack) -> list[dict[str, Any]]:
     The command is over when it has seen the experiment completed, printed the best trial and ended.
     """
     found = []
-    with service(removed_with=homes) as made:
+    with service(removed_with=homes, TUNER_AGENT_IDLE_EXIT_S=IDLE_EXIT_S) as made:
         for _ in range(2):
             with folder_of(load) as (folder, _, times):
                 file = made.write(experiment_of(load), load.script(times))
