@@ -76,7 +76,7 @@ NAMED: tuple[Mutant, ...] = (
     ),
     _mutant("trials/agent/supervision/exits.py", "to_json(record), durable=True)", "to_json(record))", POWER),
     _mutant(
-        "trials/agent/moving/checkpoint_store.py",
+        "trials/stores.py",
         "        put_in_place(str(draft), str(target))",
         "        draft.replace(target)",
         POWER,
