@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tests.builders import a_spec
 from tests.simulation.algorithms import ERRATIC, EXPERIMENT, REMEMBERING, a_first_fold, an_assessor
+from tests.simulation.evaluators import LEASE_S
 from tests.simulation.recording import encode
 from tests.simulation.world import Faults, World, final_rows
 from tuner_service.dispatcher.items import Decided, MetricsReported, Queue, StopAdvised, Suggested, SuggestionRequested
@@ -39,6 +41,14 @@ def spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
         trial={"max_attempts": rng.randint(1, 2), "keep_last": rng.randint(1, 3), "gpus": gpus_of(seed)},
         workers=1 if deterministic else rng.choice((1, 1, 2, 4)),
     )
+
+
+def asked_spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
+    """The same search, whose trials are asked for by evaluators: without an advisor and without devices."""
+    spec = spec_for(seed, deterministic=deterministic)
+    judge = spec.assessor or AlgorithmSpec(name="median_stop", args={"min_trials": 2})
+    trial = replace(spec.trial, command=(), gpus=0.0, lease_s=LEASE_S)
+    return replace(spec, advisor=None, assessor=judge, trial=trial)
 
 
 def gpus_of(seed: int) -> float:
@@ -87,9 +97,12 @@ def faults_for(seed: int) -> Faults:
     )
 
 
-def check_history(seed: int, *, deterministic: bool, record: Path | None = None) -> World:
-    """Run the seed's history and say in an AssertionError what is wrong with it."""
-    spec = spec_for(seed, deterministic=deterministic)
+def check_history(seed: int, *, deterministic: bool, asked: bool = False, record: Path | None = None) -> World:
+    """Run the seed's history and say in an AssertionError what is wrong with it.
+
+    ``asked``: its trials are asked for by evaluators.
+    """
+    spec = (asked_spec_for if asked else spec_for)(seed, deterministic=deterministic)
     world = World(seed=seed, spec=spec, steps=STEPS, faults=faults_for(seed), phased=is_phased(seed))
     try:
         world.run()
@@ -98,7 +111,7 @@ def check_history(seed: int, *, deterministic: bool, record: Path | None = None)
     except AssertionError as exc:
         if record is not None:
             story = {"about": str(exc), "steps": encode(world.story), "expect": {}}
-            (record / f"seed-{seed}-{deterministic}.json").write_text(json.dumps(story, indent=1))
+            (record / f"seed-{seed}-{deterministic}-{asked}.json").write_text(json.dumps(story, indent=1))
         raise
     if deterministic and not world.changes:  # what people change depends on when they do
         peaceful = World(seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults(), phased=is_phased(seed))
@@ -182,12 +195,12 @@ def main() -> int:
     arguments = parser.parse_args()
     failed = 0
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        for deterministic in (True, False):
+        for deterministic, asked in itertools.product((True, False), (True, False)):
             try:
-                check_history(seed, deterministic=deterministic, record=arguments.record)
+                check_history(seed, deterministic=deterministic, asked=asked, record=arguments.record)
             except Exception:  # noqa: BLE001  # whatever it was, the other seeds are run too
                 failed += 1
-                print(f"seed {seed} deterministic={deterministic} failed:")
+                print(f"seed {seed} deterministic={deterministic} asked={asked} failed:")
                 traceback.print_exc(limit=-4)
         if (seed + 1) % 100 == 0:
             print(f"{seed + 1 - arguments.first} seeds, {failed} failures", flush=True)

@@ -24,7 +24,7 @@ from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.domain import experiment as experiment_module
 from tuner_service.domain import trial as trial_module
-from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 
 TYPE, VALUE = "is a", "of"  # no names of a search space in NNI's form, which has `_type` and `_value`
 
@@ -109,7 +109,7 @@ class Replay:
         else:
             try:
                 self.effects = self.dispatcher.handle(step)
-            except (ConflictError, NotFoundError):
+            except (ConflictError, InputError, NotFoundError, UnavailableError):
                 self.effects = []
         broken = violations(self.dispatcher.state)
         assert not broken, broken

@@ -27,7 +27,7 @@ from tests.unit.dispatcher.harness import (
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
-from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, NotHeldError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Attempt
 
@@ -50,6 +50,13 @@ def test_whatever_is_killed_the_experiment_ends_as_it_would_have(seed: int, dete
     check_history(seed, deterministic=deterministic)
 
 
+@pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "free"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_is_killed_evaluators_that_ask_end_it_as_it_would_have(seed: int, deterministic: bool) -> None:
+    print(f"to replay: python -m tests.simulation.histories --first {seed} --seeds 1")
+    check_history(seed, deterministic=deterministic, asked=True)
+
+
 class AnyCommands(RuleBasedStateMachine):
     """Valid and invalid commands in any order. The harness checks the invariants after each of them."""
 
@@ -61,6 +68,7 @@ class AnyCommands(RuleBasedStateMachine):
         max_attempts=st.integers(1, 2),
         failures=st.integers(1, 4),
         workers=st.integers(1, 2),
+        asked=st.booleans(),
     )
     def create(  # what an experiment is made of
         self,
@@ -72,19 +80,28 @@ class AnyCommands(RuleBasedStateMachine):
         max_attempts: int,
         failures: int,
         workers: int,
+        asked: bool,
     ) -> None:
         self.h = Harness()
+        self.asked, self.tokens = asked, 0
         self.past: list[Attempt] = []
         self.h.create(
             deterministic=deterministic,
             workers=1 if deterministic else workers,
             assessor=AlgorithmSpec(name="median_stop") if assessed else None,
             budget={"trials": trials, "parallel": parallel, "failures": failures},
-            trial={"max_attempts": max_attempts, "heartbeat_s": None if deterministic else 40.0},
+            trial={
+                "max_attempts": max_attempts,
+                "heartbeat_s": None if deterministic or asked else 40.0,
+                "lease_s": 40.0 if asked else None,
+            },
         )
 
     def has_attempt(self) -> bool:
-        return hasattr(self, "h") and bool(self.h.xs.attempts)
+        return hasattr(self, "h") and bool(self.h.xs.attempts) and not self.asked
+
+    def is_held(self) -> bool:
+        return hasattr(self, "h") and bool(self.h.xs.attempts) and self.asked
 
     def live(self, pick: int) -> int:
         """The number of some trial with a live attempt."""
@@ -124,7 +141,7 @@ class AnyCommands(RuleBasedStateMachine):
         before = copy.deepcopy(self.h.dispatcher.state)
         try:
             request_(self.h)
-        except (ConflictError, NotFoundError):
+        except (ConflictError, InputError, NotFoundError):
             assert self.h.dispatcher.state == before
             assert not self.h.dispatcher.take_changes()
 
@@ -216,6 +233,53 @@ class AnyCommands(RuleBasedStateMachine):
             assert not self.h.changes
             self.h.started_as(attempt)
 
+    # ── evaluators ──────────────────────────────────────────────────────────────────────────────
+    @precondition(lambda self: hasattr(self, "h"))
+    @rule()
+    def an_evaluator_asks(self) -> None:
+        self.tokens += 1
+        self._may_be_refused(lambda h: h.ask(f"token-{self.tokens}"))
+
+    @precondition(is_held)
+    @rule(pick=st.integers(0, 9))
+    def an_evaluator_asks_again(self, pick: int) -> None:
+        number = self.live(pick)
+        assert self.h.ask(self.h.attempt(number).nonce) == number
+
+    @precondition(is_held)
+    @rule(
+        pick=st.integers(0, 9),
+        told=st.sampled_from(
+            [
+                {"loss": 0.3, "step": 0},
+                {"loss": float("nan"), "step": 2},
+                {"step": 3},
+                {"ends": False},
+                {"loss": 0.2},
+                {"error": "bad luck"},
+                {},
+            ]
+        ),
+    )
+    def an_evaluator_tells(self, pick: int, told: dict[str, Any]) -> None:
+        token = self.h.attempt(self.live(pick)).nonce
+        self._may_be_refused(lambda h: h.tell(token, **told))
+
+    @precondition(is_held)
+    @rule(pick=st.integers(0, 9))
+    def an_agent_speaks_of_what_an_evaluator_holds(self, pick: int) -> None:
+        attempt = self.h.attempt(self.live(pick))
+        self.h.report_as(attempt, a_final(0.0), first=1)
+        self.h.exit_as(attempt)
+        assert not self.h.changes
+
+    @rule(pick=st.integers(0, 99))
+    def a_late_evaluator_tells(self, pick: int) -> None:
+        gone = [a for a in self.past if all(a.nonce != live.nonce for live in self.h.xs.attempts.values())]
+        if gone:
+            with pytest.raises(NotHeldError):
+                self.h.tell(gone[pick % len(gone)].nonce, 0.0)
+
     # ── time, and the service itself ────────────────────────────────────────────────────────────
     @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
@@ -259,11 +323,21 @@ class AnyCommands(RuleBasedStateMachine):
         while h.xs.requests and h.xs.worker.takes_items:
             h.suggest()
         h.take(Queue.TUNER)
+        if self.asked:
+            self._evaluators_go_well()
+            return
         for number in list(h.xs.attempts):
             if number in h.xs.attempts:
                 h.report(number, a_final(0.2), first=h.attempt(number).acknowledged + 1)
             if number in h.xs.attempts:
                 h.exit(number, last_sequence=h.attempt(number).acknowledged)
+
+    def _evaluators_go_well(self) -> None:
+        self.tokens += 1
+        if self.h.experiment.status is ExperimentStatus.RUNNING:
+            self.h.ask(f"token-{self.tokens}")
+        for attempt in list(self.h.xs.attempts.values()):
+            self.h.tell(attempt.nonce, 0.2)
 
 
 AnyCommands.TestCase.settings = settings(

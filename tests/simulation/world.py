@@ -1,9 +1,9 @@
 """Whole experiments on virtual time: one seed, one history.
 
-A service (dispatcher and memory store), one agent with its attempts, and one algorithm worker exchange messages over
-a network that delays, doubles, loses and reorders them. Everything may be killed at any step: the service between any
-two of its statements (recovery included), the worker, the agent, supervisors and trials. What each of them keeps
-across its death is what the real one keeps on disk.
+A service (dispatcher and memory store), one agent with its attempts (or evaluators that ask for trials), and one
+algorithm worker exchange messages over a network that delays, doubles, loses and reorders them. Everything may be
+killed at any step: the service between any two of its statements (recovery included), the worker, the agent,
+supervisors, evaluators and trials. What each of them keeps across its death is what the real one keeps on disk.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.memory_store import MemoryStore
 from tests.simulation.algorithms import EXPERIMENT, Worker
+from tests.simulation.evaluators import Evaluator
 from tests.simulation.node import Agent
 from tests.simulation.recording import Restart, Step
 from trials.wire.messages import DeleteCheckpoint
@@ -25,12 +26,13 @@ from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.dispatcher.state import ExperimentState
-from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.ports import LoadedExperiment
 
 RESTART_S = 2.0
+EVALUATORS = 4  # of an experiment whose trials are asked for
 CHANGES_LIMIT = 12  # by a person, so that every history ends
 EVENT_LIMIT = 60_000  # a history longer than this has not come to an end
 
@@ -98,6 +100,9 @@ class World:
         """Until the experiment has ended, and nothing is left that could change it."""
         self.start_service()
         self.send_command(lambda at: c.ExperimentCreated(at=at, experiment_id=EXPERIMENT, spec=self.spec))
+        if self.spec.trial.is_asked_for:
+            for number in range(EVALUATORS):
+                self.later(self.rng.random(), Evaluator(self, f"evaluator{number}").begin)
         while self._heap and not self.is_over():
             self.events += 1
             assert self.events < EVENT_LIMIT, "the experiment does not come to an end"
@@ -179,11 +184,15 @@ class World:
 
     # ── the network ─────────────────────────────────────────────────────────────────────────────
     def to_service(self, command: Callable[[], c.Command]) -> None:
-        """From the agent: late, perhaps doubled, perhaps lost."""
+        """From the agent."""
+        self.to_service_when(lambda: self.tell(command()))
+
+    def to_service_when(self, arrives: Callable[[], None]) -> None:
+        """Late, perhaps doubled, perhaps lost."""
         if self.chance(self.faults.lose):
             return
         for _ in range(2 if self.chance(self.faults.double) else 1):
-            self.later(self.rng.random() * 0.4, lambda: self.tell(command()))
+            self.later(self.rng.random() * 0.4, arrives)
 
     def to_agent(self, effect: Callable[[], None]) -> None:
         if not self.chance(self.faults.lose):
@@ -229,7 +238,7 @@ class Service:
     def step(self, command: c.Command) -> None:
         try:
             effects = self.dispatcher.handle(command)
-        except ConflictError:
+        except (ConflictError, InputError, NotFoundError, UnavailableError):
             return
         self._finish(command, effects)
 

@@ -54,7 +54,7 @@ from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.resources import Node
-from tuner_service.domain.trial import Attempt, AttemptStatus, Report, TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Report, TrialReason, TrialStatus
 
 LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
 
@@ -70,7 +70,7 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
         attempt.nonce: step.trial(xs, attempt.key.number)
         for xs in step.all()
         for attempt in xs.attempts.values()
-        if attempt.agent_id == command.agent_id
+        if attempt.agent_id == command.agent_id and attempt.agent_id != EVALUATOR
     }
     attempts = {nonce: ts.live for nonce, ts in believed.items()}
     acknowledged = {nonce: attempt.acknowledged for nonce, attempt in attempts.items()}
@@ -121,17 +121,17 @@ def disconnected(step: Step, command: AgentDisconnected) -> None:
 
 def lose(ts: TrialStep) -> None:
     """Nobody holds its live attempt any more; the trial goes on in a new one."""
-    _attempt_over(ts, AttemptStatus.LOST, LOST)
+    attempt_over(ts, AttemptStatus.LOST, LOST)
 
 
 # ── attempts ────────────────────────────────────────────────────────────────────────────────────
 def _believed(step: Step, agent_id: str, key_experiment: str, nonce: str) -> TrialStep | None:
-    """The trial whose live attempt this is."""
+    """The trial whose live attempt this is. What an evaluator holds is no agent's."""
     xs = step.state.experiments.get(key_experiment)
     if xs is None:
         return None
     for attempt in xs.attempts.values():
-        if attempt.nonce == nonce and attempt.agent_id == agent_id:
+        if attempt.nonce == nonce and attempt.agent_id == agent_id != EVALUATOR:
             return step.trial(xs, attempt.key.number)
     return None
 
@@ -162,12 +162,15 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
     if command.last_sequence > attempt.acknowledged:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=attempt.acknowledged))
         return None
-    _attempt_over(ts, AttemptStatus.EXITED, command.exit)
+    attempt_over(ts, AttemptStatus.EXITED, command.exit)
     step.tell(command.agent_id, Forget(nonce=command.nonce))
     return ts.xs
 
 
-def _attempt_over(ts: TrialStep, status: AttemptStatus, record: ExitRecord) -> None:
+def attempt_over(
+    ts: TrialStep, status: AttemptStatus, record: ExitRecord, *, known: exits.Meaning | None = None
+) -> None:
+    """``known``: what its end means, where ``record`` does not say it."""
     step, attempt = ts.step, ts.live
     lost = devices.loss(step, attempt)
     devices.note_end(ts, record)
@@ -182,7 +185,7 @@ def _attempt_over(ts: TrialStep, status: AttemptStatus, record: ExitRecord) -> N
         "signal": record.signal,
     }
     ts.journal(LineKind.ATTEMPT_ENDED, payload)
-    endings.attempt_ended(ts, attempt, record, lost=lost)
+    endings.attempt_ended(ts, attempt, record, lost=lost, known=known)
 
 
 def blob_received(step: Step, command: BlobReceived) -> None:
@@ -207,25 +210,25 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     if command.first_sequence > known + 1 or last <= known:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
-    if _is_judging_behind(ts.xs):
+    if is_judging_behind(ts.xs):
         step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
         return None
     fresh = replace(command, first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :])
     ts.put_attempt(replace(ts.live, acknowledged=last, last_heard_at=step.at))
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
-        _take(ts, fresh)
+        take(ts, fresh)
     step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
     return ts.xs
 
 
-def _is_judging_behind(xs: ExperimentState) -> bool:
+def is_judging_behind(xs: ExperimentState) -> bool:
     if xs.judging_queue is None:
         return False
     waiting = xs.queues[xs.judging_queue]
     return len(waiting.pending) >= ASSESSOR_QUEUE_LIMIT or waiting.reports >= ASSESSOR_REPORTS_LIMIT
 
 
-def _take(ts: TrialStep, command: ReportsReceived) -> None:
+def take(ts: TrialStep, command: ReportsReceived) -> None:
     """Rows change once for a run of records, not for each of them: they come in thousands."""
     progress = _Progress(ts)
     taken: list[_Taken] = []

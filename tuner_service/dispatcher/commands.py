@@ -141,6 +141,32 @@ class SearchSpaceChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAsked:
+    """An evaluator wants a trial; ``token`` will name the attempt, and must be new. Asked again with it: no other."""
+
+    at: float
+    experiment_id: ExperimentId
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTold:
+    """What an evaluator says of the trial that it holds by ``token``.
+
+    With a ``step``: intermediate ``values``. Else with ``ends``: the final ones, or the ``error`` that it failed with.
+    Else only that it goes on.
+    """
+
+    at: float
+    experiment_id: ExperimentId
+    token: str
+    values: dict[str, float] = field(default_factory=dict)
+    step: int | None = None
+    ends: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGroupSet:
     """Made, or changed; what runs goes on."""
 
@@ -310,7 +336,7 @@ class TimePassed:
 LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
 Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
-    | LiveChange | QuotaGroupSet | QuotaGroupDeleted
+    | TrialAsked | TrialTold | LiveChange | QuotaGroupSet | QuotaGroupDeleted
 )  # fmt: skip
 Command = (
     Request

@@ -4,8 +4,8 @@
     changes = dispatcher.take_changes()      # saved in one transaction …
                                              # … and only then are the effects performed
 
-An error of the domain (ConflictError, NotFoundError) leaves the state as it was. Any other exception is a bug: the
-caller drops the dispatcher and builds another from the rows.
+An error of the domain (ConflictError, InputError, NotFoundError, UnavailableError) leaves the state as it was. Any
+other exception is a bug: the caller drops the dispatcher and builds another from the rows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import assert_never
 from tuner_service.dispatcher import (
     agents,
     algorithms,
+    asks,
     devices,
     endings,
     experiments,
@@ -136,6 +137,10 @@ class Dispatcher:
                 return self._apply_request(step, command)
             case c.ExperimentChanged() | c.TrialAdded() | c.OutcomesImported() | c.SearchSpaceChanged():
                 return [live_changes.apply(step, command)]
+            case c.TrialAsked():
+                return [asks.asked(step, command)]
+            case c.TrialTold():
+                return [asks.told(step, command)]
             case c.QuotaGroupSet():
                 quota_groups.put(step, command)
                 return list(step.all())
@@ -211,6 +216,7 @@ class Dispatcher:
         for xs in busy:
             algorithms.time_passed(step, xs)
             agents.time_passed(step, xs)
+            asks.time_passed(step, xs)
         return busy
 
 

@@ -7,6 +7,7 @@ order of trial numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from trials.wire.plain import to_plain
@@ -36,13 +37,16 @@ STOP_TARGETS = {
 GOES_ON = frozenset({TrialReason.HEARTBEAT_MISSED, TrialReason.DEVICE_LOST, TrialReason.PREEMPTED})
 
 
-def attempt_ended(ts: TrialStep, ended: Attempt, record: ExitRecord, *, lost: str = "") -> None:
+def attempt_ended(
+    ts: TrialStep, ended: Attempt, record: ExitRecord, *, lost: str = "", known: exits.Meaning | None = None
+) -> None:
     """The live attempt of the trial is gone, and ``record`` says how: decide what becomes of the trial.
 
     ``lost``: which of its devices cannot be used any more. Then its end, unless all went well, is not its own doing.
+    ``known``: what its end means, where that does not follow from the record.
     """
     trial = ts.trial
-    meaning = _meaning(ts, ended, record)
+    meaning = known or _meaning(ts, ended, record)
     if lost and not isinstance(meaning, exits.Ended):
         meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=lost)
     if trial.status is TrialStatus.STOPPING and trial.reason is TrialReason.RUNG_REACHED:
@@ -158,10 +162,7 @@ def tell_rest(ts: TrialStep) -> None:
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────
 def _ran_to_its_end(ts: TrialStep, ended: Attempt) -> None:
     trial, spec = ts.trial, ts.spec
-    values = {spec.objective.metric: _final_value(trial, spec)[0]}
-    for objective in spec.objective.further:
-        values[objective.metric] = further_value(trial, objective, spec.trial.final)
-    missing = next((metric for metric, value in values.items() if value is None), None)
+    missing = next(iter(missing_results(trial, spec)), None)
     if missing is None or spec.objective.is_optional:
         reason = TrialReason.FINAL_METRIC if missing is None else TrialReason.NONE
         _finish(ts, PendingEnd(status=TrialStatus.SUCCEEDED, reason=reason, message=""))
@@ -174,6 +175,16 @@ def _ran_to_its_end(ts: TrialStep, ended: Attempt) -> None:
     if ended.message:  # nearly always the reason
         message += f"; {ended.message}"
     _failed(ts, exits.Died(reason=TrialReason.NO_FINAL_METRIC, message=message, fingerprint="no final metric"))
+
+
+def missing_results(trial: Trial, spec: ExperimentSpec, final: Mapping[str, float] | None = None) -> list[str]:
+    """The objectives' metrics of which the trial would have no value if it ended now, with these ``final`` ones."""
+    if final:
+        trial = replace(trial, final={**trial.final, **final})
+    values = {spec.objective.metric: _final_value(trial, spec)[0]}
+    for objective in spec.objective.further:
+        values[objective.metric] = further_value(trial, objective, spec.trial.final)
+    return [metric for metric, value in values.items() if value is None]
 
 
 def _died(ts: TrialStep, failure: exits.Died) -> None:

@@ -13,7 +13,7 @@ from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.resources import ROUNDING, WHOLE
 from tuner_service.domain.rungs import RungPhase
-from tuner_service.domain.trial import TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, AttemptStatus, TrialReason, TrialStatus
 
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
 
@@ -47,6 +47,7 @@ def _of_holdings(state: DispatcherState) -> Iterator[str]:
 def _of_experiment(xs: ExperimentState) -> Iterator[str]:
     yield from _of_counts(xs)
     yield from _of_attempts(xs)
+    yield from _of_asks(xs)
     yield from _of_rests(xs)
     yield from _of_queues(xs)
     yield from _of_telling(xs)
@@ -80,6 +81,20 @@ def _of_attempts(xs: ExperimentState) -> Iterator[str]:
     for trial in xs.trials_with(*WITH_ATTEMPT):
         if trial.number not in xs.attempts and trial.pending_end is None:
             yield f"trial {trial.number} is {trial.status.value} without an attempt"
+
+
+def _of_asks(xs: ExperimentState) -> Iterator[str]:
+    is_asked_for = xs.experiment.spec.trial.is_asked_for
+    for attempt in xs.attempts.values():
+        if (attempt.agent_id == EVALUATOR) is not is_asked_for:
+            yield f"attempt {attempt.key} is held by {attempt.agent_id or 'an evaluator'!r}"
+        if is_asked_for and attempt.status is not AttemptStatus.RUNNING:
+            yield f"attempt {attempt.key} was asked for and is {attempt.status.value}"
+        if is_asked_for and attempt.holdings:
+            yield f"attempt {attempt.key} was asked for and holds something of a node"
+    if is_asked_for:
+        for trial in xs.trials_with(TrialStatus.STOPPING):
+            yield f"trial {trial.number} was asked for, is to stop and was not taken back"
 
 
 def _of_rests(xs: ExperimentState) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.resources import Demand, Holding
 from tuner_service.domain.seeds import trial_seed
-from tuner_service.domain.trial import Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
 
 
 def launch_waiting(step: Step) -> None:
@@ -78,6 +78,8 @@ def _claims(step: Step) -> tuple[list[Claim], bool]:
         experiment = xs.experiment
         if experiment.status is not ExperimentStatus.RUNNING or not experiment.counts.get(TrialStatus.WAITING.value):
             continue
+        if experiment.spec.trial.is_asked_for:
+            continue
         room = experiment.spec.budget.parallel - len(xs.attempts)
         if room <= 0:
             continue
@@ -119,16 +121,22 @@ def _launch(step: Step, placed: Placed) -> None:
         restored_step=checkpoints[-1].step if checkpoints else None,
         holdings=() if placed.claim.demand.is_nothing else (holding,),
     )
+    begin_attempt(ts, attempt, TrialReason.LAUNCHED)
+    order_launch(ts)
+
+
+def begin_attempt(ts: TrialStep, attempt: Attempt, reason: TrialReason) -> None:
+    """The trial runs, in this attempt, which is its live one."""
+    trial = ts.trial
     ts.add_attempt(attempt)
     launched = replace(
         trial,
         attempts=attempt.key.attempt,
         final={},  # an attempt that was told to stop may have reported one from half-way
-        started_at=trial.started_at if trial.started_at is not None else step.at,
+        started_at=trial.started_at if trial.started_at is not None else ts.step.at,
     )
-    ts.move(TrialStatus.RUNNING, Why(reason=TrialReason.LAUNCHED), launched)
+    ts.move(TrialStatus.RUNNING, Why(reason=reason), launched)
     ts.journal(LineKind.ATTEMPT_LAUNCHED, {"attempt": attempt.key.attempt})
-    order_launch(ts)
 
 
 def order_launch(ts: TrialStep) -> None:
@@ -178,7 +186,10 @@ def order_wanted_stop(ts: TrialStep) -> None:
 
 
 def order_stop(ts: TrialStep, reason: TrialReason) -> None:
+    """Nobody is told where an evaluator holds it, from whom it is taken back."""
     attempt = ts.live
+    if attempt.agent_id == EVALUATOR:
+        return
     ts.xs.ordered_at[ts.number] = ts.step.at
     grace_s = ts.spec.trial.stop_grace_s
     ts.tell(Stop(key=attempt.key, nonce=attempt.nonce, grace_s=grace_s, reason=reason.value))

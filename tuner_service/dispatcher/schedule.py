@@ -8,7 +8,7 @@ is that its trial rests, or ends.
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import endings, experiments, launching, phases, rungs
+from tuner_service.dispatcher import asks, endings, experiments, launching, phases, rungs
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S, SUGGESTED_AHEAD_MAX
 from tuner_service.dispatcher.routing import LineKind
@@ -25,6 +25,7 @@ def advance(step: Step, xs: ExperimentState) -> None:
     else:
         _mind_failures(step, xs)
         _mind_duration(step, xs)
+    asks.take_back(step, xs)
     if xs.experiment.spec.deterministic:
         _walk(step, xs)
     else:
@@ -39,6 +40,7 @@ def advance(step: Step, xs: ExperimentState) -> None:
         phases.make_room(step, xs)
     else:
         phases.release(step, xs)
+    asks.take_back(step, xs)
     _mind_end(step, xs)
     experiments.settle(step, xs)
 

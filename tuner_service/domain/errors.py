@@ -4,7 +4,8 @@ TunerServiceError
 ├── InputError                the sender's: what was asked makes no sense; carries every fault with its pointer
 ├── NotFoundError             the sender's: no such thing
 ├── ConflictError             the sender's: not in this state; says what is allowed
-│   └── IdempotencyConflictError
+│   ├── IdempotencyConflictError
+│   └── NotHeldError          what is told of a trial that the teller does not hold
 ├── NotAllowedError           the sender's: no token, or one that may not do this
 ├── LimitExceededError        the sender's: larger than a named bound
 ├── UnavailableError          nobody's: try again later (disk full, shutting down, database held elsewhere)
@@ -63,6 +64,14 @@ class IdempotencyConflictError(ConflictError):
     def __init__(self, key: str) -> None:
         super().__init__(f"Idempotency-Key {key!r} was used before with another body; use a new key for a new request")
         self.key = key
+
+
+class NotHeldError(ConflictError):
+    """The token holds no trial: it never did, or it holds it no more."""
+
+    def __init__(self, experiment_id: str, token: str) -> None:
+        super().__init__(f"the token {token!r} holds no trial of experiment {experiment_id}", ("ask",))
+        self.token = token
 
 
 class NotAllowedError(TunerServiceError):

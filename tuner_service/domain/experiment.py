@@ -128,6 +128,7 @@ class TrialTemplate(LaunchSettings):
     keep_best: int = 1
     heartbeat_s: float | None = None
     max_attempts: int = 1
+    lease_s: float | None = None  # trials are evaluated by whoever asks; given back when so long nothing is told
     cpus: float = 0.0  # 0: not limited by the node's cores, only by the experiment's parallelism
     gpus: float = 0.0  # whole devices, or a fraction of one
     gpu_request: GpuRequest = GpuRequest.COUNT
@@ -139,6 +140,11 @@ class TrialTemplate(LaunchSettings):
         """The digests of what of it the database holds: the code, and how that differs from what was committed."""
         changes = None if self.code_origin is None else self.code_origin.changes_digest
         return tuple(digest for digest in (self.code_digest, changes) if digest is not None)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether evaluators ask for the trials, so that the service launches nothing."""
+        return self.lease_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

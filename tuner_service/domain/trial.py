@@ -20,6 +20,10 @@ SOURCE_RETRY = "retry"  # a person wants a trial that failed once more
 SOURCE_IMPORTED = "imported"  # a result from elsewhere
 
 
+# Instead of an agent's id, of an attempt that was given to an evaluator who asked for it.
+EVALUATOR = ""
+
+
 class TrialStatus(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
@@ -49,6 +53,7 @@ class TrialReason(StrEnum):
     SUGGESTED = "suggested"  # the tuner proposed it
     ADDED = "added"  # a person added it
     LAUNCHED = "launched"
+    ASKED = "asked"  # an evaluator has asked for it
     FINAL_METRIC = "final_metric"  # it reported what was asked for
     STOPPED_BY_ASSESSOR = "stopped_by_assessor"
     STOPPED_BY_USER = "stopped_by_user"
@@ -65,11 +70,13 @@ class TrialReason(StrEnum):
     LAUNCH_FAILED = "launch_failed"
     FILES_DAMAGED = "files_damaged"  # the files of its attempt were removed or damaged while it ran
     HEARTBEAT_MISSED = "heartbeat_missed"
+    TOLD_FAILED = "told_failed"  # its evaluator says that it failed
     MAX_DURATION = "max_duration"  # an attempt ran longer than it may
     CRASH_LOOP = "crash_loop"  # died again and again without progress
     PREEMPTED = "preempted"  # a signal from outside, a stop without the service; goes on in a new attempt
     DEVICE_LOST = "device_lost"  # a device it held cannot be used any more; goes on in a new attempt
     DEVICE_UNAVAILABLE = "device_unavailable"  # a device was not free when it was to start; goes on in a new attempt
+    LEASE_EXPIRED = "lease_expired"  # its evaluator told nothing for too long; goes to another that asks
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt
 
 
@@ -81,6 +88,7 @@ OWN_FAILURES = frozenset(
         TrialReason.OUT_OF_MEMORY,
         TrialReason.NO_FINAL_METRIC,
         TrialReason.HEARTBEAT_MISSED,
+        TrialReason.TOLD_FAILED,
         TrialReason.MAX_DURATION,
     }
 )
@@ -188,7 +196,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One row of the attempts table. ``nonce`` names this launch in the whole world and is spent once."""
+    """One row of the attempts table. ``nonce`` names this launch in the whole world and is spent once.
+
+    An attempt that an evaluator asked for has EVALUATOR as its ``agent_id``, and its nonce is the evaluator's token.
+    """
 
     key: AttemptKey
     nonce: str

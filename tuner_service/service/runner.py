@@ -157,7 +157,7 @@ class Runner:
                 try:
                     effects += dispatcher.handle(command)
                     accepted.append(future)
-                except (ConflictError, InputError, NotFoundError) as exc:
+                except (ConflictError, InputError, NotFoundError, UnavailableError) as exc:
                     future.set_exception(exc)
             if not 0.0 <= self._stepped_at - self._ticked_at < TICK_S or not batch:
                 self._ticked_at = self._stepped_at

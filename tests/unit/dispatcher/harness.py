@@ -373,6 +373,17 @@ class Harness:
         """The script of the trial asks for its parameters ``index``."""
         return self.report(number, ParametersWantedRecord(index=index, at=START))
 
+    # ── evaluators ──────────────────────────────────────────────────────────────────────────────
+    def ask(self, token: str) -> int | None:
+        """The number of the trial that the evaluator holds by it now."""
+        self.handle(c.TrialAsked(at=self.at, experiment_id=EXPERIMENT_ID, token=token))
+        return next((n for n, attempt in self.xs.attempts.items() if attempt.nonce == token), None)
+
+    def tell(self, token: str, loss: float | None = None, **fields: Any) -> list[e.Effect]:
+        values = {} if loss is None else {"loss": loss}
+        told = {"at": self.at, "experiment_id": EXPERIMENT_ID, "token": token, "values": values}
+        return self.handle(c.TrialTold(**(told | fields)))
+
     # ── whole stretches ─────────────────────────────────────────────────────────────────────────
     def begin(self, **overrides: Any) -> None:
         """An experiment with a ready worker and a connected agent, and nothing suggested yet."""

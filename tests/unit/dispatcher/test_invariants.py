@@ -15,7 +15,7 @@ from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
 from tuner_service.domain.resources import Holding
 from tuner_service.domain.rungs import Rungs
-from tuner_service.domain.trial import AttemptStatus, PendingEnd, TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, AttemptStatus, PendingEnd, TrialReason, TrialStatus
 
 END = PendingEnd(status=TrialStatus.SUCCEEDED, reason=TrialReason.FINAL_METRIC, message="")
 ASKED = SuggestionRequested(line=3, number=2)
@@ -209,3 +209,36 @@ def test_an_attempt_holds_nothing_on_another_node() -> None:
     (sentence,) = violations(holding_all_of("elsewhere", booked_times=1))
 
     assert sentence == "attempt 8f3k2/1/1 runs on agent-1 and holds something elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "sentence"),
+    [
+        ({"agent_id": "agent-1"}, f"attempt {EXPERIMENT_ID}/1/1 is held by 'agent-1'"),
+        ({"status": AttemptStatus.STARTING}, f"attempt {EXPERIMENT_ID}/1/1 was asked for and is starting"),
+        (
+            {"holdings": (Holding(agent_id=EVALUATOR, cpus=1.0),)},
+            f"attempt {EXPERIMENT_ID}/1/1 was asked for and holds something of a node",
+        ),
+    ],
+)
+def test_what_an_evaluator_holds_is_held_by_nobody_else(attempt: dict[str, Any], sentence: str) -> None:
+    state = a_state(spec=a_spec(trial={"lease_s": 60.0}))
+    only(state).attempts[1] = an_attempt(**({"agent_id": EVALUATOR} | attempt))
+
+    assert f"experiment {EXPERIMENT_ID}: {sentence}" in violations(state)
+
+
+def test_an_agent_holds_what_was_launched() -> None:
+    state = a_state()
+    only(state).attempts[1] = an_attempt(agent_id=EVALUATOR)
+
+    assert f"experiment {EXPERIMENT_ID}: attempt {EXPERIMENT_ID}/1/1 is held by 'an evaluator'" in violations(state)
+
+
+def test_what_is_to_stop_is_taken_back_from_its_evaluator() -> None:
+    state = a_state(spec=a_spec(trial={"lease_s": 60.0}), counts={"stopping": 1})
+    only(state).trials[1] = a_trial(status=TrialStatus.STOPPING)
+
+    sentence = "trial 1 was asked for, is to stop and was not taken back"
+    assert f"experiment {EXPERIMENT_ID}: {sentence}" in violations(state)
