@@ -25,7 +25,7 @@ from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
-from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import AttemptSpan, CurvePoint, LoadedExperiment, TrialEntry, TrialMetric
 from tuner_service.storage.items import SeenReport, item_of
 
@@ -324,6 +324,10 @@ class MemoryQueries:
 
     def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
         return [a for a in self.attempts(experiment_id) if not a.status.is_final]
+
+    def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
+        asked = (a for a in self.attempts(experiment_id) if a.agent_id == EVALUATOR and a.nonce == token)
+        return next(asked, None)
 
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000

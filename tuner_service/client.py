@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 HEALTH_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 60.0
+TELL_WAIT_S = 30.0  # for the assessor's word about a report
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
@@ -150,6 +151,24 @@ class Client:
 
     def add_trial(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._verb(_experiment_path(experiment_id) + "/trials", body)
+
+    def ask(self, experiment_id: str, *, key: str, wait_s: float) -> dict[str, Any]:
+        """The trial to evaluate, with its token; repeating the call with the same ``key`` gives the same one.
+
+        ProblemError 503 where there is none within ``wait_s``, 409 where the experiment has ended.
+        """
+        path, headers = _experiment_path(experiment_id) + "/ask", {"Idempotency-Key": key}
+        query, timeout_s = {"timeout": wait_s}, wait_s + WAIT_MARGIN_S
+        answer: dict[str, Any] = self.call("POST", path, query=query, headers=headers, timeout_s=timeout_s).json()
+        return answer
+
+    def tell(self, experiment_id: str, body: Mapping[str, Any], *, wait_s: float = TELL_WAIT_S) -> dict[str, Any]:
+        """What became of the trial, and the ``decision``: to continue or to stop. Telling it again is harmless."""
+        path, query = _experiment_path(experiment_id) + "/tell", {"timeout": wait_s}
+        answer: dict[str, Any] = self.call(
+            "POST", path, body=body, query=query, timeout_s=wait_s + WAIT_MARGIN_S
+        ).json()
+        return answer
 
     def retry_failed(self, experiment_id: str) -> list[dict[str, Any]]:
         """The new trials, one for each failed one that was not tried again yet."""

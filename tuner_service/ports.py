@@ -180,6 +180,9 @@ class Queries(Protocol):
     def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
         """Those that have not ended, by (number, attempt)."""
 
+    def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
+        """The one that an evaluator asked for with this token, whatever became of it."""
+
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:

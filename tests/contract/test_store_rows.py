@@ -34,6 +34,7 @@ from tuner_service.dispatcher.items import (
 )
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import (
+    EVALUATOR,
     AttemptStatus,
     PendingEnd,
     Report,
@@ -236,6 +237,19 @@ def test_an_idempotency_key_is_found_again(store: Any) -> None:
 
     assert store.queries.idempotency_key("k \ud800") == key
     assert store.queries.idempotency_key("k") is None
+
+
+def test_what_an_evaluator_asked_for_is_found_by_its_token(store: Any) -> None:
+    held = an_attempt(number=1, agent_id=EVALUATOR, nonce="token-1")
+    told = an_attempt(number=2, agent_id=EVALUATOR, nonce="token-2", status=AttemptStatus.EXITED)
+    launched = an_attempt(number=3, nonce="nonce-3")
+    trials = [a_trial(number=number) for number in (1, 2, 3)]
+    store.commit(changes_for(*trials, attempts={a.key: a for a in (held, told, launched)}))
+
+    found = store.queries.asked_attempt
+    assert (found(EXPERIMENT_ID, "token-1"), found(EXPERIMENT_ID, "token-2")) == (held, told)
+    assert found(EXPERIMENT_ID, "nonce-3") is None
+    assert found(OTHER_ID, "token-1") is None
 
 
 def test_the_newest_search_space_counts(store: Any) -> None:

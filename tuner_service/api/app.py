@@ -15,7 +15,18 @@ from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
 from tuner_service.api.openapi import describe
 from tuner_service.api.response_cache import ResponseCache
-from tuner_service.api.routes import analyses, assets, devices, experiments, export, live_changes, system, table, trials
+from tuner_service.api.routes import (
+    analyses,
+    asking,
+    assets,
+    devices,
+    experiments,
+    export,
+    live_changes,
+    system,
+    table,
+    trials,
+)
 from tuner_service.api.single_flight import SingleFlight
 from tuner_service.service.experiments import Services
 
@@ -25,6 +36,7 @@ ROUTERS = (
     assets.router,
     experiments.router,
     live_changes.router,
+    asking.router,
     table.router,
     export.router,
     trials.router,

@@ -31,11 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """argparse takes an optional FILE only before options: one that stands after them is put in its place here."""
+    """argparse takes an optional FILE or VALUE only before options: one that stands after them is put in its place."""
     parser = build_parser()
     parsed, rest = parser.parse_known_args(arguments)
-    if len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")) and getattr(parsed, "file", "") is None:
-        parsed.file = rest[0]
+    place = next((name for name in ("file", "value") if getattr(parsed, name, "") is None), None)
+    if len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")) and place is not None:
+        setattr(parsed, place, rest[0])
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return parsed
@@ -165,6 +166,18 @@ def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
     trial.add_argument("--set", action="append", metavar="NAME=VALUE", help="of add: one parameter; may be repeated")
     trial.add_argument("--outside-space", action="store_true", help="of add: parameters may lie outside the space")
     trial.add_argument("--failed", action="store_true", help="of retry: all failed trials not tried again yet")
+    ask = _command(commands, "ask", help="hold a trial of an experiment, to evaluate it yourself", output=True)
+    _add_experiment(ask)
+    ask.add_argument("--key", help="asking again with the same key gives the same trial")
+    _add_timeout(ask)
+    tell = _command(commands, "tell", help="tell a report, or the end, of a trial that you asked for", output=True)
+    _add_experiment(tell)
+    tell.add_argument("token", metavar="TOKEN", help="of the trial, as ask gave it")
+    tell.add_argument("value", metavar="VALUE", nargs="?", help="of the objective")
+    tell.add_argument("--metric", action="append", metavar="NAME=VALUE", help="another metric; may be repeated")
+    tell.add_argument("--step", type=int, metavar="N", help="a report of this step, not the end of the trial")
+    tell.add_argument("--error", metavar="TEXT", help="it failed, and why")
+    tell.add_argument("--alive", action="store_true", help="only that it goes on, so that it is not given to another")
     found = _command(commands, "import", module="import_results", help="tell the tuner results from elsewhere")
     _add_experiment(found)
     found.add_argument("file", metavar="FILE", nargs="?", help="results (csv, json or jsonl), or - for standard input")

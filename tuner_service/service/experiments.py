@@ -39,7 +39,7 @@ from tuner_service.domain.errors import (
     UnavailableError,
 )
 from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId, ExperimentSpec
-from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
 from tuner_service.service.access import Tokens
 from tuner_service.service.assets.catalogue import Assets
@@ -132,6 +132,7 @@ class Experiments:
     new_id: Callable[[], ExperimentId]  # not unique by itself
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
+    asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
     _waiting: int = 0  # requests that wait for an end
@@ -325,21 +326,31 @@ class Experiments:
         self, experiment_id: ExperimentId, *, timeout_s: float, is_gone: IsGone | None = None
     ) -> None:
         """Returns when it has ended, after ``timeout_s``, or when whoever asked ``is_gone``."""
-        await self._wait(lambda: self.find(experiment_id).status.has_ended, timeout_s=timeout_s, is_gone=is_gone)
+        await self.wait_until(lambda: self.find(experiment_id).status.has_ended, timeout_s=timeout_s, is_gone=is_gone)
 
-    async def _wait(self, has_ended: Callable[[], bool], *, timeout_s: float, is_gone: IsGone | None) -> None:
-        """Looks again only where something was committed since."""
+    async def wait_until(
+        self,
+        is_so: Callable[[], bool],
+        *,
+        timeout_s: float,
+        is_gone: IsGone | None = None,
+        poll_s: float = WAIT_POLL_S,
+    ) -> None:
+        """Returns when ``is_so``, after ``timeout_s``, or when whoever asked ``is_gone``.
+
+        Looks again only where something was committed since.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         self._waiting += 1
         try:
             seen = self.queries.version()
-            ended = await asyncio.to_thread(has_ended)
+            ended = await asyncio.to_thread(is_so)
             while not ended and (left := deadline - loop.time()) > 0 and not (is_gone and await is_gone()):
-                await asyncio.sleep(min(WAIT_POLL_S * max(1.0, self._waiting / WAITING_EASILY), left))
+                await asyncio.sleep(min(poll_s * max(1.0, self._waiting / WAITING_EASILY), left))
                 version = self.queries.version()
                 if version is None or version != seen:
-                    seen, ended = version, await asyncio.to_thread(has_ended)
+                    seen, ended = version, await asyncio.to_thread(is_so)
         finally:
             self._waiting -= 1
 
@@ -365,7 +376,7 @@ class Experiments:
         self, experiment_id: ExperimentId, number: int, *, timeout_s: float, is_gone: IsGone | None = None
     ) -> None:
         """Like ``wait_until_ended``, for one trial."""
-        await self._wait(
+        await self.wait_until(
             lambda: self.find_trial(experiment_id, number).status.is_final, timeout_s=timeout_s, is_gone=is_gone
         )
 
@@ -387,6 +398,8 @@ class Experiments:
     # ── logs ────────────────────────────────────────────────────────────────────────────────────
     async def read_log(self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES) -> LogPart:
         """One range of a log, from the agent that ran the attempt; a negative offset counts from the end."""
+        if attempt.agent_id == EVALUATOR:
+            raise NotFoundError("log", f"{attempt.key} {stream}", "an evaluator asked for it, whose output is its own")
         chunk = await self.hub.read_log(
             attempt.agent_id, attempt.key, nonce=attempt.nonce, stream=stream, offset=offset, limit=limit
         )

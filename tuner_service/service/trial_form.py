@@ -14,7 +14,12 @@ from tuner_service.domain.experiment import CodeOrigin, TrialTemplate
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
 
-NAMES = {"heartbeat": "heartbeat_s", "max_duration": "max_duration_s", "stop_grace": "stop_grace_s"}  # file: template
+NAMES = {  # file: template
+    "heartbeat": "heartbeat_s",
+    "lease": "lease_s",
+    "max_duration": "max_duration_s",
+    "stop_grace": "stop_grace_s",
+}
 
 
 def template_of(form: Mapping[str, Any]) -> TrialTemplate:
@@ -53,7 +58,7 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
     return {
         "code": None if code is None else digest_view(code),
         "code_origin": None if template.code_origin is None else _origin_form(template.code_origin),
-        "command": rest.pop("command"),
+        "command": rest.pop("command") or None,
         "arguments": None if prefix is None else {"prefix": prefix, "delimiter": delimiter},
         "environment": {**rest.pop("environment"), **{name: {"secret": of} for name, of in secrets.items()}},
         "keep": {"last": rest.pop("keep_last"), "best": rest.pop("keep_best")},

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, select, tuple_
+from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
-from tuner_service.domain.trial import Attempt, Checkpoint, Trial
+from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialEntry, TrialMetric
 from tuner_service.storage import mapping, reading, tables
 from tuner_service.storage.faults import translated
@@ -80,6 +80,12 @@ _SPANS = Prepared(
 _ATTEMPTS = Prepared(select(_a).where(_a.c.experiment_id == _ID).order_by(_a.c.number, _a.c.attempt))
 _ATTEMPTS_OF_TRIAL = Prepared(
     select(_a).where(_a.c.experiment_id == _ID, _a.c.number == _NUMBER).order_by(_a.c.number, _a.c.attempt)
+)
+# Literally as the index has it, or it is not used.
+_ASKED_ATTEMPT = Prepared(
+    select(_a).where(
+        _a.c.experiment_id == _ID, _a.c.nonce == bindparam("token"), _a.c.agent_id == literal_column(f"'{EVALUATOR}'")
+    )
 )
 # In no order: for the sake of one, SQLite would look at every attempt of the experiment.
 _LIVE_ATTEMPTS = Prepared(
@@ -217,6 +223,11 @@ class SqlQueries:
         with self.reading() as connection:
             rows = _LIVE_ATTEMPTS.rows(connection, id=experiment_id)
         return sorted(map(mapping.attempt_out, rows), key=lambda a: (a.key.number, a.key.attempt))
+
+    def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
+        with self.reading() as connection:
+            rows = _ASKED_ATTEMPT.rows(connection, id=experiment_id, token=mapping.text_in(token))
+        return mapping.attempt_out(rows[0]) if rows else None
 
     def metrics(
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000

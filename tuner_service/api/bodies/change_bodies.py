@@ -27,7 +27,8 @@ MAX_STEP = 2**53
 SPECIAL_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _number(value: Any) -> Any:
+def number_of(value: Any) -> Any:
+    """NaN and the infinities stand as texts in JSON."""
     return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
@@ -77,7 +78,7 @@ class ResultBody(Body):
     most_unknown = 1
 
     parameters: dict[str, Any]
-    value: Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, BeforeValidator(_number)] = None
+    value: Annotated[Annotated[float, Field(allow_inf_nan=True)] | None, BeforeValidator(number_of)] = None
     status: Literal["succeeded", "early_stopped", "failed"] | None = None
     step: int | None = Field(default=None, ge=-MAX_STEP, le=MAX_STEP)
 

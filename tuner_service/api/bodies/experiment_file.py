@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tuner_service.advisors.registry import check_advisor_args
+from tuner_service.api.bodies.asked_trials import asked_faults
 from tuner_service.api.bodies.reading import pointer_of, validate
 from tuner_service.api.bodies.schemas import (
     ONE,
@@ -104,6 +105,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     if body is not None and body.trial.code is not None:
         archive = body.trial.code
         code = _collect(faults, "/trial/code", lambda: _archive(archive))
+    faults += [] if body is None else asked_faults(body)
     faults = _distinct([_without_tag(fault) for fault in faults])
     if faults or body is None or space is None:
         raise InputError(faults)
@@ -193,8 +195,10 @@ def _later_faults(raw: dict[str, Any]) -> list[Fault]:
 def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
     faults = []
     trial, budget = _at(raw, "trial"), _at(raw, "budget")
-    if isinstance(trial, dict) and (trial.get("command") is None) == (trial.get("entry_point") is None):
-        faults.append(Fault(pointer="/trial", message="needs either a command or an entry_point"))
+    is_launched = isinstance(trial, dict) and trial.get("lease") is None
+    if is_launched and (trial.get("command") is None) == (trial.get("entry_point") is None):
+        message = "needs either a command or an entry_point (or a lease, where evaluators ask for the trials)"
+        faults.append(Fault(pointer="/trial", message=message))
     if isinstance(trial, dict) and trial.get("entry_point") is not None and trial.get("code") is None:
         faults.append(Fault(pointer="/trial/entry_point", message="needs trial.code, where its module is found"))
     if _at(raw, "trial", "code_changes") == "refuse" and _at(raw, "trial", "code_origin", "dirty") is not False:
@@ -412,7 +416,7 @@ def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
     )
     form["code"] = _digest(trial.code, code)
     form["code_origin"] = None if trial.code_origin is None else _origin_form(trial.code_origin)
-    form["command"] = trial.command or _entry_command(trial.entry_point or "")
+    form["command"] = trial.command or ([] if trial.entry_point is None else _entry_command(trial.entry_point))
     form["pass_environment"] = list(dict.fromkeys(trial.pass_environment))
     if trial.stop_grace is None:
         del form["stop_grace"]  # the default stands in LaunchSettings

@@ -386,6 +386,7 @@ class TrialBody(Body):
     final: Literal["reported", "last", "best"] = "reported"
     keep: KeepBody = Field(default_factory=KeepBody)
     resources: ResourcesBody = Field(default_factory=ResourcesBody)
+    lease: Period = None
     heartbeat: Period = None
     max_duration: Period = None
     max_attempts: int = Field(default=1, ge=1, le=MAX_ATTEMPTS)
