@@ -11,9 +11,7 @@ down_revision = "0004"
 
 def upgrade() -> None:
     asked = sa.text("agent_id = ''")
-    op.create_index(
-        "ix_attempts_asked", "attempts", ["experiment_id", "nonce"], sqlite_where=asked, postgresql_where=asked
-    )
+    op.create_index("ix_attempts_asked", "attempts", ["experiment_id", "nonce"], sqlite_where=asked)
 
 
 def downgrade() -> None:

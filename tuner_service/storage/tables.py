@@ -265,13 +265,13 @@ attempts = Table(
     Column("half_way", Text),
     _trial_key(),
     Index("ix_attempts_status", "status"),
-    # Those that evaluators asked for, by their tokens; others cost nothing here.
+    # Those that evaluators asked for, by their tokens; others cost nothing on SQLite. A condition for another database
+    # would have its dialect imported here.
     Index(
         "ix_attempts_asked",
         "experiment_id",
         "nonce",
         sqlite_where=text("agent_id = ''"),
-        postgresql_where=text("agent_id = ''"),
     ),
     sqlite_with_rowid=False,
 )
