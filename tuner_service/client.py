@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HEALTH_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 60.0
 TELL_WAIT_S = 30.0  # for the assessor's word about a report
+ASSET_TIMEOUT_S = 3_600.0  # for a disk to take in what was sent
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
@@ -246,6 +247,62 @@ class Client:
     def delete_quota_group(self, name: str) -> None:
         self.call("DELETE", _group_path(name))
 
+    # ── assets ──────────────────────────────────────────────────────────────────────────────────
+    @property
+    def is_of_home(self) -> bool:
+        """Whether it is the service of a home folder of this machine and user."""
+        return self._admit is not None
+
+    def another(self) -> Client:
+        """For another thread."""
+        return Client(self.url, self._token, admit=self._admit)
+
+    def assets(self, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Newest first."""
+        return list(self._pages("/api/v1/assets", query or {}))
+
+    def asset(self, reference: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("GET", _asset_path(reference)).json()
+        return found
+
+    def asset_files(self, reference: str) -> Iterator[dict[str, Any]]:
+        """By path, as they come."""
+        return self._pages(_asset_path(reference) + "/files", {})
+
+    def delete_asset(self, reference: str) -> None:
+        self.call("DELETE", _asset_path(reference))
+
+    def asset_store(self) -> dict[str, Any]:
+        """Where files lie."""
+        found: dict[str, Any] = self.call("GET", "/api/v1/assets/store").json()
+        return found
+
+    def missing(self, manifest: Mapping[str, Any], *, after: int) -> dict[str, Any]:
+        """Which pieces have to be sent, of the files after that place."""
+        return self._slow_verb("/api/v1/assets/missing", {"manifest": manifest, "after": after})
+
+    def add_asset(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Of what was sent; repeating it is harmless."""
+        return self._slow_verb("/api/v1/assets", body)
+
+    def send_piece(self, digest: str, data: bytes) -> None:
+        headers = {**self._authorization, "Content-Type": "application/octet-stream"}
+        answer = self._exchange(
+            "PUT", f"/api/v1/assets/pieces/{digest}", data=data, headers=headers, timeout_s=REQUEST_TIMEOUT_S
+        )
+        if answer.status >= REFUSING_STATUS:
+            raise ProblemError(answer.status, _problem(answer))
+
+    def asset_bytes(self, digest: str, *, offset: int, length: int) -> bytes:
+        """A range of a file of the store."""
+        headers = {"Range": f"bytes={offset}-{offset + length - 1}"} if length else {}
+        return self.call("GET", f"/api/v1/assets/bytes/{digest}", headers=headers).data
+
+    def _slow_verb(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What may take as long as the disk of the service takes for all that was sent."""
+        answer: dict[str, Any] = self.call("POST", path, body=body, timeout_s=ASSET_TIMEOUT_S).json()
+        return answer
+
     def readiness(self) -> dict[str, Any]:
         """What is ready, also when not everything is."""
         try:
@@ -349,8 +406,8 @@ class Client:
         import http.client  # here, because a command that starts a service has that started first
 
         # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once. Only what
-        # may safely be repeated is: reads, and creations that carry their key.
-        is_repeatable = method == "GET" or "Idempotency-Key" in headers
+        # may safely be repeated is: reads, creations that carry their key, and what is known by its digest.
+        is_repeatable = method == "GET" or "Idempotency-Key" in headers or target.startswith("/api/v1/assets")
         if self._asked not in (None, target):
             self.close()
         for is_last in (False, True):
@@ -408,6 +465,10 @@ def _cells(column: Any) -> list[Any]:
         return column
     words: list[Any] = [*column["words"], None]  # -1 stands for none
     return [words[code] for code in column["codes"]]
+
+
+def _asset_path(reference: str) -> str:
+    return f"/api/v1/assets/{quote(reference, safe='@:', errors=_BYTES)}"
 
 
 def _experiment_path(experiment_id: str) -> str:

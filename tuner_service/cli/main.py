@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_changes(commands)
     _add_quota(commands)
     _add_secret(commands)
+    _add_asset(commands)
     _add_reads(commands)
     _add_care(commands)
     return parser
@@ -212,6 +213,21 @@ def _add_secret(commands: Commands[argparse.ArgumentParser]) -> None:
     secret.add_argument("action", choices=("ls", "set", "rm"), nargs="?", default="ls", help="what to do (default: ls)")
     secret.add_argument(
         "name", metavar="NAME", nargs="?", help="of set and rm; set reads the value from standard input"
+    )
+
+
+def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:
+    asset = _command(commands, "asset", help="add, list, show, get or remove assets: folders by content", output=True)
+    asset.add_argument(
+        "action", choices=("add", "ls", "show", "get", "rm"), nargs="?", default="ls", help="what to do (default: ls)"
+    )
+    asset.add_argument(
+        "what", metavar="DIR|ASSET", nargs="?", help="of add: a folder, file, zip or tar; else the asset"
+    )
+    asset.add_argument("target", metavar="DIR", nargs="?", help="of get: where to (default: a folder of its name)")
+    asset.add_argument("--name", help="of add: it becomes the next version of this name")
+    asset.add_argument(
+        "--kind", choices=("code", "dataset", "model", "output"), help="of add and ls (default: dataset)"
     )
 
 

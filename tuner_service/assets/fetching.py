@@ -1,0 +1,137 @@
+"""An asset laid out in a folder: each file verified as it comes, and the folder whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trials.files import sync_folder
+from trials.stores import clone, opened_file, sync_filesystem
+from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, digest_of_pieces, pieces_of, read_manifest
+from tuner_service.assets.adding import CONNECTIONS, Told
+from tuner_service.assets.sources import AssetSourceError
+from tuner_service.client import Client
+
+PARTIAL = ".part"  # beside the folder, until it is whole; a second call goes on with it
+RETRIES = 2  # of a piece that is damaged on its way
+
+
+def get_asset(client: Client, reference: str, target: Path, *, told: Told = lambda what, done, total: None) -> Path:  # noqa: ARG005  # says nothing
+    """The asset's files in the new folder ``target``; what came already is not fetched again."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise AssetSourceError(f"{target} is there already; name a folder that is new or empty")
+    view = client.asset(reference)
+    files = _manifest(client, view["id"])
+    partial = target.with_name(f"{target.name}{PARTIAL}")
+    partial.mkdir(parents=True, exist_ok=True)
+    _Fetching(client, partial, told, total=sum(file.size for file in files)).run(files)
+    sync_filesystem(str(partial))
+    if target.exists():
+        target.rmdir()
+    partial.replace(target)
+    sync_folder(str(target.parent))
+    return target
+
+
+def _manifest(client: Client, asset_id: str) -> list[AssetFile]:
+    data = bytearray()
+    while True:
+        part = client.asset_bytes(asset_id, offset=len(data), length=PIECE_BYTES)
+        data += part
+        if len(part) < PIECE_BYTES:
+            break
+    if digest_of_pieces(pieces_of(bytes(data))) != asset_id:
+        raise AssetSourceError(f"the manifest of asset {asset_id} came damaged; `tuner doctor` looks at the store")
+    try:
+        return list(read_manifest(io.BytesIO(data)))
+    except ManifestError as error:
+        raise AssetSourceError(f"the manifest of asset {asset_id} makes no sense: {error}") from error
+
+
+class _Fetching:
+    def __init__(self, client: Client, folder: Path, told: Told, *, total: int) -> None:
+        self._client, self._folder, self._told, self._total = client, folder, told, total
+        self._done = 0
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._clients: list[Client] = []
+        store = client.asset_store()["folder"] if client.is_of_home else None
+        self._store = None if store is None else Path(store)
+
+    def run(self, files: list[AssetFile]) -> None:
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
+            futures = [pool.submit(self._fetch, file) for file in files]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+                pool.shutdown(wait=True)
+                for client in self._clients:
+                    client.close()
+
+    def _fetch(self, file: AssetFile) -> None:
+        target = self._folder / file.path
+        if target.is_file() and target.stat().st_size == file.size:
+            self._more(file.size)  # it has its name once it is verified
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name[:200]}.{threading.get_ident()}{PARTIAL}")
+        try:
+            if not self._clone(file, draft):
+                self._receive(file, draft)
+            draft.chmod(0o755 if file.executable else 0o644)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _clone(self, file: AssetFile, draft: Path) -> bool:
+        """From a store of this machine that can share blocks; what is shared is verified, too."""
+        if self._store is None:
+            return False
+        try:
+            source = opened_file(self._store / "files" / file.digest[:2] / file.digest)
+        except OSError:
+            return False
+        with source, draft.open("wb") as writing:
+            if not clone(source.fileno(), writing.fileno()):
+                shutil.copyfileobj(source, writing, PIECE_BYTES)
+        if _verified(draft, file):
+            self._more(file.size)
+            return True
+        return False
+
+    def _receive(self, file: AssetFile, draft: Path) -> None:
+        with draft.open("wb") as writing:
+            for index, piece in enumerate(file.pieces):
+                writing.write(self._piece(file, index, piece))
+                self._more(file.piece_size(index))
+
+    def _piece(self, file: AssetFile, index: int, piece: str) -> bytes:
+        client = getattr(self._local, "client", None)
+        if client is None:
+            client = self._local.client = self._client.another()
+            with self._lock:
+                self._clients.append(client)
+        for _ in range(1 + RETRIES):
+            data: bytes = client.asset_bytes(file.digest, offset=index * PIECE_BYTES, length=file.piece_size(index))
+            if hashlib.sha256(data).hexdigest() == piece:
+                return data
+        raise AssetSourceError(f"{file.path} came damaged {1 + RETRIES} times; `tuner doctor` looks at the store")
+
+    def _more(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            self._told("fetching", self._done, self._total)
+
+
+def _verified(path: Path, file: AssetFile) -> bool:
+    with path.open("rb") as content:
+        return path.stat().st_size == file.size and all(
+            hashlib.sha256(content.read(PIECE_BYTES)).hexdigest() == piece for piece in file.pieces
+        )

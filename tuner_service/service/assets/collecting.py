@@ -1,0 +1,171 @@
+"""What nothing needs any more of an asset store, and what is damaged in it.
+
+Nobody adds to the store through this database meanwhile: its lock is held. Services with databases of their own may;
+their marks and leases are looked at after the store was marked as being collected, and their uploads wait so long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trials.stores import StoreError, clear
+from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, is_file_digest
+from tuner_service.domain.assets import AssetId
+from tuner_service.domain.errors import StorageError
+from tuner_service.ports import AssetRows
+from tuner_service.service.assets.asset_store import FILES, AssetStore
+
+FRESH_S = 3_600.0  # an asset that nothing names yet may be on its way into an experiment
+COLLECTING_S = 3_600.0  # uploads of other services wait no longer for a collector that was killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unneeded:
+    """``remove`` is safe to repeat."""
+
+    what: str
+    where: str
+    size: int
+    why: str
+    remove: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """``text`` names the file, what is wrong, and which asset has it."""
+
+    text: str
+
+
+def collect(store: AssetStore, rows: AssetRows, *, now: float, remove: bool) -> list[Unneeded]:
+    """What nothing needs; gone when this returns, with ``remove``. StoreError, StorageError: no more was removed."""
+    if not remove:
+        return list(_unneeded(store, rows, now))
+    with store.collecting(until=now + COLLECTING_S):
+        found = list(_unneeded(store, rows, now))
+        rows.remove_unneeded([asset.id for asset in rows.unneeded(before=now - FRESH_S)], before=now - FRESH_S)
+        for unneeded in found:
+            unneeded.remove()
+    return found
+
+
+def _unneeded(store: AssetStore, rows: AssetRows, now: float) -> Iterator[Unneeded]:
+    former = store.former_lineages()
+    for lineage in sorted(former):
+        yield Unneeded(
+            what="marks", where=f"{store.root} of {lineage}", size=0, why="the home has another database now",
+            remove=lambda lineage=lineage: store.forget(lineage),  # type: ignore[misc]  # bound now
+        )  # fmt: skip
+    going = {asset.id for asset in rows.unneeded(before=now - FRESH_S)}
+    named = {asset_id for asset_id in rows.named_by_experiments() if store.has(asset_id)}
+    mine = (set(rows.asset_ids()) - going) | named
+    for asset_id in sorted(store.marked(store.lineage) - mine):
+        yield Unneeded(
+            what="asset", where=f"sha256:{asset_id}", size=0, why="no person, name or experiment keeps it",
+            remove=lambda asset_id=asset_id: store.unmark(store.lineage, asset_id),  # type: ignore[misc]  # bound now
+        )  # fmt: skip
+    needed, staged, leases = _needed(store, mine, former, now)
+    yield from leases
+    for prefix in store.prefixes():
+        for digest, size in sorted(store.sizes(prefix).items()):
+            if digest not in needed:
+                yield Unneeded(
+                    what="file", where=f"{store.root}/{FILES}/{prefix}/{digest}", size=size, why="no asset has it",
+                    remove=lambda digest=digest: store.remove_file(digest),  # type: ignore[misc]  # bound now
+                )  # fmt: skip
+    yield from _staged(store.staging, staged)
+
+
+def _needed(
+    store: AssetStore, mine: set[AssetId], former: set[str], now: float
+) -> tuple[set[str], set[str], list[Unneeded]]:
+    """Digests that assets or uploads have, here or elsewhere; those of uploads of this database; uploads to forget."""
+    needed: set[str] = set()
+    staged: set[str] = set()
+    ended: list[Unneeded] = []
+    for lineage in store.lineages() - former:
+        marked = mine if lineage == store.lineage else store.marked(lineage)
+        for asset_id in marked:
+            needed.add(asset_id)
+            needed.update(file.digest for file in store.manifest(asset_id))
+        for asset_id, until in store.leases(lineage).items():
+            if until > now:
+                names = _names(store.leased_files(lineage, asset_id))
+                needed |= names | {asset_id}
+                staged |= names | {asset_id} if lineage == store.lineage else set()
+            elif lineage == store.lineage:
+                ended.append(_lease(store, asset_id))
+    return needed, staged, ended
+
+
+def _lease(store: AssetStore, asset_id: AssetId) -> Unneeded:
+    return Unneeded(
+        what="upload",
+        where=f"sha256:{asset_id}",
+        size=0,
+        why="it was broken off more than a day ago",
+        remove=lambda: store.release(store.lineage, asset_id),
+    )
+
+
+def _names(files: Iterator[AssetFile]) -> set[str]:
+    """Digests of the files and of their pieces."""
+    try:
+        return {name for file in files for name in (file.digest, *file.pieces)}
+    except ManifestError as error:
+        raise StorageError(f"a lease of the asset store is damaged: {error}; remove it, or wait for a day") from error
+
+
+def _staged(folder: Path, leased: set[str]) -> Iterator[Unneeded]:
+    """What came for an upload that nobody goes on with, and what was cut off."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.name not in leased:
+            size = entry.stat(follow_symlinks=False).st_size
+            path = Path(entry.path)
+            yield Unneeded(
+                what="upload", where=entry.path, size=size, why="no upload goes on with it",
+                remove=lambda path=path: clear(path),  # type: ignore[misc]  # bound now
+            )  # fmt: skip
+
+
+# ── damage ──────────────────────────────────────────────────────────────────────────────────────
+def missing_assets(store: AssetStore, rows: AssetRows) -> list[AssetId]:
+    """Those that experiments name, or the database has, and the store has not, in their order. Looks at no file."""
+    wanted = {*rows.asset_ids(), *rows.named_by_experiments()}
+    return [asset_id for asset_id in sorted(wanted) if not store.has(asset_id)]
+
+
+def damages(store: AssetStore, rows: AssetRows) -> Iterator[Damage]:
+    """Every file of every asset is read; one that several assets have, once."""
+    looked_at: set[str] = set()
+    for asset_id in sorted({*rows.asset_ids(), *rows.named_by_experiments()}):
+        try:
+            files = list(store.manifest(asset_id))
+        except StorageError as error:
+            yield Damage(text=str(error))
+            continue
+        for file in files:
+            if file.digest not in looked_at and is_file_digest(file.digest):
+                looked_at.add(file.digest)
+                problem = _problem_of(store, file)
+                if problem is not None:
+                    yield Damage(text=f"{file.path} of asset {asset_id[:16]} ({file.digest}) {problem}")
+
+
+def _problem_of(store: AssetStore, file: AssetFile) -> str | None:
+    with suppress(StoreError):
+        for index, piece in enumerate(file.pieces):
+            data = store.read(file.digest, offset=index * PIECE_BYTES, length=max(1, file.piece_size(index)))
+            if hashlib.sha256(data).hexdigest() != piece:
+                return "is damaged: its digest differs; add the asset again, which mends it"
+        return None
+    return "is missing or cannot be read; add the asset again, which mends it"
