@@ -101,9 +101,11 @@ async def _on_http_error(request: Request, exc: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """All that the path takes: the router tells those of the first route only."""
+    """All that the path takes: the router tells those of the first route only. Of `/store` and `/{name}` the first."""
     path = request.scope["path"]
-    routes = [route for route in request.app.state.routes if route.path_regex.match(path)]
+    matching = [route for route in request.app.state.routes if route.path_regex.match(path)]
+    fewest = min((len(route.param_convertors) for route in matching), default=0)
+    routes = [route for route in matching if len(route.param_convertors) == fewest]
     methods = {method for route in routes for method in route.methods}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 

@@ -15,7 +15,7 @@ export interface paths {
          * List Agents
          * @description Those connected now.
          */
-        get: operations["list_agents_api_v1_agents_get"];
+        get: operations["list_agents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -35,7 +35,197 @@ export interface paths {
          * List Algorithms
          * @description The tuners, assessors and advisors that have a name, with their options.
          */
-        get: operations["list_algorithms_api_v1_algorithms_get"];
+        get: operations["list_algorithms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Assets
+         * @description Newest first, each with its names.
+         */
+        get: operations["list_assets"];
+        put?: never;
+        /**
+         * Add Asset
+         * @description Make an asset of what was sent, and a version of its name. 409 where bytes are missing; harmless to repeat.
+         */
+        post: operations["add_asset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/bytes/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Bytes
+         * @description A whole file of the store by its digest, or a range of it: manifests, too.
+         */
+        get: operations["read_bytes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/missing": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Find Missing
+         * @description Which pieces have to be sent before the asset of this manifest can be added; at first those of the manifest.
+         *
+         *     What is there is kept for a day from here on. Ask again, with `after` of the answer, until that is null.
+         */
+        post: operations["find_missing"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/pieces/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put Piece
+         * @description One piece of a file, of 16 MiB at most, as `application/octet-stream`; it counts once its digest is verified.
+         */
+        put: operations["put_piece"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/store": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Store
+         * @description Where files lie: a client of the same machine and user may put them there itself, before it adds an asset.
+         */
+        get: operations["read_store"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/versions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Versions
+         * @description Of one name, newest first.
+         */
+        get: operations["list_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/{reference}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Asset
+         * @description One asset, with its names and the experiments that use it.
+         */
+        get: operations["read_asset"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Asset
+         * @description With a version only that one, else the asset with all of its names: 409 while an experiment uses it.
+         */
+        delete: operations["delete_asset"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/{reference}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Files
+         * @description By path, with size and digest.
+         */
+        get: operations["list_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/assets/{reference}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read File
+         * @description One file, to be saved; ranges are taken.
+         */
+        get: operations["read_file"];
         put?: never;
         post?: never;
         delete?: never;
@@ -55,7 +245,7 @@ export interface paths {
          * List Devices
          * @description Of the agents connected now, with the trials that hold them.
          */
-        get: operations["list_devices_api_v1_devices_get"];
+        get: operations["list_devices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -75,13 +265,13 @@ export interface paths {
          * List Experiments
          * @description Newest first.
          */
-        get: operations["list_experiments_api_v1_experiments_get"];
+        get: operations["list_experiments"];
         put?: never;
         /**
          * Create Experiment
          * @description Create an experiment and start it. With `dry_run` nothing is stored: the answer is the resolved file.
          */
-        post: operations["create_experiment_api_v1_experiments_post"];
+        post: operations["create_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -99,21 +289,21 @@ export interface paths {
          * Read Experiment
          * @description One experiment, with what was asked for and what runs now.
          */
-        get: operations["read_experiment_api_v1_experiments__experiment_id__get"];
+        get: operations["read_experiment"];
         put?: never;
         post?: never;
         /**
          * Delete Experiment
          * @description Remove an ended experiment and everything of it.
          */
-        delete: operations["delete_experiment_api_v1_experiments__experiment_id__delete"];
+        delete: operations["delete_experiment"];
         options?: never;
         head?: never;
         /**
          * Change Experiment
          * @description Change its budget, parallelism, priority, name, note or tags while it runs.
          */
-        patch: operations["change_experiment_api_v1_experiments__experiment_id__patch"];
+        patch: operations["change_experiment"];
         trace?: never;
     };
     "/api/v1/experiments/{experiment_id}/best": {
@@ -127,7 +317,7 @@ export interface paths {
          * Read Best
          * @description The best trial, the best so far after each, and what more trials may bring. Several objectives: the front too.
          */
-        get: operations["read_best_api_v1_experiments__experiment_id__best_get"];
+        get: operations["read_best"];
         put?: never;
         post?: never;
         delete?: never;
@@ -149,7 +339,7 @@ export interface paths {
          * Clone Experiment
          * @description Start a new experiment with the same code and settings, the newest search space, and another seed.
          */
-        post: operations["clone_experiment_api_v1_experiments__experiment_id__clone_post"];
+        post: operations["clone_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -167,7 +357,7 @@ export interface paths {
          * Read Code Changes
          * @description How its code differed from what was committed, as a diff; 404 where it did not.
          */
-        get: operations["read_code_changes_api_v1_experiments__experiment_id__code_changes_get"];
+        get: operations["read_code_changes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -189,7 +379,7 @@ export interface paths {
          *
          *     A curve whose `complete` is false has further reports that were not read yet: so many are read for one answer.
          */
-        get: operations["read_curves_api_v1_experiments__experiment_id__curves_get"];
+        get: operations["read_curves"];
         put?: never;
         post?: never;
         delete?: never;
@@ -209,7 +399,7 @@ export interface paths {
          * Export Experiment
          * @description Every trial by number, or with `metrics` every reported value, however many there are.
          */
-        get: operations["export_experiment_api_v1_experiments__experiment_id__export_get"];
+        get: operations["export_experiment"];
         put?: never;
         post?: never;
         delete?: never;
@@ -229,7 +419,7 @@ export interface paths {
          * Read Failures
          * @description The simplest rule about one parameter that tells trials that fail from the others; null where none holds.
          */
-        get: operations["read_failures_api_v1_experiments__experiment_id__failures_get"];
+        get: operations["read_failures"];
         put?: never;
         post?: never;
         delete?: never;
@@ -251,7 +441,7 @@ export interface paths {
          * Import Results
          * @description Tell the tuner results from elsewhere, or everything an earlier experiment found that fits the space.
          */
-        post: operations["import_results_api_v1_experiments__experiment_id__import_post"];
+        post: operations["import_results"];
         delete?: never;
         options?: never;
         head?: never;
@@ -269,7 +459,7 @@ export interface paths {
          * Read Importance
          * @description How much each parameter matters for one objective: shares that add up to 1.
          */
-        get: operations["read_importance_api_v1_experiments__experiment_id__importance_get"];
+        get: operations["read_importance"];
         put?: never;
         post?: never;
         delete?: never;
@@ -289,7 +479,7 @@ export interface paths {
          * Read Journal
          * @description What happened, in order: why each trial was started, stopped, tried again.
          */
-        get: operations["read_journal_api_v1_experiments__experiment_id__journal_get"];
+        get: operations["read_journal"];
         put?: never;
         post?: never;
         delete?: never;
@@ -309,7 +499,7 @@ export interface paths {
          * Read Pareto
          * @description The trials that no other beats in every objective, and the hypervolume they dominate.
          */
-        get: operations["read_pareto_api_v1_experiments__experiment_id__pareto_get"];
+        get: operations["read_pareto"];
         put?: never;
         post?: never;
         delete?: never;
@@ -331,7 +521,7 @@ export interface paths {
          * Pause Experiment
          * @description No new trials; those running go on.
          */
-        post: operations["pause_experiment_api_v1_experiments__experiment_id__pause_post"];
+        post: operations["pause_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -353,7 +543,7 @@ export interface paths {
          *
          *     `skip_line` leaves out the line at which the tuner or the assessor raised.
          */
-        post: operations["resume_experiment_api_v1_experiments__experiment_id__resume_post"];
+        post: operations["resume_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -371,12 +561,12 @@ export interface paths {
          * Read Search Space
          * @description The newest revision.
          */
-        get: operations["read_search_space_api_v1_experiments__experiment_id__search_space_get"];
+        get: operations["read_search_space"];
         /**
          * Change Search Space
          * @description Where to look from now on. What was tried before is kept, and used where it still fits.
          */
-        put: operations["change_search_space_api_v1_experiments__experiment_id__search_space_put"];
+        put: operations["change_search_space"];
         post?: never;
         delete?: never;
         options?: never;
@@ -395,7 +585,7 @@ export interface paths {
          * List Search Spaces
          * @description Oldest first; the first is what the experiment began with.
          */
-        get: operations["list_search_spaces_api_v1_experiments__experiment_id__search_space_revisions_get"];
+        get: operations["list_search_spaces"];
         put?: never;
         post?: never;
         delete?: never;
@@ -415,7 +605,7 @@ export interface paths {
          * Read Slices
          * @description The objectives against each parameter, as columns.
          */
-        get: operations["read_slices_api_v1_experiments__experiment_id__slices_get"];
+        get: operations["read_slices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -437,7 +627,7 @@ export interface paths {
          * Stop Experiment
          * @description Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end.
          */
-        post: operations["stop_experiment_api_v1_experiments__experiment_id__stop_post"];
+        post: operations["stop_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -460,7 +650,7 @@ export interface paths {
          *     The answer to `since` has only trials that have changed after that revision, and names it; where its `since` is
          *     null, the revision is known no more, and the answer is the whole. Keep the `revision` of the first page.
          */
-        get: operations["read_table_api_v1_experiments__experiment_id__table_get"];
+        get: operations["read_table"];
         put?: never;
         post?: never;
         delete?: never;
@@ -483,7 +673,7 @@ export interface paths {
          *     Seconds count from the creation of the experiment; what runs has no end. A device is a lane. What holds none holds
          *     a place among the cores of its node: the lowest that was free. Of very many attempts the newest.
          */
-        get: operations["read_timeline_api_v1_experiments__experiment_id__timeline_get"];
+        get: operations["read_timeline"];
         put?: never;
         post?: never;
         delete?: never;
@@ -503,13 +693,13 @@ export interface paths {
          * List Trials
          * @description By number.
          */
-        get: operations["list_trials_api_v1_experiments__experiment_id__trials_get"];
+        get: operations["list_trials"];
         put?: never;
         /**
          * Add Trial
          * @description Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome.
          */
-        post: operations["add_trial_api_v1_experiments__experiment_id__trials_post"];
+        post: operations["add_trial"];
         delete?: never;
         options?: never;
         head?: never;
@@ -529,7 +719,7 @@ export interface paths {
          * Retry Trials
          * @description Try failed trials again, each as a new trial with `retry_of`.
          */
-        post: operations["retry_trials_api_v1_experiments__experiment_id__trials_retry_post"];
+        post: operations["retry_trials"];
         delete?: never;
         options?: never;
         head?: never;
@@ -547,7 +737,7 @@ export interface paths {
          * List Quota Groups
          * @description By name, with what their trials hold now.
          */
-        get: operations["list_quota_groups_api_v1_quota_groups_get"];
+        get: operations["list_quota_groups"];
         put?: never;
         post?: never;
         delete?: never;
@@ -564,18 +754,18 @@ export interface paths {
             cookie?: never;
         };
         /** Read Quota Group */
-        get: operations["read_quota_group_api_v1_quota_groups__name__get"];
+        get: operations["read_quota_group"];
         /**
          * Set Quota Group
          * @description Make the group, or change it. What its trials hold beyond a lower quota is given back as they end.
          */
-        put: operations["set_quota_group_api_v1_quota_groups__name__put"];
+        put: operations["set_quota_group"];
         post?: never;
         /**
          * Delete Quota Group
          * @description 409 while experiments that have not ended draw from it. Of the default group only its quota is removed.
          */
-        delete: operations["delete_quota_group_api_v1_quota_groups__name__delete"];
+        delete: operations["delete_quota_group"];
         options?: never;
         head?: never;
         patch?: never;
@@ -592,7 +782,7 @@ export interface paths {
          * Read Trial
          * @description One trial and each of its attempts.
          */
-        get: operations["read_trial_api_v1_trials__experiment_id___number__get"];
+        get: operations["read_trial"];
         put?: never;
         post?: never;
         delete?: never;
@@ -612,7 +802,7 @@ export interface paths {
          * List Checkpoints
          * @description Those kept, newest first.
          */
-        get: operations["list_checkpoints_api_v1_trials__experiment_id___number__checkpoints_get"];
+        get: operations["list_checkpoints"];
         put?: never;
         post?: never;
         delete?: never;
@@ -632,7 +822,7 @@ export interface paths {
          * Read Checkpoint
          * @description The bytes of a checkpoint that the database holds.
          */
-        get: operations["read_checkpoint_api_v1_trials__experiment_id___number__checkpoints__digest__get"];
+        get: operations["read_checkpoint"];
         put?: never;
         post?: never;
         delete?: never;
@@ -652,7 +842,7 @@ export interface paths {
          * Read Log
          * @description One range of a log, while the trial runs and after. Headers say where it begins, ends, and what there is.
          */
-        get: operations["read_log_api_v1_trials__experiment_id___number__logs_get"];
+        get: operations["read_log"];
         put?: never;
         post?: never;
         delete?: never;
@@ -672,7 +862,7 @@ export interface paths {
          * Read Metrics
          * @description Every report, by attempt and in the order in which they were made.
          */
-        get: operations["read_metrics_api_v1_trials__experiment_id___number__metrics_get"];
+        get: operations["read_metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -694,7 +884,7 @@ export interface paths {
          * Retry Trial
          * @description Try one trial that has ended again, as a new trial with `retry_of`.
          */
-        post: operations["retry_trial_api_v1_trials__experiment_id___number__retry_post"];
+        post: operations["retry_trial"];
         delete?: never;
         options?: never;
         head?: never;
@@ -714,7 +904,7 @@ export interface paths {
          * Stop Trial
          * @description Give one trial up. The answer does not wait for it to end.
          */
-        post: operations["stop_trial_api_v1_trials__experiment_id___number__stop_post"];
+        post: operations["stop_trial"];
         delete?: never;
         options?: never;
         head?: never;
@@ -732,7 +922,7 @@ export interface paths {
          * Read Health
          * @description The process answers; `pid` tells it from another that took its port.
          */
-        get: operations["read_health_healthz_get"];
+        get: operations["read_health"];
         put?: never;
         post?: never;
         delete?: never;
@@ -752,7 +942,7 @@ export interface paths {
          * Read Readiness
          * @description 503 while a part is in trouble; what the trouble is stands there for those with a token.
          */
-        get: operations["read_readiness_readyz_get"];
+        get: operations["read_readiness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -769,7 +959,7 @@ export interface paths {
             cookie?: never;
         };
         /** Read Version */
-        get: operations["read_version_version_get"];
+        get: operations["read_version"];
         put?: never;
         post?: never;
         delete?: never;
@@ -782,6 +972,83 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** AddTrialBody */
+        AddTrialBody: {
+            /**
+             * Outside Space
+             * @default false
+             */
+            outside_space: boolean;
+            /** Parameters */
+            parameters: {
+                [key: string]: unknown;
+            };
+        };
+        /** Agent */
+        Agent: {
+            /**
+             * Cpus
+             * @example 16
+             */
+            cpus: number;
+            /**
+             * Host
+             * @example node-7
+             */
+            host: string;
+            /**
+             * Id
+             * @example agent-1
+             */
+            id: string;
+            /**
+             * Memory Bytes
+             * @description bytes
+             * @example 1048576
+             */
+            memory_bytes: number;
+            /**
+             * Pid
+             * @example 4712
+             */
+            pid: number;
+        };
+        /** Agents */
+        Agents: {
+            /** Items */
+            items: components["schemas"]["Agent"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /**
+         * Algorithm
+         * @description A tuner, an assessor or an advisor: by its name, or a class of the user's.
+         */
+        Algorithm: {
+            /**
+             * Args
+             * @example {}
+             */
+            args: {
+                [key: string]: unknown;
+            };
+            /**
+             * Class
+             * @default null
+             * @example my_package.tuner:MyTuner
+             */
+            class: string | null;
+            /**
+             * Name
+             * @default null
+             * @example tpe
+             */
+            name: string | null;
+        };
         /** AlgorithmBody */
         AlgorithmBody: {
             /** Args */
@@ -799,6 +1066,15 @@ export interface components {
              */
             name: string | null;
         };
+        /** Algorithms */
+        Algorithms: {
+            /** Advisors */
+            advisors: components["schemas"]["KnownAlgorithm"][];
+            /** Assessors */
+            assessors: components["schemas"]["KnownAlgorithm"][];
+            /** Tuners */
+            tuners: components["schemas"]["KnownAlgorithm"][];
+        };
         /** ArgumentsBody */
         ArgumentsBody: {
             /**
@@ -811,6 +1087,325 @@ export interface components {
              * @default --
              */
             prefix: string;
+        };
+        /** Asset */
+        Asset: {
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /**
+             * Digest
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            digest: string;
+            /**
+             * Files
+             * @example 12
+             */
+            files: number;
+            /**
+             * Id
+             * @description its digest in hex
+             * @example 0000000000000000000000000000000000000000000000000000000000000000
+             */
+            id: string;
+            /**
+             * Keep
+             * @description it stays until a person removes it
+             * @example true
+             */
+            keep: boolean;
+            kind: components["schemas"]["AssetKind"];
+            /**
+             * Names
+             * @example [
+             *       "mnist@1"
+             *     ]
+             */
+            names: string[];
+            /**
+             * Size
+             * @description bytes
+             * @example 1048576
+             */
+            size: number;
+        };
+        /** AssetDetail */
+        AssetDetail: {
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /**
+             * Digest
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            digest: string;
+            /**
+             * Experiments
+             * @description that use it, some of very many
+             */
+            experiments: string[];
+            /**
+             * Files
+             * @example 12
+             */
+            files: number;
+            /**
+             * Id
+             * @description its digest in hex
+             * @example 0000000000000000000000000000000000000000000000000000000000000000
+             */
+            id: string;
+            /**
+             * Keep
+             * @description it stays until a person removes it
+             * @example true
+             */
+            keep: boolean;
+            kind: components["schemas"]["AssetKind"];
+            /**
+             * Name
+             * @description that it was asked for by, or was given
+             */
+            name: string | null;
+            /**
+             * Names
+             * @example [
+             *       "mnist@1"
+             *     ]
+             */
+            names: string[];
+            /**
+             * Size
+             * @description bytes
+             * @example 1048576
+             */
+            size: number;
+            /** Version */
+            version: number | null;
+        };
+        /** AssetFile */
+        AssetFile: {
+            /**
+             * Digest
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            digest: string;
+            /** Executable */
+            executable: boolean;
+            /**
+             * Path
+             * @example train/images.bin
+             */
+            path: string;
+            /**
+             * Size
+             * @description bytes
+             * @example 1048576
+             */
+            size: number;
+        };
+        /** AssetFiles */
+        AssetFiles: {
+            /** Items */
+            items: components["schemas"]["AssetFile"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /**
+         * AssetKind
+         * @enum {string}
+         */
+        AssetKind: "code" | "dataset" | "model" | "output";
+        /** AssetStore */
+        AssetStore: {
+            /**
+             * Folder
+             * @example /home/user/.local/share/tuner/assets
+             */
+            folder: string | null;
+            /**
+             * Piece Bytes
+             * @description bytes
+             * @example 1048576
+             */
+            piece_bytes: number;
+            staging: components["schemas"]["Staging"] | null;
+        };
+        /** AssetVersion */
+        AssetVersion: {
+            /**
+             * Asset
+             * @description its digest in hex
+             * @example 0000000000000000000000000000000000000000000000000000000000000000
+             */
+            asset: string;
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /**
+             * Name
+             * @example mnist
+             */
+            name: string;
+            /**
+             * Version
+             * @example 1
+             */
+            version: number;
+        };
+        /** AssetVersions */
+        AssetVersions: {
+            /** Items */
+            items: components["schemas"]["AssetVersion"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** Assets */
+        Assets: {
+            /** Items */
+            items: components["schemas"]["Asset"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** Attempt */
+        Attempt: {
+            /**
+             * Agent
+             * @example agent-1
+             */
+            agent: string;
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Devices */
+            devices: components["schemas"]["Held"][];
+            /** Ended At */
+            ended_at: string | null;
+            exit: components["schemas"]["Exit"] | null;
+            /**
+             * Half Way
+             * @description final metrics reported after it was told to stop; null: it was not told
+             */
+            half_way: {
+                [key: string]: number | components["schemas"]["Mark"];
+            } | null;
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /** Peak Gpu Bytes */
+            peak_gpu_bytes: number | null;
+            /**
+             * Pid
+             * @example 4711
+             */
+            pid: number | null;
+            /** Restored Step */
+            restored_step: number | null;
+            /** Started At */
+            started_at: string | null;
+            status: components["schemas"]["AttemptStatus"];
+        };
+        /**
+         * AttemptStatus
+         * @enum {string}
+         */
+        AttemptStatus: "starting" | "running" | "exited" | "lost";
+        /** Best */
+        Best: {
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /** Parameters */
+            parameters: {
+                [key: string]: unknown;
+            } | null;
+            /** Value */
+            value: number | components["schemas"]["Mark"] | null;
+        };
+        /** BestOf */
+        BestOf: {
+            best: components["schemas"]["Point"] | null;
+            /**
+             * Front
+             * @description of several objectives
+             */
+            front: components["schemas"]["Point"][];
+            history: components["schemas"]["History"];
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Objective
+             * @description one, or several as a list: as the experiment file has it
+             */
+            objective: components["schemas"]["Objective"] | components["schemas"]["Objective"][];
+            outlook: components["schemas"]["Outlook"] | null;
+            /**
+             * Trials
+             * @description that have a value
+             * @example 12
+             */
+            trials: number;
+        };
+        /** Budget */
+        Budget: {
+            /**
+             * Duration
+             * @description seconds
+             * @example 7200
+             */
+            duration: number | null;
+            /**
+             * Failures
+             * @example 10
+             */
+            failures: number | null;
+            /**
+             * Parallel
+             * @example 4
+             */
+            parallel: number;
+            /**
+             * Trials
+             * @example 100
+             */
+            trials: number | null;
         };
         /** BudgetBody */
         BudgetBody: {
@@ -862,6 +1457,118 @@ export interface components {
              * @default null
              */
             trials: number | null;
+        };
+        /**
+         * ChangeBody
+         * @description A field left out stays as it is; ``tags`` replaces all of them.
+         */
+        ChangeBody: {
+            budget?: components["schemas"]["BudgetRaiseBody"];
+            /** Name */
+            name?: string;
+            /**
+             * Note
+             * @default null
+             */
+            note: string | null;
+            /**
+             * Priority
+             * @default null
+             */
+            priority: number | null;
+            /** Project */
+            project?: string;
+            /**
+             * Tags
+             * @default null
+             */
+            tags: string[] | null;
+        };
+        /** Checkpoint */
+        Checkpoint: {
+            /**
+             * At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            at: string;
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /** Damaged */
+            damaged: boolean;
+            /**
+             * Digest
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            digest: string;
+            /**
+             * Inline
+             * @description the database holds its bytes
+             */
+            inline: boolean;
+            /**
+             * Location
+             * @example null
+             */
+            location: string | null;
+            /**
+             * Name
+             * @example checkpoint
+             */
+            name: string;
+            /**
+             * Size
+             * @description bytes
+             * @example 1048576
+             */
+            size: number;
+            /**
+             * Stall S
+             * @description seconds that the script waited
+             * @example 0.01
+             */
+            stall_s: number | components["schemas"]["Mark"] | null;
+            /**
+             * Step
+             * @example 30
+             */
+            step: number;
+            /** Value */
+            value: number | components["schemas"]["Mark"] | null;
+            /**
+             * Write S
+             * @description seconds that the writing took
+             * @example 0.2
+             */
+            write_s: number | components["schemas"]["Mark"] | null;
+        };
+        /** Checkpoints */
+        Checkpoints: {
+            /** Items */
+            items: components["schemas"]["Checkpoint"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /**
+         * CloneBody
+         * @description The seed is drawn anew unless it is given; a budget left out stays as it is.
+         */
+        CloneBody: {
+            budget?: components["schemas"]["BudgetRaiseBody"];
+            /** Name */
+            name?: string;
+            /**
+             * Seed
+             * @default null
+             */
+            seed: number | null;
         };
         /** CodeBody */
         CodeBody: {
@@ -928,6 +1635,39 @@ export interface components {
              */
             ref: string | null;
         };
+        /** Curve */
+        Curve: {
+            /**
+             * Complete
+             * @description every report was read
+             * @example true
+             */
+            complete: boolean;
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            status: components["schemas"]["TrialStatus"];
+            /**
+             * Steps
+             * @example [
+             *       1,
+             *       2,
+             *       3
+             *     ]
+             */
+            steps: number[];
+            /**
+             * Values
+             * @example [
+             *       0.9,
+             *       "NaN",
+             *       0.7
+             *     ]
+             */
+            values: (number | components["schemas"]["Mark"])[];
+        };
         /** DataBody */
         DataBody: {
             /** Arguments */
@@ -956,15 +1696,758 @@ export interface components {
              */
             workers: number | null;
         };
+        /** Device */
+        Device: {
+            /**
+             * Agent
+             * @example agent-1
+             */
+            agent: string;
+            /**
+             * Id
+             * @example GPU-3f1c
+             */
+            id: string;
+            /**
+             * Lost
+             * @description why it cannot be used any more
+             * @example
+             */
+            lost: string;
+            /**
+             * Memory Bytes
+             * @description bytes
+             * @example 1048576
+             */
+            memory_bytes: number;
+            /**
+             * Name
+             * @example NVIDIA H100
+             */
+            name: string;
+            /**
+             * Occupied
+             * @description another program uses it
+             */
+            occupied: boolean;
+            /**
+             * Share
+             * @description that trials hold
+             * @example 1
+             */
+            share: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "free" | "held" | "occupied" | "lost";
+            /** Trials */
+            trials: components["schemas"]["Holder"][];
+            /**
+             * Uuid
+             * @example GPU-3f1c
+             */
+            uuid: string;
+        };
+        /** Devices */
+        Devices: {
+            /** Items */
+            items: components["schemas"]["Device"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** DryRun */
+        DryRun: {
+            experiment: components["schemas"]["ResolvedFile"];
+            /**
+             * Samples
+             * @description what random draws of it look like
+             */
+            samples: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Space Size
+             * @description how many different trials it has
+             * @example Infinity
+             */
+            space_size: number | components["schemas"]["Mark"] | null;
+        };
+        /**
+         * Exit
+         * @description How a process ended.
+         */
+        Exit: {
+            /**
+             * Cause
+             * @example exited
+             */
+            cause: string;
+            /**
+             * Code
+             * @example 0
+             */
+            code: number | null;
+            /**
+             * Isolation
+             * @example fork
+             */
+            isolation: string | null;
+            /** Memory Limit Bytes */
+            memory_limit_bytes: number | null;
+            /** Peak Memory Bytes */
+            peak_memory_bytes: number | null;
+            /** Processor S */
+            processor_s: number | null;
+            /**
+             * Signal
+             * @example 9
+             */
+            signal: number | null;
+            /**
+             * Stop Reason
+             * @example
+             */
+            stop_reason: string | null;
+            /**
+             * Tail
+             * @description the end of its errors
+             * @example
+             */
+            tail: string | null;
+            /**
+             * Why Spawned
+             * @example
+             */
+            why_spawned: string | null;
+        };
+        /**
+         * Experiment
+         * @description An entry of the list of experiments.
+         */
+        Experiment: {
+            best: components["schemas"]["Best"] | null;
+            budget: components["schemas"]["Budget"];
+            /**
+             * Counts
+             * @description trials by their status
+             * @example {
+             *       "running": 1,
+             *       "succeeded": 11
+             *     }
+             */
+            counts: {
+                [key: string]: number;
+            };
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /**
+             * Name
+             * @example digits
+             */
+            name: string;
+            /**
+             * Note
+             * @example with augmentation
+             */
+            note: string;
+            /**
+             * Objective
+             * @description one, or several as a list: as the experiment file has it
+             */
+            objective: components["schemas"]["Objective"] | components["schemas"]["Objective"][];
+            /**
+             * Priority
+             * @example 0
+             */
+            priority: number;
+            /**
+             * Project
+             * @example vision
+             */
+            project: string | null;
+            reason: components["schemas"]["ExperimentReason"];
+            /**
+             * Running S
+             * @description seconds
+             * @example 12.5
+             */
+            running_s: number;
+            /** Started At */
+            started_at: string | null;
+            status: components["schemas"]["ExperimentStatus"];
+            /**
+             * Tags
+             * @example [
+             *       "baseline"
+             *     ]
+             */
+            tags: string[];
+        };
+        /**
+         * ExperimentBody
+         * @description The experiment file. Without ``search_space`` it is one training, which needs no objective and no budget.
+         */
+        ExperimentBody: {
+            /** @default null */
+            advisor: components["schemas"]["AlgorithmBody"] | null;
+            /**
+             * Algorithm Timeout
+             * Format: duration
+             * @default 60
+             */
+            algorithm_timeout: number | null;
+            /** @default null */
+            assessor: components["schemas"]["AlgorithmBody"] | null;
+            budget?: components["schemas"]["BudgetBody"];
+            /**
+             * Deterministic
+             * @default false
+             */
+            deterministic: boolean;
+            /**
+             * Executor
+             * @default null
+             */
+            executor: unknown;
+            /**
+             * Name
+             * @default experiment
+             */
+            name: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Objective
+             * @default null
+             */
+            objective: (components["schemas"]["ObjectiveBody"] | components["schemas"]["ObjectiveBody"][]) | null;
+            /** On End */
+            on_end?: string[];
+            /** On Failures */
+            on_failures?: string[];
+            /** On Pause */
+            on_pause?: string[];
+            /**
+             * Project
+             * @default default
+             */
+            project: string;
+            /**
+             * Quota Group
+             * @default default
+             */
+            quota_group: string;
+            /**
+             * Search Space
+             * @default null
+             */
+            search_space: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Seed
+             * @default null
+             */
+            seed: number | null;
+            /** Tags */
+            tags?: string[];
+            trial: components["schemas"]["TrialBody"];
+            tuner?: components["schemas"]["AlgorithmBody"];
+            /** Warm Start */
+            warm_start?: string[];
+            /**
+             * Workers
+             * @default 1
+             */
+            workers: number;
+        };
+        /**
+         * ExperimentDetail
+         * @description One experiment, with what was asked for and what runs now.
+         */
+        ExperimentDetail: {
+            advisor: components["schemas"]["Algorithm"] | null;
+            /**
+             * Algorithm Timeout
+             * @description seconds
+             * @example 12.5
+             */
+            algorithm_timeout: number;
+            assessor: components["schemas"]["Algorithm"] | null;
+            best: components["schemas"]["Best"] | null;
+            budget: components["schemas"]["Budget"];
+            /**
+             * Chosen
+             * @description why `auto` chose what it did
+             * @example {}
+             */
+            chosen: {
+                [key: string]: string;
+            };
+            /**
+             * Counts
+             * @description trials by their status
+             * @example {
+             *       "running": 1,
+             *       "succeeded": 11
+             *     }
+             */
+            counts: {
+                [key: string]: number;
+            };
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /**
+             * Detail
+             * @description the traceback, where there is one
+             * @example
+             */
+            detail: string;
+            /** Deterministic */
+            deterministic: boolean;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Left Out
+             * @description variables that trials are not given
+             * @example []
+             */
+            left_out: string[];
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /**
+             * Name
+             * @example digits
+             */
+            name: string;
+            /**
+             * Not Set
+             * @description variables that the service has not
+             * @example []
+             */
+            not_set: string[];
+            /**
+             * Note
+             * @example with augmentation
+             */
+            note: string;
+            /**
+             * Objective
+             * @description one, or several as a list: as the experiment file has it
+             */
+            objective: components["schemas"]["Objective"] | components["schemas"]["Objective"][];
+            /**
+             * On End
+             * @example [
+             *       "mail"
+             *     ]
+             */
+            on_end: string[];
+            /**
+             * On Failures
+             * @example []
+             */
+            on_failures: string[];
+            /**
+             * On Pause
+             * @example []
+             */
+            on_pause: string[];
+            /**
+             * Priority
+             * @example 0
+             */
+            priority: number;
+            /**
+             * Project
+             * @example vision
+             */
+            project: string | null;
+            /**
+             * Queues
+             * @description lines that wait for each algorithm
+             * @example {
+             *       "tuner": 0
+             *     }
+             */
+            queues: {
+                [key: string]: number;
+            };
+            /**
+             * Quota Group
+             * @example default
+             */
+            quota_group: string;
+            reason: components["schemas"]["ExperimentReason"];
+            /** Running */
+            running: components["schemas"]["Running"][];
+            /**
+             * Running S
+             * @description seconds
+             * @example 12.5
+             */
+            running_s: number;
+            /**
+             * Search Space
+             * @example {
+             *       "lr": {
+             *         "high": 0.1,
+             *         "log": true,
+             *         "low": 0.0001,
+             *         "type": "float"
+             *       }
+             *     }
+             */
+            search_space: {
+                [key: string]: unknown;
+            };
+            /**
+             * Seed
+             * @example 7
+             */
+            seed: number;
+            /** Started At */
+            started_at: string | null;
+            status: components["schemas"]["ExperimentStatus"];
+            /**
+             * Tags
+             * @example [
+             *       "baseline"
+             *     ]
+             */
+            tags: string[];
+            trial: components["schemas"]["TrialForm"];
+            tuner: components["schemas"]["Algorithm"] | null;
+            /**
+             * Waits For
+             * @description what a waiting trial would need
+             * @example 1 GPU
+             */
+            waits_for: string | null;
+            /**
+             * Warm Start
+             * @example [
+             *       "7d2h1"
+             *     ]
+             */
+            warm_start: string[];
+            /**
+             * Workers
+             * @example 1
+             */
+            workers: number;
+        };
+        /**
+         * ExperimentReason
+         * @description Why an experiment has its status. The closed list; the sentence beside it says the particulars.
+         * @enum {string}
+         */
+        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "too_many_failures" | "trials_added" | "identical_failures";
         /**
          * ExperimentStatus
          * @enum {string}
          */
         ExperimentStatus: "created" | "running" | "paused" | "stopping" | "stopped" | "completed" | "failed";
-        /** HTTPValidationError */
-        HTTPValidationError: {
-            /** Detail */
-            detail?: components["schemas"]["ValidationError"][];
+        /** Experiments */
+        Experiments: {
+            /** Items */
+            items: components["schemas"]["Experiment"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** FailureRule */
+        FailureRule: {
+            /**
+             * Covered
+             * @example 12
+             */
+            covered: number;
+            /**
+             * Failed
+             * @example 12
+             */
+            failed: number;
+            /**
+             * Parameter
+             * @example lr
+             */
+            parameter: string;
+            /**
+             * Relation
+             * @example >
+             */
+            relation: string;
+            /**
+             * Sentence
+             * @example trials with lr > 0.05 fail (11 of 12 did)
+             */
+            sentence: string;
+            /**
+             * Value
+             * @example 0.05
+             */
+            value: unknown;
+        };
+        /** Failures */
+        Failures: {
+            /**
+             * Ended
+             * @example 12
+             */
+            ended: number;
+            /**
+             * Failed
+             * @example 3
+             */
+            failed: number;
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            rule: components["schemas"]["FailureRule"] | null;
+        };
+        /** Fault */
+        Fault: {
+            /**
+             * Detail
+             * @example should be at least 1
+             */
+            detail: string;
+            /**
+             * Pointer
+             * @description a JSON pointer into the request
+             * @example /budget/trials
+             */
+            pointer: string;
+        };
+        /**
+         * Goal
+         * @enum {string}
+         */
+        Goal: "minimize" | "maximize";
+        /** Health */
+        Health: {
+            /**
+             * Pid
+             * @example 4711
+             */
+            pid: number;
+            /**
+             * Status
+             * @constant
+             */
+            status: "ok";
+        };
+        /** Held */
+        Held: {
+            /**
+             * Share
+             * @description 1 is all of it
+             * @example 1
+             */
+            share: number;
+            /**
+             * Uuid
+             * @example GPU-3f1c
+             */
+            uuid: string;
+        };
+        /**
+         * History
+         * @description The best so far after each trial, in the order in which they ended.
+         */
+        History: {
+            /**
+             * Numbers
+             * @description of trials
+             * @example [
+             *       1,
+             *       2,
+             *       5
+             *     ]
+             */
+            numbers: number[];
+            /**
+             * Values
+             * @example [
+             *       0.9,
+             *       0.5,
+             *       0.5
+             *     ]
+             */
+            values: (number | components["schemas"]["Mark"] | null)[];
+        };
+        /** Holder */
+        Holder: {
+            /**
+             * Id
+             * @description experiment and number
+             * @example 8f3k2/12
+             */
+            id: string;
+            /**
+             * Share
+             * @example 1
+             */
+            share: number;
+        };
+        /**
+         * ImportBody
+         * @description Either ``results``, or the id of an earlier ``experiment``.
+         */
+        ImportBody: {
+            /**
+             * Experiment
+             * @default null
+             */
+            experiment: string | null;
+            /**
+             * Outside Space
+             * @default false
+             */
+            outside_space: boolean;
+            /**
+             * Results
+             * @default null
+             */
+            results: components["schemas"]["ResultBody"][] | null;
+        };
+        /** ImportanceShares */
+        ImportanceShares: {
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Importance
+             * @description shares of 1
+             * @example {
+             *       "batch": 0.2,
+             *       "lr": 0.8
+             *     }
+             */
+            importance: {
+                [key: string]: number;
+            };
+            /**
+             * Message
+             * @description why nothing is told
+             * @example
+             */
+            message: string;
+            /**
+             * Metric
+             * @example loss
+             */
+            metric: string;
+            /**
+             * Trials
+             * @example 12
+             */
+            trials: number;
+        };
+        /** Imported */
+        Imported: {
+            /**
+             * Imported
+             * @example 12
+             */
+            imported: number;
+            /**
+             * Skipped
+             * @description results that lie outside the space
+             * @example 0
+             */
+            skipped: number;
+        };
+        /** Journal */
+        Journal: {
+            /** Items */
+            items: components["schemas"]["JournalLine"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** JournalLine */
+        JournalLine: {
+            /**
+             * At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            at: string;
+            /**
+             * Kind
+             * @example trial_ended
+             */
+            kind: string;
+            /**
+             * Line
+             * @example 12
+             */
+            line: number;
+            /**
+             * Payload
+             * @example {
+             *       "number": 12
+             *     }
+             */
+            payload: {
+                [key: string]: unknown;
+            };
+            /**
+             * Queues
+             * @description who is told of it
+             * @example [
+             *       "tuner"
+             *     ]
+             */
+            queues: string[];
         };
         /** KeepBody */
         KeepBody: {
@@ -978,6 +2461,236 @@ export interface components {
              * @default 2
              */
             last: number;
+        };
+        /** KnownAlgorithm */
+        KnownAlgorithm: {
+            /**
+             * Meaning
+             * @example a tree-structured Parzen estimator
+             */
+            meaning: string;
+            /**
+             * Name
+             * @example tpe
+             */
+            name: string;
+            /** Options */
+            options: components["schemas"]["Option"][];
+        };
+        /** Lane */
+        Lane: {
+            /**
+             * Agent
+             * @example agent-1
+             */
+            agent: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "device" | "core";
+            /**
+             * Name
+             * @description of a device its UUID, of a core its place
+             * @example 1
+             */
+            name: string;
+        };
+        /**
+         * Last
+         * @description What was reported last.
+         */
+        Last: {
+            /**
+             * Metrics
+             * @description by the names of the metrics
+             * @example {
+             *       "accuracy": 0.91,
+             *       "loss": 0.25
+             *     }
+             */
+            metrics: {
+                [key: string]: number | components["schemas"]["Mark"];
+            };
+            /** Step */
+            step: number | null;
+        };
+        /** LearningCurves */
+        LearningCurves: {
+            /** Curves */
+            curves: components["schemas"]["Curve"][];
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Left Out
+             * @description trials
+             * @example 0
+             */
+            left_out: number;
+            /**
+             * Metric
+             * @example loss
+             */
+            metric: string;
+        };
+        /**
+         * ManifestBody
+         * @description A manifest as a file: its size, and the SHA-256 of each 16 MiB of it.
+         */
+        ManifestBody: {
+            /** Pieces */
+            pieces: string[];
+            /** Size */
+            size: number;
+        };
+        /**
+         * Mark
+         * @description In place of a number that JSON has not.
+         * @enum {string}
+         */
+        Mark: "NaN" | "Infinity" | "-Infinity";
+        /** Metric */
+        Metric: {
+            /**
+             * At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            at: string;
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * First
+             * @description algorithms saw it
+             * @example true
+             */
+            first: boolean;
+            /**
+             * Sequence
+             * @example 12
+             */
+            sequence: number;
+            /**
+             * Step
+             * @description null of a final metric
+             * @example 30
+             */
+            step: number | null;
+            /**
+             * Values
+             * @description by the names of the metrics
+             * @example {
+             *       "accuracy": 0.91,
+             *       "loss": 0.25
+             *     }
+             */
+            values: {
+                [key: string]: number | components["schemas"]["Mark"];
+            };
+        };
+        /** Metrics */
+        Metrics: {
+            /** Items */
+            items: components["schemas"]["Metric"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /**
+         * Missing
+         * @description What is to be sent before the asset can be added.
+         */
+        Missing: {
+            /**
+             * After
+             * @description to ask again with; null: that was all
+             * @example null
+             */
+            after: number | null;
+            /**
+             * Bytes
+             * @description bytes
+             * @example 1048576
+             */
+            bytes: number;
+            /**
+             * Id
+             * @description of the asset, once its manifest is there
+             * @example null
+             */
+            id: string | null;
+            /**
+             * Pieces
+             * @description SHA-256 of each
+             * @example [
+             *       "0000000000000000000000000000000000000000000000000000000000000000"
+             *     ]
+             */
+            pieces: string[];
+        };
+        /**
+         * MissingBody
+         * @description ``after``: as the answer before said.
+         */
+        MissingBody: {
+            /**
+             * After
+             * @default 0
+             */
+            after: number;
+            manifest: components["schemas"]["ManifestBody"];
+        };
+        /**
+         * NewAssetBody
+         * @description ``name``: the asset becomes its next version. ``keep``: it stays until a person removes it.
+         */
+        NewAssetBody: {
+            /**
+             * Keep
+             * @default true
+             */
+            keep: boolean;
+            kind: components["schemas"]["AssetKind"];
+            manifest: components["schemas"]["ManifestBody"];
+            /**
+             * Name
+             * @default null
+             */
+            name: string | null;
+        };
+        /** NumberAndValues */
+        NumberAndValues: {
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /** Values */
+            values: (number | components["schemas"]["Mark"] | null)[];
+        };
+        /** Objective */
+        Objective: {
+            goal: components["schemas"]["Goal"];
+            /**
+             * Metric
+             * @example loss
+             */
+            metric: string;
+            /**
+             * Optional
+             * @description a trial may end without it
+             * @default false
+             */
+            optional: boolean;
         };
         /** ObjectiveBody */
         ObjectiveBody: {
@@ -995,16 +2708,354 @@ export interface components {
              */
             optional: boolean;
         };
+        /** Option */
+        Option: {
+            /**
+             * Default
+             * @example 10
+             */
+            default: unknown;
+            /**
+             * Meaning
+             * @example random suggestions before the first of the model
+             */
+            meaning: string;
+            /**
+             * Name
+             * @example startup_trials
+             */
+            name: string;
+        };
+        /**
+         * Outlook
+         * @description What more trials may bring.
+         */
+        Outlook: {
+            /**
+             * Chance Of Improvement
+             * @example 0.83
+             */
+            chance_of_improvement: number;
+            /**
+             * Improvements In Later Half
+             * @example 2
+             */
+            improvements_in_later_half: number;
+            /**
+             * Message
+             * @example worth going on: about 83% for the 40 trials left to beat the best
+             */
+            message: string;
+            /**
+             * More Trials
+             * @example 40
+             */
+            more_trials: number;
+            /**
+             * Since Improvement
+             * @example 3
+             */
+            since_improvement: number;
+            /**
+             * Trials
+             * @example 12
+             */
+            trials: number;
+            /** Typical Gain */
+            typical_gain: number | components["schemas"]["Mark"] | null;
+        };
+        /** Pareto */
+        Pareto: {
+            /** Front */
+            front: components["schemas"]["Point"][];
+            /** Hypervolume */
+            hypervolume: number | components["schemas"]["Mark"] | null;
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Left Out
+             * @example 0
+             */
+            left_out: number;
+            /** Objectives */
+            objectives: components["schemas"]["Objective"][];
+            /** Others */
+            others: components["schemas"]["NumberAndValues"][];
+            /**
+             * Reference
+             * @description up to which the hypervolume is measured
+             */
+            reference: (number | components["schemas"]["Mark"])[];
+        };
+        /** Point */
+        Point: {
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /**
+             * Parameters
+             * @example {
+             *       "batch": 32,
+             *       "lr": 0.01
+             *     }
+             */
+            parameters: {
+                [key: string]: unknown;
+            };
+            /** Value */
+            value: number | components["schemas"]["Mark"] | null;
+            /**
+             * Values
+             * @description of each objective
+             */
+            values: (number | components["schemas"]["Mark"] | null)[];
+        };
+        /**
+         * Problem
+         * @description What went wrong (RFC 9457).
+         */
         Problem: {
-            allowed?: string[];
+            /**
+             * Allowed
+             * @description of a conflict: what it is in a state for
+             * @default []
+             * @example []
+             */
+            allowed: string[];
+            /**
+             * Detail
+             * @example there is no experiment '8f3k2'
+             */
             detail: string;
-            errors?: {
-                detail?: string;
-                pointer?: string;
-            }[];
+            /**
+             * Errors
+             * @description of an input: all that is wrong with it
+             * @default []
+             * @example []
+             */
+            errors: components["schemas"]["Fault"][];
+            /**
+             * Status
+             * @example 404
+             */
             status: number;
+            /**
+             * Title
+             * @example Not Found
+             */
             title: string;
+            /**
+             * Type
+             * @example urn:tuner:problem:not-found
+             */
             type: string;
+        };
+        /** QuotaGroup */
+        QuotaGroup: {
+            /**
+             * Borrows
+             * @description it may use what others leave idle
+             * @example true
+             */
+            borrows: boolean;
+            /**
+             * Experiments
+             * @description that draw from it
+             * @example [
+             *       "8f3k2"
+             *     ]
+             */
+            experiments: string[];
+            /**
+             * Gpus
+             * @description null: as many as there are
+             * @example 4
+             */
+            gpus: number | null;
+            /**
+             * Id
+             * @example vision
+             */
+            id: string;
+            /**
+             * Name
+             * @example vision
+             */
+            name: string;
+            /**
+             * Used
+             * @example 2.5
+             */
+            used: number;
+        };
+        /**
+         * QuotaGroupBody
+         * @description ``gpus`` null: as many as there are. ``borrows``: it may use what other groups leave idle.
+         */
+        QuotaGroupBody: {
+            /**
+             * Borrows
+             * @default true
+             */
+            borrows: boolean;
+            /**
+             * Gpus
+             * @default null
+             */
+            gpus: number | null;
+        };
+        /** QuotaGroups */
+        QuotaGroups: {
+            /** Items */
+            items: components["schemas"]["QuotaGroup"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** Readiness */
+        Readiness: {
+            /**
+             * Parts
+             * @description `ok`, or the trouble
+             * @example {
+             *       "database": "ok",
+             *       "runner": "ok"
+             *     }
+             */
+            parts: {
+                [key: string]: string;
+            };
+            /**
+             * Ready
+             * @example true
+             */
+            ready: boolean;
+        };
+        /** Report */
+        Report: {
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /** Step */
+            step: number | null;
+            /**
+             * Values
+             * @description by the names of the metrics
+             * @example {
+             *       "accuracy": 0.91,
+             *       "loss": 0.25
+             *     }
+             */
+            values: {
+                [key: string]: number | components["schemas"]["Mark"];
+            };
+        };
+        /**
+         * ResolvedFile
+         * @description The file that was sent, with every default filled in.
+         */
+        ResolvedFile: {
+            advisor: components["schemas"]["Algorithm"] | null;
+            /**
+             * Algorithm Timeout
+             * @description seconds
+             * @example 12.5
+             */
+            algorithm_timeout: number;
+            assessor: components["schemas"]["Algorithm"] | null;
+            budget: components["schemas"]["Budget"];
+            /** Deterministic */
+            deterministic: boolean;
+            /**
+             * Name
+             * @example digits
+             */
+            name: string;
+            /**
+             * Note
+             * @example
+             */
+            note: string;
+            /**
+             * Objective
+             * @description one, or several as a list: as the experiment file has it
+             */
+            objective: components["schemas"]["Objective"] | components["schemas"]["Objective"][];
+            /**
+             * On End
+             * @example [
+             *       "mail"
+             *     ]
+             */
+            on_end: string[];
+            /**
+             * On Failures
+             * @example []
+             */
+            on_failures: string[];
+            /**
+             * On Pause
+             * @example []
+             */
+            on_pause: string[];
+            /**
+             * Project
+             * @example vision
+             */
+            project: string | null;
+            /**
+             * Quota Group
+             * @example default
+             */
+            quota_group: string;
+            /**
+             * Search Space
+             * @example {
+             *       "lr": {
+             *         "high": 0.1,
+             *         "log": true,
+             *         "low": 0.0001,
+             *         "type": "float"
+             *       }
+             *     }
+             */
+            search_space: {
+                [key: string]: unknown;
+            };
+            /**
+             * Seed
+             * @example 7
+             */
+            seed: number;
+            /**
+             * Tags
+             * @example []
+             */
+            tags: string[];
+            trial: components["schemas"]["TrialForm"];
+            tuner: components["schemas"]["Algorithm"] | null;
+            /**
+             * Warm Start
+             * @example [
+             *       "7d2h1"
+             *     ]
+             */
+            warm_start: string[];
+            /**
+             * Workers
+             * @example 1
+             */
+            workers: number;
         };
         /** ResourcesBody */
         ResourcesBody: {
@@ -1057,12 +3108,437 @@ export interface components {
             value: number | null;
         };
         /**
+         * ResumeBody
+         * @description ``code`` is a new revision, for the trials to come; ``skip_line`` is where the tuner or the assessor raised.
+         */
+        ResumeBody: {
+            budget?: components["schemas"]["BudgetRaiseBody"];
+            /** @default null */
+            code: components["schemas"]["CodeBody"] | null;
+            /** @default null */
+            code_origin: components["schemas"]["CodeOriginBody"] | null;
+            /**
+             * Skip Line
+             * @default null
+             */
+            skip_line: number | null;
+        };
+        /**
+         * RetryBody
+         * @description Every failed trial that was not tried again yet, unless ``numbers`` names some.
+         */
+        RetryBody: {
+            /**
+             * Numbers
+             * @default null
+             */
+            numbers: number[] | null;
+        };
+        /**
+         * Running
+         * @description An attempt that lives.
+         */
+        Running: {
+            /**
+             * Agent
+             * @example agent-1
+             */
+            agent: string;
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /** Devices */
+            devices: components["schemas"]["Held"][];
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /**
+             * Pid
+             * @example 4711
+             */
+            pid: number | null;
+            status: components["schemas"]["AttemptStatus"];
+            /**
+             * Step
+             * @example 30
+             */
+            step: number | null;
+            /** Value */
+            value: number | components["schemas"]["Mark"] | null;
+        };
+        /**
+         * SearchSpaceBody
+         * @description ``search_space`` as in the experiment file.
+         */
+        SearchSpaceBody: {
+            /** Search Space */
+            search_space: {
+                [key: string]: unknown;
+            };
+        };
+        /** SearchSpaceRevision */
+        SearchSpaceRevision: {
+            /**
+             * At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            at: string;
+            /**
+             * Line
+             * @description the journal line from which it holds
+             * @example 0
+             */
+            line: number;
+            /**
+             * Revision
+             * @example 1
+             */
+            revision: number;
+            /**
+             * Search Space
+             * @example {
+             *       "lr": {
+             *         "high": 0.1,
+             *         "log": true,
+             *         "low": 0.0001,
+             *         "type": "float"
+             *       }
+             *     }
+             */
+            search_space: {
+                [key: string]: unknown;
+            };
+        };
+        /** SearchSpaceRevisions */
+        SearchSpaceRevisions: {
+            /** Items */
+            items: components["schemas"]["SearchSpaceRevision"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /**
          * SecretBody
          * @description The value is a secret of the home folder, which the trial gets when it starts.
          */
         SecretBody: {
             /** Secret */
             secret: string;
+        };
+        /**
+         * Slice
+         * @description Columns of one length.
+         */
+        Slice: {
+            /**
+             * Numbers
+             * @description of trials
+             * @example [
+             *       1,
+             *       2,
+             *       5
+             *     ]
+             */
+            numbers: number[];
+            /**
+             * Parameter
+             * @example [
+             *       0.1,
+             *       0.01,
+             *       0.05
+             *     ]
+             */
+            parameter: unknown[];
+            /**
+             * Values
+             * @example [
+             *       [
+             *         0.9
+             *       ],
+             *       [
+             *         0.5
+             *       ],
+             *       [
+             *         0.7
+             *       ]
+             *     ]
+             */
+            values: (number | components["schemas"]["Mark"] | null)[][];
+        };
+        /** SlicesOfParameters */
+        SlicesOfParameters: {
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Objective
+             * @description one, or several as a list: as the experiment file has it
+             */
+            objective: components["schemas"]["Objective"] | components["schemas"]["Objective"][];
+            /**
+             * Slices
+             * @description by the parameter's name
+             */
+            slices: {
+                [key: string]: components["schemas"]["Slice"];
+            };
+        };
+        /**
+         * Staging
+         * @description Where a client of the same machine and user may put files itself.
+         */
+        Staging: {
+            /**
+             * Device
+             * @example 2049
+             */
+            device: number;
+            /**
+             * Folder
+             * @example /home/user/.local/share/tuner/assets/staging
+             */
+            folder: string;
+            /**
+             * Inode
+             * @example 131
+             */
+            inode: number;
+        };
+        /** Table */
+        Table: {
+            /**
+             * Columns
+             * @description all of one length
+             * @example {
+             *       "number": [
+             *         1,
+             *         2,
+             *         3
+             *       ],
+             *       "status": {
+             *         "codes": [
+             *           0,
+             *           0,
+             *           0
+             *         ],
+             *         "words": [
+             *           "succeeded"
+             *         ]
+             *       }
+             *     }
+             */
+            columns: {
+                [key: string]: (number | components["schemas"]["Mark"] | string | {
+                    [key: string]: unknown;
+                } | null)[] | components["schemas"]["WordColumn"];
+            };
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+            /**
+             * Revision
+             * @example 1f0c9a3e.7
+             */
+            revision: string;
+            /**
+             * Since
+             * @description only what changed after it; null: the whole
+             * @example null
+             */
+            since: string | null;
+            /**
+             * Trials
+             * @description of the experiment
+             * @example 3
+             */
+            trials: number;
+        };
+        /** Timeline */
+        Timeline: {
+            columns: components["schemas"]["TimelineColumns"];
+            /** Lanes */
+            lanes: components["schemas"]["Lane"][];
+            /**
+             * Left Out
+             * @description there were more attempts, earlier ones
+             */
+            left_out: boolean;
+            /**
+             * Now S
+             * @description seconds
+             * @example 12.5
+             */
+            now_s: number;
+        };
+        /**
+         * TimelineColumns
+         * @description All of one length: a row for each lane that an attempt held.
+         */
+        TimelineColumns: {
+            /**
+             * Attempt
+             * @example [
+             *       1,
+             *       1,
+             *       2
+             *     ]
+             */
+            attempt: number[];
+            /**
+             * End S
+             * @example [
+             *       29.5,
+             *       31,
+             *       null
+             *     ]
+             */
+            end_s: (number | null)[];
+            /**
+             * Lane
+             * @description its place in `lanes`
+             * @example [
+             *       0,
+             *       1,
+             *       0
+             *     ]
+             */
+            lane: number[];
+            /**
+             * Number
+             * @description of trials
+             * @example [
+             *       1,
+             *       2,
+             *       5
+             *     ]
+             */
+            number: number[];
+            /**
+             * Share
+             * @example [
+             *       1,
+             *       1,
+             *       1
+             *     ]
+             */
+            share: number[];
+            /**
+             * Start S
+             * @example [
+             *       0,
+             *       0.5,
+             *       30
+             *     ]
+             */
+            start_s: number[];
+            status: components["schemas"]["WordColumn"];
+        };
+        /** Trial */
+        Trial: {
+            /**
+             * Attempts
+             * @example 1
+             */
+            attempts: number;
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * Final
+             * @description by the names of the metrics
+             * @example {
+             *       "accuracy": 0.91,
+             *       "loss": 0.25
+             *     }
+             */
+            final: {
+                [key: string]: number | components["schemas"]["Mark"];
+            };
+            /**
+             * Forked From
+             * @example 3
+             */
+            forked_from: number | null;
+            /**
+             * Id
+             * @description experiment and number
+             * @example 8f3k2/12
+             */
+            id: string;
+            last: components["schemas"]["Last"] | null;
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /**
+             * Metrics
+             * @description where `metrics` was asked for
+             * @default null
+             * @example null
+             */
+            metrics: components["schemas"]["Report"][] | null;
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /**
+             * Parameters
+             * @example {
+             *       "batch": 32,
+             *       "lr": 0.01
+             *     }
+             */
+            parameters: {
+                [key: string]: unknown;
+            };
+            reason: components["schemas"]["TrialReason"];
+            /**
+             * Retry Of
+             * @example 9
+             */
+            retry_of: number | null;
+            /**
+             * Running S
+             * @description seconds
+             * @example 12.5
+             */
+            running_s: number;
+            /**
+             * Source
+             * @description who asked for it
+             * @example tuner
+             */
+            source: string;
+            /** Started At */
+            started_at: string | null;
+            status: components["schemas"]["TrialStatus"];
+            /** Until Step */
+            until_step: number | null;
+            /**
+             * Value
+             * @description of the first objective
+             */
+            value: number | components["schemas"]["Mark"] | null;
         };
         /**
          * TrialBody
@@ -1184,23 +3660,227 @@ export interface components {
              */
             stop_grace: number | null;
         };
+        /** TrialDetail */
+        TrialDetail: {
+            /** Attempt Details */
+            attempt_details: components["schemas"]["Attempt"][];
+            /**
+             * Attempts
+             * @example 1
+             */
+            attempts: number;
+            /**
+             * Command
+             * @description that runs it alone
+             * @example [
+             *       "python",
+             *       "train.py"
+             *     ]
+             */
+            command: string[];
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * Final
+             * @description by the names of the metrics
+             * @example {
+             *       "accuracy": 0.91,
+             *       "loss": 0.25
+             *     }
+             */
+            final: {
+                [key: string]: number | components["schemas"]["Mark"];
+            };
+            /**
+             * First Parameters
+             * @example {
+             *       "batch": 32,
+             *       "lr": 0.01
+             *     }
+             */
+            first_parameters: {
+                [key: string]: unknown;
+            };
+            /**
+             * Forked From
+             * @example 3
+             */
+            forked_from: number | null;
+            /** Further Parameters */
+            further_parameters: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Id
+             * @description experiment and number
+             * @example 8f3k2/12
+             */
+            id: string;
+            last: components["schemas"]["Last"] | null;
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /**
+             * Metrics
+             * @description where `metrics` was asked for
+             * @default null
+             * @example null
+             */
+            metrics: components["schemas"]["Report"][] | null;
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /**
+             * Parameters
+             * @example {
+             *       "batch": 32,
+             *       "lr": 0.01
+             *     }
+             */
+            parameters: {
+                [key: string]: unknown;
+            };
+            reason: components["schemas"]["TrialReason"];
+            /**
+             * Retry Of
+             * @example 9
+             */
+            retry_of: number | null;
+            /**
+             * Running S
+             * @description seconds
+             * @example 12.5
+             */
+            running_s: number;
+            /**
+             * Source
+             * @description who asked for it
+             * @example tuner
+             */
+            source: string;
+            /** Started At */
+            started_at: string | null;
+            status: components["schemas"]["TrialStatus"];
+            /** Until Step */
+            until_step: number | null;
+            /**
+             * Value
+             * @description of the first objective
+             */
+            value: number | components["schemas"]["Mark"] | null;
+        };
+        /**
+         * TrialForm
+         * @description How a trial is run: the `trial` of the experiment file, with every default.
+         */
+        TrialForm: {
+            /** Code */
+            code: string | null;
+            /**
+             * Command
+             * @example [
+             *       "python",
+             *       "train.py"
+             *     ]
+             */
+            command: string[];
+            /**
+             * Environment
+             * @description null in place of a value for who may only read
+             * @example {
+             *       "SEED": "7"
+             *     }
+             */
+            environment: {
+                [key: string]: unknown;
+            };
+            /**
+             * Resources
+             * @example {
+             *       "cpus": 1,
+             *       "gpus": 0
+             *     }
+             */
+            resources: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * TrialReason
+         * @description Why a trial has its status. The closed list; the sentence beside it says the particulars.
+         * @enum {string}
+         */
+        TrialReason: "none" | "suggested" | "added" | "launched" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "device_unavailable" | "attempt_lost";
         /**
          * TrialStatus
          * @enum {string}
          */
         TrialStatus: "waiting" | "running" | "paused" | "stopping" | "succeeded" | "failed" | "early_stopped" | "canceled";
-        /** ValidationError */
-        ValidationError: {
-            /** Context */
-            ctx?: Record<string, never>;
-            /** Input */
-            input?: unknown;
-            /** Location */
-            loc: (string | number)[];
-            /** Message */
-            msg: string;
-            /** Error Type */
-            type: string;
+        /** Trials */
+        Trials: {
+            /** Items */
+            items: components["schemas"]["Trial"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+        };
+        /** Version */
+        Version: {
+            /**
+             * Agent Protocols
+             * @example [
+             *       1
+             *     ]
+             */
+            agent_protocols: number[];
+            /**
+             * Api
+             * @constant
+             */
+            api: "v1";
+            /**
+             * Version
+             * @example 0.1.0
+             */
+            version: string;
+        };
+        /**
+         * WordColumn
+         * @description A column of words.
+         */
+        WordColumn: {
+            /**
+             * Codes
+             * @description of each row its word; -1: none
+             * @example [
+             *       0,
+             *       0,
+             *       1
+             *     ]
+             */
+            codes: number[];
+            /**
+             * Words
+             * @description the different ones
+             * @example [
+             *       "succeeded",
+             *       "failed"
+             *     ]
+             */
+            words: unknown[];
         };
     };
     responses: never;
@@ -1211,7 +3891,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    list_agents_api_v1_agents_get: {
+    list_agents: {
         parameters: {
             query?: never;
             header?: never;
@@ -1220,13 +3900,78 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "cpus": 16,
+                     *           "host": "node-7",
+                     *           "id": "agent-1",
+                     *           "memory_bytes": 1048576,
+                     *           "pid": 4712
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Agents"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1235,12 +3980,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_algorithms_api_v1_algorithms_get: {
+    list_algorithms: {
         parameters: {
             query?: never;
             header?: never;
@@ -1249,13 +4002,107 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "advisors": [
+                     *         {
+                     *           "meaning": "a tree-structured Parzen estimator",
+                     *           "name": "tpe",
+                     *           "options": [
+                     *             {
+                     *               "default": 10,
+                     *               "meaning": "random suggestions before the first of the model",
+                     *               "name": "startup_trials"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "assessors": [
+                     *         {
+                     *           "meaning": "a tree-structured Parzen estimator",
+                     *           "name": "tpe",
+                     *           "options": [
+                     *             {
+                     *               "default": 10,
+                     *               "meaning": "random suggestions before the first of the model",
+                     *               "name": "startup_trials"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "tuners": [
+                     *         {
+                     *           "meaning": "a tree-structured Parzen estimator",
+                     *           "name": "tpe",
+                     *           "options": [
+                     *             {
+                     *               "default": 10,
+                     *               "meaning": "random suggestions before the first of the model",
+                     *               "name": "startup_trials"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Algorithms"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1264,12 +4111,953 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_devices_api_v1_devices_get: {
+    list_assets: {
+        parameters: {
+            query?: {
+                kind?: components["schemas"]["AssetKind"] | null;
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "files": 12,
+                     *           "id": "0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "keep": true,
+                     *           "kind": "code",
+                     *           "names": [
+                     *             "mnist@1"
+                     *           ],
+                     *           "size": 1048576
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Assets"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_asset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "keep": true,
+                 *       "kind": "dataset",
+                 *       "manifest": {
+                 *         "pieces": [
+                 *           "0000000000000000000000000000000000000000000000000000000000000000"
+                 *         ],
+                 *         "size": 120
+                 *       },
+                 *       "name": "mnist"
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewAssetBody"];
+            };
+        };
+        responses: {
+            /** @description It was there */
+            200: {
+                headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "files": 12,
+                     *       "id": "0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "keep": true,
+                     *       "kind": "code",
+                     *       "name": "mnist",
+                     *       "names": [
+                     *         "mnist@1"
+                     *       ],
+                     *       "size": 1048576,
+                     *       "version": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetDetail"];
+                };
+            };
+            /** @description It was made */
+            201: {
+                headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "files": 12,
+                     *       "id": "0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "keep": true,
+                     *       "kind": "code",
+                     *       "name": "mnist",
+                     *       "names": [
+                     *         "mnist@1"
+                     *       ],
+                     *       "size": 1048576,
+                     *       "version": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_bytes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The whole file */
+            200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The range that was asked for */
+            206: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_missing: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "after": 0,
+                 *       "manifest": {
+                 *         "pieces": [
+                 *           "0000000000000000000000000000000000000000000000000000000000000000"
+                 *         ],
+                 *         "size": 120
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["MissingBody"];
+            };
+        };
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "after": null,
+                     *       "bytes": 1048576,
+                     *       "id": null,
+                     *       "pieces": [
+                     *         "0000000000000000000000000000000000000000000000000000000000000000"
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Missing"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_piece: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description It is there */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_store: {
         parameters: {
             query?: never;
             header?: never;
@@ -1278,13 +5066,75 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "folder": "/home/user/.local/share/tuner/assets",
+                     *       "piece_bytes": 1048576,
+                     *       "staging": {
+                     *         "device": 2049,
+                     *         "folder": "/home/user/.local/share/tuner/assets/staging",
+                     *         "inode": 131
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetStore"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1293,12 +5143,920 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_experiments_api_v1_experiments_get: {
+    list_versions: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "asset": "0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "name": "mnist",
+                     *           "version": 1
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetVersions"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_asset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description NAME, NAME@VERSION, or a digest */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "files": 12,
+                     *       "id": "0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "keep": true,
+                     *       "kind": "code",
+                     *       "name": "mnist",
+                     *       "names": [
+                     *         "mnist@1"
+                     *       ],
+                     *       "size": 1048576,
+                     *       "version": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetDetail"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_asset: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                /** @description NAME, NAME@VERSION, or a digest */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_files: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description NAME, NAME@VERSION, or a digest */
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "executable": false,
+                     *           "path": "train/images.bin",
+                     *           "size": 1048576
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AssetFiles"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description NAME, NAME@VERSION, or a digest */
+                reference: string;
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The whole file */
+            200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The range that was asked for */
+            206: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_devices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "id": "GPU-3f1c",
+                     *           "lost": "",
+                     *           "memory_bytes": 1048576,
+                     *           "name": "NVIDIA H100",
+                     *           "occupied": false,
+                     *           "share": 1,
+                     *           "state": "free",
+                     *           "trials": [
+                     *             {
+                     *               "id": "8f3k2/12",
+                     *               "share": 1
+                     *             }
+                     *           ],
+                     *           "uuid": "GPU-3f1c"
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Devices"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_experiments: {
         parameters: {
             query?: {
                 status?: components["schemas"]["ExperimentStatus"][] | null;
@@ -1318,13 +6076,128 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "best": {
+                     *             "number": 12,
+                     *             "parameters": {
+                     *               "batch": 32,
+                     *               "lr": 0.01
+                     *             },
+                     *             "value": 0.25
+                     *           },
+                     *           "budget": {
+                     *             "duration": 7200,
+                     *             "failures": 10,
+                     *             "parallel": 4,
+                     *             "trials": 100
+                     *           },
+                     *           "counts": {
+                     *             "running": 1,
+                     *             "succeeded": 11
+                     *           },
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "id": "8f3k2",
+                     *           "message": "",
+                     *           "name": "digits",
+                     *           "note": "with augmentation",
+                     *           "objective": {
+                     *             "goal": "minimize",
+                     *             "metric": "loss",
+                     *             "optional": false
+                     *           },
+                     *           "priority": 0,
+                     *           "project": "vision",
+                     *           "reason": "none",
+                     *           "running_s": 12.5,
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "created",
+                     *           "tags": [
+                     *             "baseline"
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Experiments"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1333,12 +6206,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    create_experiment_api_v1_experiments_post: {
+    create_experiment: {
         parameters: {
             query?: {
                 dry_run?: boolean;
@@ -1351,93 +6232,386 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** @default null */
-                    advisor?: components["schemas"]["AlgorithmBody"] | null;
-                    /**
-                     * Algorithm Timeout
-                     * Format: duration
-                     * @default 60
-                     */
-                    algorithm_timeout?: number | null;
-                    /** @default null */
-                    assessor?: components["schemas"]["AlgorithmBody"] | null;
-                    budget?: components["schemas"]["BudgetBody"];
-                    /**
-                     * Deterministic
-                     * @default false
-                     */
-                    deterministic?: boolean;
-                    /**
-                     * Executor
-                     * @default null
-                     */
-                    executor?: unknown;
-                    /**
-                     * Name
-                     * @default experiment
-                     */
-                    name?: string;
-                    /**
-                     * Note
-                     * @default
-                     */
-                    note?: string;
-                    /**
-                     * Objective
-                     * @default null
-                     */
-                    objective?: (components["schemas"]["ObjectiveBody"] | components["schemas"]["ObjectiveBody"][]) | null;
-                    /** On End */
-                    on_end?: string[];
-                    /** On Failures */
-                    on_failures?: string[];
-                    /** On Pause */
-                    on_pause?: string[];
-                    /**
-                     * Project
-                     * @default default
-                     */
-                    project?: string;
-                    /**
-                     * Quota Group
-                     * @default default
-                     */
-                    quota_group?: string;
-                    /**
-                     * Search Space
-                     * @default null
-                     */
-                    search_space?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Seed
-                     * @default null
-                     */
-                    seed?: number | null;
-                    /** Tags */
-                    tags?: string[];
-                    trial: components["schemas"]["TrialBody"];
-                    tuner?: components["schemas"]["AlgorithmBody"];
-                    /** Warm Start */
-                    warm_start?: string[];
-                    /**
-                     * Workers
-                     * @default 1
-                     */
-                    workers?: number;
-                };
+                /**
+                 * @example {
+                 *       "budget": {
+                 *         "parallel": 2,
+                 *         "trials": 20
+                 *       },
+                 *       "name": "digits",
+                 *       "objective": {
+                 *         "goal": "maximize",
+                 *         "metric": "accuracy"
+                 *       },
+                 *       "search_space": {
+                 *         "lr": {
+                 *           "high": 0.1,
+                 *           "log": true,
+                 *           "low": 0.0001,
+                 *           "type": "float"
+                 *         }
+                 *       },
+                 *       "trial": {
+                 *         "command": "python train.py"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["ExperimentBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
-            201: {
+            /** @description With `dry_run`: the resolved file */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "experiment": {
+                     *         "advisor": {
+                     *           "args": {},
+                     *           "class": "my_package.tuner:MyTuner",
+                     *           "name": "tpe"
+                     *         },
+                     *         "algorithm_timeout": 12.5,
+                     *         "assessor": {
+                     *           "args": {},
+                     *           "class": "my_package.tuner:MyTuner",
+                     *           "name": "tpe"
+                     *         },
+                     *         "budget": {
+                     *           "duration": 7200,
+                     *           "failures": 10,
+                     *           "parallel": 4,
+                     *           "trials": 100
+                     *         },
+                     *         "deterministic": false,
+                     *         "name": "digits",
+                     *         "note": "",
+                     *         "objective": {
+                     *           "goal": "minimize",
+                     *           "metric": "loss",
+                     *           "optional": false
+                     *         },
+                     *         "on_end": [
+                     *           "mail"
+                     *         ],
+                     *         "on_failures": [],
+                     *         "on_pause": [],
+                     *         "project": "vision",
+                     *         "quota_group": "default",
+                     *         "search_space": {
+                     *           "lr": {
+                     *             "high": 0.1,
+                     *             "log": true,
+                     *             "low": 0.0001,
+                     *             "type": "float"
+                     *           }
+                     *         },
+                     *         "seed": 7,
+                     *         "tags": [],
+                     *         "trial": {
+                     *           "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "command": [
+                     *             "python",
+                     *             "train.py"
+                     *           ],
+                     *           "environment": {
+                     *             "SEED": "7"
+                     *           },
+                     *           "resources": {
+                     *             "cpus": 1,
+                     *             "gpus": 0
+                     *           }
+                     *         },
+                     *         "tuner": {
+                     *           "args": {},
+                     *           "class": "my_package.tuner:MyTuner",
+                     *           "name": "tpe"
+                     *         },
+                     *         "warm_start": [
+                     *           "7d2h1"
+                     *         ],
+                     *         "workers": 1
+                     *       },
+                     *       "samples": [
+                     *         {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         }
+                     *       ],
+                     *       "space_size": "Infinity"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["DryRun"];
+                };
+            };
+            /** @description It was made */
+            201: {
+                headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1446,12 +6620,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_experiment_api_v1_experiments__experiment_id__get: {
+    read_experiment: {
         parameters: {
             query?: {
                 /** @description answer only once it has ended, or after `timeout` */
@@ -1467,13 +6649,232 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1482,12 +6883,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    delete_experiment_api_v1_experiments__experiment_id__delete: {
+    delete_experiment: {
         parameters: {
             query?: never;
             header?: {
@@ -1501,12 +6910,148 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description It is gone */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description What went wrong */
             default: {
@@ -1514,12 +7059,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    change_experiment_api_v1_experiments__experiment_id__patch: {
+    change_experiment: {
         parameters: {
             query?: never;
             header?: {
@@ -1533,38 +7086,299 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    budget?: components["schemas"]["BudgetRaiseBody"];
-                    /** Name */
-                    name?: string;
-                    /**
-                     * Note
-                     * @default null
-                     */
-                    note?: string | null;
-                    /**
-                     * Priority
-                     * @default null
-                     */
-                    priority?: number | null;
-                    /** Project */
-                    project?: string;
-                    /**
-                     * Tags
-                     * @default null
-                     */
-                    tags?: string[] | null;
-                };
+                /**
+                 * @example {
+                 *       "budget": {
+                 *         "parallel": 4
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1573,12 +7387,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_best_api_v1_experiments__experiment_id__best_get: {
+    read_best: {
         parameters: {
             query?: never;
             header?: never;
@@ -1589,13 +7411,171 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25,
+                     *         "values": [
+                     *           0.25
+                     *         ]
+                     *       },
+                     *       "front": [
+                     *         {
+                     *           "number": 12,
+                     *           "parameters": {
+                     *             "batch": 32,
+                     *             "lr": 0.01
+                     *           },
+                     *           "value": 0.25,
+                     *           "values": [
+                     *             0.25
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "history": {
+                     *         "numbers": [
+                     *           1,
+                     *           2,
+                     *           5
+                     *         ],
+                     *         "values": [
+                     *           0.9,
+                     *           0.5,
+                     *           0.5
+                     *         ]
+                     *       },
+                     *       "id": "8f3k2",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "outlook": {
+                     *         "chance_of_improvement": 0.83,
+                     *         "improvements_in_later_half": 2,
+                     *         "message": "worth going on: about 83% for the 40 trials left to beat the best",
+                     *         "more_trials": 40,
+                     *         "since_improvement": 3,
+                     *         "trials": 12,
+                     *         "typical_gain": 0.25
+                     *       },
+                     *       "trials": 12
+                     *     }
+                     */
+                    "application/json": components["schemas"]["BestOf"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1604,15 +7584,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    clone_experiment_api_v1_experiments__experiment_id__clone_post: {
+    clone_experiment: {
         parameters: {
             query?: never;
             header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
                 "idempotency-key"?: string | null;
             };
             path: {
@@ -1622,26 +7612,298 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": {
-                    budget?: components["schemas"]["BudgetRaiseBody"];
-                    /** Name */
-                    name?: string;
-                    /**
-                     * Seed
-                     * @default null
-                     */
-                    seed?: number | null;
-                };
+                /**
+                 * @example {
+                 *       "name": "digits again",
+                 *       "seed": 8
+                 *     }
+                 */
+                "application/json": components["schemas"]["CloneBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description It was made */
             201: {
+                headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1650,12 +7912,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_code_changes_api_v1_experiments__experiment_id__code_changes_get: {
+    read_code_changes: {
         parameters: {
             query?: never;
             header?: never;
@@ -1666,13 +7936,107 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The file */
             200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example --- a/train.py
+                     *     +++ b/train.py
+                     */
+                    "text/plain": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1681,12 +8045,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_curves_api_v1_experiments__experiment_id__curves_get: {
+    read_curves: {
         parameters: {
             query?: {
                 /** @description trials: the best and the newest */
@@ -1702,13 +8074,139 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "curves": [
+                     *         {
+                     *           "complete": true,
+                     *           "number": 12,
+                     *           "status": "waiting",
+                     *           "steps": [
+                     *             1,
+                     *             2,
+                     *             3
+                     *           ],
+                     *           "values": [
+                     *             0.9,
+                     *             "NaN",
+                     *             0.7
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "id": "8f3k2",
+                     *       "left_out": 0,
+                     *       "metric": "loss"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LearningCurves"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -1717,12 +8215,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    export_experiment_api_v1_experiments__experiment_id__export_get: {
+    export_experiment: {
         parameters: {
             query?: {
                 /** @description csv has parameters and final metrics as columns */
@@ -1738,274 +8244,119 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The file */
             200: {
                 headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                    "application/jsonl": unknown;
-                    "text/csv": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    read_failures_api_v1_experiments__experiment_id__failures_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    import_results_api_v1_experiments__experiment_id__import_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
                     /**
-                     * Experiment
-                     * @default null
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
                      */
-                    experiment?: string | null;
+                    "Content-Disposition"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
                     /**
-                     * Outside Space
-                     * @default false
+                     * @example [
+                     *       {
+                     *         "number": 1,
+                     *         "status": "succeeded",
+                     *         "value": 0.25
+                     *       }
+                     *     ]
                      */
-                    outside_space?: boolean;
+                    "application/json": Record<string, never>[];
+                    /** @example {"number":1,"status":"succeeded","value":0.25} */
+                    "application/jsonl": string;
                     /**
-                     * Results
-                     * @default null
+                     * @example number,status,value
+                     *     1,succeeded,0.25
                      */
-                    results?: components["schemas"]["ResultBody"][] | null;
+                    "text/csv": string;
                 };
             };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    read_importance_api_v1_experiments__experiment_id__importance_get: {
-        parameters: {
-            query?: {
-                /** @description of several objectives, which; the first when left out */
-                metric?: string | null;
-            };
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    read_journal_api_v1_experiments__experiment_id__journal_get: {
-        parameters: {
-            query?: {
-                limit?: number;
-                /** @description `next` of the page before */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    read_pareto_api_v1_experiments__experiment_id__pareto_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    pause_experiment_api_v1_experiments__experiment_id__pause_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description What went wrong */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    resume_experiment_api_v1_experiments__experiment_id__resume_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                experiment_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": {
-                    budget?: components["schemas"]["BudgetRaiseBody"];
-                    /** @default null */
-                    code?: components["schemas"]["CodeBody"] | null;
-                    /** @default null */
-                    code_origin?: components["schemas"]["CodeOriginBody"] | null;
                     /**
-                     * Skip Line
-                     * @default null
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
                      */
-                    skip_line?: number | null;
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
+            /** @description Forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2014,12 +8365,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_search_space_api_v1_experiments__experiment_id__search_space_get: {
+    read_failures: {
         parameters: {
             query?: never;
             header?: never;
@@ -2030,13 +8389,130 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "ended": 12,
+                     *       "failed": 3,
+                     *       "id": "8f3k2",
+                     *       "rule": {
+                     *         "covered": 12,
+                     *         "failed": 12,
+                     *         "parameter": "lr",
+                     *         "relation": ">",
+                     *         "sentence": "trials with lr > 0.05 fail (11 of 12 did)",
+                     *         "value": 0.05
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Failures"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2045,12 +8521,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    change_search_space_api_v1_experiments__experiment_id__search_space_put: {
+    import_results: {
         parameters: {
             query?: never;
             header?: {
@@ -2064,22 +8548,189 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Search Space */
-                    search_space: {
-                        [key: string]: unknown;
-                    };
-                };
+                /**
+                 * @example {
+                 *       "outside_space": false,
+                 *       "results": [
+                 *         {
+                 *           "parameters": {
+                 *             "lr": 0.01
+                 *           },
+                 *           "value": 0.9
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["ImportBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "imported": 12,
+                     *       "skipped": 0
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Imported"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2088,12 +8739,176 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_search_spaces_api_v1_experiments__experiment_id__search_space_revisions_get: {
+    read_importance: {
+        parameters: {
+            query?: {
+                /** @description of several objectives, which; the first when left out */
+                metric?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8f3k2",
+                     *       "importance": {
+                     *         "batch": 0.2,
+                     *         "lr": 0.8
+                     *       },
+                     *       "message": "",
+                     *       "metric": "loss",
+                     *       "trials": 12
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ImportanceShares"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_journal: {
         parameters: {
             query?: {
                 limit?: number;
@@ -2108,13 +8923,116 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "at": "2026-11-22T10:00:00.000Z",
+                     *           "kind": "trial_ended",
+                     *           "line": 12,
+                     *           "payload": {
+                     *             "number": 12
+                     *           },
+                     *           "queues": [
+                     *             "tuner"
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Journal"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2123,12 +9041,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_slices_api_v1_experiments__experiment_id__slices_get: {
+    read_pareto: {
         parameters: {
             query?: never;
             header?: never;
@@ -2139,13 +9065,153 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "front": [
+                     *         {
+                     *           "number": 12,
+                     *           "parameters": {
+                     *             "batch": 32,
+                     *             "lr": 0.01
+                     *           },
+                     *           "value": 0.25,
+                     *           "values": [
+                     *             0.25
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "hypervolume": 0.25,
+                     *       "id": "8f3k2",
+                     *       "left_out": 0,
+                     *       "objectives": [
+                     *         {
+                     *           "goal": "minimize",
+                     *           "metric": "loss",
+                     *           "optional": false
+                     *         }
+                     *       ],
+                     *       "others": [
+                     *         {
+                     *           "number": 12,
+                     *           "values": [
+                     *             0.25
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "reference": [
+                     *         0.25
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Pareto"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2154,12 +9220,638 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    stop_experiment_api_v1_experiments__experiment_id__stop_post: {
+    pause_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resume_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "budget": {
+                 *         "trials": 40
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["ResumeBody"];
+            };
+        };
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_search_space: {
         parameters: {
             query?: never;
             header?: never;
@@ -2170,13 +9862,130 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "at": "2026-11-22T10:00:00.000Z",
+                     *       "line": 0,
+                     *       "revision": 1,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SearchSpaceRevision"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2185,12 +9994,870 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_table_api_v1_experiments__experiment_id__table_get: {
+    change_search_space: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "search_space": {
+                 *         "lr": {
+                 *           "high": 0.1,
+                 *           "log": true,
+                 *           "low": 0.001,
+                 *           "type": "float"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["SearchSpaceBody"];
+            };
+        };
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "at": "2026-11-22T10:00:00.000Z",
+                     *       "line": 0,
+                     *       "revision": 1,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SearchSpaceRevision"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_search_spaces: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "at": "2026-11-22T10:00:00.000Z",
+                     *           "line": 0,
+                     *           "revision": 1,
+                     *           "search_space": {
+                     *             "lr": {
+                     *               "high": 0.1,
+                     *               "log": true,
+                     *               "low": 0.0001,
+                     *               "type": "float"
+                     *             }
+                     *           }
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SearchSpaceRevisions"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_slices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "8f3k2",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "slices": {
+                     *         "name": {
+                     *           "numbers": [
+                     *             1,
+                     *             2,
+                     *             5
+                     *           ],
+                     *           "parameter": [
+                     *             0.1,
+                     *             0.01,
+                     *             0.05
+                     *           ],
+                     *           "values": [
+                     *             [
+                     *               0.9
+                     *             ],
+                     *             [
+                     *               0.5
+                     *             ],
+                     *             [
+                     *               0.7
+                     *             ]
+                     *           ]
+                     *         }
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SlicesOfParameters"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stop_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_table: {
         parameters: {
             query?: {
                 /** @description with commas between; known: number, status, reason, value, step, attempts, started_at, ended_at, started_s, ended_s, running_s, source, retry_of, parameters, and each of `parameters.NAME`, `final.METRIC`, `last.METRIC` by itself, or `parameters.*` for all of them */
@@ -2212,13 +10879,140 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "columns": {
+                     *         "number": [
+                     *           1,
+                     *           2,
+                     *           3
+                     *         ],
+                     *         "status": {
+                     *           "codes": [
+                     *             0,
+                     *             0,
+                     *             0
+                     *           ],
+                     *           "words": [
+                     *             "succeeded"
+                     *           ]
+                     *         }
+                     *       },
+                     *       "next": "MTAw",
+                     *       "revision": "1f0c9a3e.7",
+                     *       "since": null,
+                     *       "trials": 3
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Table"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2227,12 +11021,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_timeline_api_v1_experiments__experiment_id__timeline_get: {
+    read_timeline: {
         parameters: {
             query?: never;
             header?: never;
@@ -2243,13 +11045,171 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "columns": {
+                     *         "attempt": [
+                     *           1,
+                     *           1,
+                     *           2
+                     *         ],
+                     *         "end_s": [
+                     *           29.5,
+                     *           31,
+                     *           null
+                     *         ],
+                     *         "lane": [
+                     *           0,
+                     *           1,
+                     *           0
+                     *         ],
+                     *         "number": [
+                     *           1,
+                     *           2,
+                     *           5
+                     *         ],
+                     *         "share": [
+                     *           1,
+                     *           1,
+                     *           1
+                     *         ],
+                     *         "start_s": [
+                     *           0,
+                     *           0.5,
+                     *           30
+                     *         ],
+                     *         "status": {
+                     *           "codes": [
+                     *             0,
+                     *             0,
+                     *             1
+                     *           ],
+                     *           "words": [
+                     *             "succeeded",
+                     *             "failed"
+                     *           ]
+                     *         }
+                     *       },
+                     *       "lanes": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "kind": "device",
+                     *           "name": "1"
+                     *         }
+                     *       ],
+                     *       "left_out": false,
+                     *       "now_s": 12.5
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2258,12 +11218,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_trials_api_v1_experiments__experiment_id__trials_get: {
+    list_trials: {
         parameters: {
             query?: {
                 status?: components["schemas"]["TrialStatus"][] | null;
@@ -2281,13 +11249,138 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "attempts": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "final": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "forked_from": 3,
+                     *           "id": "8f3k2/12",
+                     *           "last": {
+                     *             "metrics": {
+                     *               "accuracy": 0.91,
+                     *               "loss": 0.25
+                     *             },
+                     *             "step": 30
+                     *           },
+                     *           "message": "",
+                     *           "metrics": null,
+                     *           "number": 12,
+                     *           "parameters": {
+                     *             "batch": 32,
+                     *             "lr": 0.01
+                     *           },
+                     *           "reason": "none",
+                     *           "retry_of": 9,
+                     *           "running_s": 12.5,
+                     *           "source": "tuner",
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "waiting",
+                     *           "until_step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Trials"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2296,15 +11389,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    add_trial_api_v1_experiments__experiment_id__trials_post: {
+    add_trial: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 experiment_id: string;
             };
@@ -2312,27 +11416,268 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Outside Space
-                     * @default false
-                     */
-                    outside_space?: boolean;
-                    /** Parameters */
-                    parameters: {
-                        [key: string]: unknown;
-                    };
-                };
+                /**
+                 * @example {
+                 *       "outside_space": false,
+                 *       "parameters": {
+                 *         "lr": 0.01
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["AddTrialBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description It was made */
             201: {
+                headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "attempt_details": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "exit": {
+                     *             "cause": "exited",
+                     *             "code": 0,
+                     *             "isolation": "fork",
+                     *             "memory_limit_bytes": 1048576,
+                     *             "peak_memory_bytes": 1048576,
+                     *             "processor_s": 12.5,
+                     *             "signal": 9,
+                     *             "stop_reason": "",
+                     *             "tail": "",
+                     *             "why_spawned": ""
+                     *           },
+                     *           "half_way": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "message": "",
+                     *           "peak_gpu_bytes": 1048576,
+                     *           "pid": 4711,
+                     *           "restored_step": 30,
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "starting"
+                     *         }
+                     *       ],
+                     *       "attempts": 1,
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "final": {
+                     *         "accuracy": 0.91,
+                     *         "loss": 0.25
+                     *       },
+                     *       "first_parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "forked_from": 3,
+                     *       "further_parameters": [
+                     *         {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         }
+                     *       ],
+                     *       "id": "8f3k2/12",
+                     *       "last": {
+                     *         "metrics": {
+                     *           "accuracy": 0.91,
+                     *           "loss": 0.25
+                     *         },
+                     *         "step": 30
+                     *       },
+                     *       "message": "",
+                     *       "metrics": null,
+                     *       "number": 12,
+                     *       "parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "reason": "none",
+                     *       "retry_of": 9,
+                     *       "running_s": 12.5,
+                     *       "source": "tuner",
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "waiting",
+                     *       "until_step": 30,
+                     *       "value": 0.25
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TrialDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2341,15 +11686,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    retry_trials_api_v1_experiments__experiment_id__trials_retry_post: {
+    retry_trials: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 experiment_id: string;
             };
@@ -2357,23 +11713,218 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": {
-                    /**
-                     * Numbers
-                     * @default null
-                     */
-                    numbers?: number[] | null;
-                };
+                /**
+                 * @example {
+                 *       "numbers": [
+                 *         3,
+                 *         7
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["RetryBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description It was made */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "attempts": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "final": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "forked_from": 3,
+                     *           "id": "8f3k2/12",
+                     *           "last": {
+                     *             "metrics": {
+                     *               "accuracy": 0.91,
+                     *               "loss": 0.25
+                     *             },
+                     *             "step": 30
+                     *           },
+                     *           "message": "",
+                     *           "metrics": null,
+                     *           "number": 12,
+                     *           "parameters": {
+                     *             "batch": 32,
+                     *             "lr": 0.01
+                     *           },
+                     *           "reason": "none",
+                     *           "retry_of": 9,
+                     *           "running_s": 12.5,
+                     *           "source": "tuner",
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "waiting",
+                     *           "until_step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Trials"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2382,12 +11933,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_quota_groups_api_v1_quota_groups_get: {
+    list_quota_groups: {
         parameters: {
             query?: never;
             header?: never;
@@ -2396,13 +11955,81 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "borrows": true,
+                     *           "experiments": [
+                     *             "8f3k2"
+                     *           ],
+                     *           "gpus": 4,
+                     *           "id": "vision",
+                     *           "name": "vision",
+                     *           "used": 2.5
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["QuotaGroups"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2411,12 +12038,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_quota_group_api_v1_quota_groups__name__get: {
+    read_quota_group: {
         parameters: {
             query?: never;
             header?: never;
@@ -2427,13 +12062,127 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "borrows": true,
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "gpus": 4,
+                     *       "id": "vision",
+                     *       "name": "vision",
+                     *       "used": 2.5
+                     *     }
+                     */
+                    "application/json": components["schemas"]["QuotaGroup"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2442,12 +12191,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    set_quota_group_api_v1_quota_groups__name__put: {
+    set_quota_group: {
         parameters: {
             query?: never;
             header?: {
@@ -2461,37 +12218,209 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Borrows
-                     * @default true
-                     */
-                    borrows?: boolean;
-                    /**
-                     * Gpus
-                     * @default null
-                     */
-                    gpus?: number | null;
-                };
+                /**
+                 * @example {
+                 *       "borrows": true,
+                 *       "gpus": 4
+                 *     }
+                 */
+                "application/json": components["schemas"]["QuotaGroupBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description It was changed */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "borrows": true,
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "gpus": 4,
+                     *       "id": "vision",
+                     *       "name": "vision",
+                     *       "used": 2.5
+                     *     }
+                     */
+                    "application/json": components["schemas"]["QuotaGroup"];
                 };
             };
-            /** @description it is new */
+            /** @description It is new */
             201: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "borrows": true,
+                     *       "experiments": [
+                     *         "8f3k2"
+                     *       ],
+                     *       "gpus": 4,
+                     *       "id": "vision",
+                     *       "name": "vision",
+                     *       "used": 2.5
+                     *     }
+                     */
+                    "application/json": components["schemas"]["QuotaGroup"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2500,12 +12429,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    delete_quota_group_api_v1_quota_groups__name__delete: {
+    delete_quota_group: {
         parameters: {
             query?: never;
             header?: {
@@ -2519,12 +12456,148 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description It is gone */
             204: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description What went wrong */
             default: {
@@ -2532,12 +12605,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_trial_api_v1_trials__experiment_id___number__get: {
+    read_trial: {
         parameters: {
             query?: {
                 /** @description answer only once it has ended, or after `timeout` */
@@ -2554,13 +12635,200 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "attempt_details": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "exit": {
+                     *             "cause": "exited",
+                     *             "code": 0,
+                     *             "isolation": "fork",
+                     *             "memory_limit_bytes": 1048576,
+                     *             "peak_memory_bytes": 1048576,
+                     *             "processor_s": 12.5,
+                     *             "signal": 9,
+                     *             "stop_reason": "",
+                     *             "tail": "",
+                     *             "why_spawned": ""
+                     *           },
+                     *           "half_way": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "message": "",
+                     *           "peak_gpu_bytes": 1048576,
+                     *           "pid": 4711,
+                     *           "restored_step": 30,
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "starting"
+                     *         }
+                     *       ],
+                     *       "attempts": 1,
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "final": {
+                     *         "accuracy": 0.91,
+                     *         "loss": 0.25
+                     *       },
+                     *       "first_parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "forked_from": 3,
+                     *       "further_parameters": [
+                     *         {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         }
+                     *       ],
+                     *       "id": "8f3k2/12",
+                     *       "last": {
+                     *         "metrics": {
+                     *           "accuracy": 0.91,
+                     *           "loss": 0.25
+                     *         },
+                     *         "step": 30
+                     *       },
+                     *       "message": "",
+                     *       "metrics": null,
+                     *       "number": 12,
+                     *       "parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "reason": "none",
+                     *       "retry_of": 9,
+                     *       "running_s": 12.5,
+                     *       "source": "tuner",
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "waiting",
+                     *       "until_step": 30,
+                     *       "value": 0.25
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TrialDetail"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2569,12 +12837,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    list_checkpoints_api_v1_trials__experiment_id___number__checkpoints_get: {
+    list_checkpoints: {
         parameters: {
             query?: never;
             header?: never;
@@ -2586,13 +12862,119 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "at": "2026-11-22T10:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "damaged": false,
+                     *           "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "inline": false,
+                     *           "location": null,
+                     *           "name": "checkpoint",
+                     *           "size": 1048576,
+                     *           "stall_s": 0.01,
+                     *           "step": 30,
+                     *           "value": 0.25,
+                     *           "write_s": 0.2
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Checkpoints"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2601,12 +12983,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_checkpoint_api_v1_trials__experiment_id___number__checkpoints__digest__get: {
+    read_checkpoint: {
         parameters: {
             query?: never;
             header?: never;
@@ -2619,13 +13009,108 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The file */
             200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2634,12 +13119,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_log_api_v1_trials__experiment_id___number__logs_get: {
+    read_log: {
         parameters: {
             query?: {
                 stream?: "stdout" | "stderr";
@@ -2659,13 +13152,129 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The file */
             200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description whose log it is
+                     * @example 1
+                     */
+                    "Log-Attempt"?: string;
+                    /**
+                     * @description where it ends
+                     * @example 6
+                     */
+                    "Log-End"?: string;
+                    /**
+                     * @description whether the attempt has ended
+                     * @example true
+                     */
+                    "Log-Ended"?: string;
+                    /**
+                     * @description where this range begins
+                     * @example 0
+                     */
+                    "Log-Offset"?: string;
+                    /**
+                     * @description bytes that there are
+                     * @example 6
+                     */
+                    "Log-Size"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /** @example step 1 */
+                    "text/plain": string;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/plain": unknown;
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2674,12 +13283,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_metrics_api_v1_trials__experiment_id___number__metrics_get: {
+    read_metrics: {
         parameters: {
             query?: {
                 limit?: number;
@@ -2695,13 +13312,116 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "at": "2026-11-22T10:00:00.000Z",
+                     *           "attempt": 1,
+                     *           "first": true,
+                     *           "sequence": 12,
+                     *           "step": 30,
+                     *           "values": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           }
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Metrics"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2710,15 +13430,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    retry_trial_api_v1_trials__experiment_id___number__retry_post: {
+    retry_trial: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 experiment_id: string;
                 number: number;
@@ -2727,13 +13458,239 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description It was made */
             201: {
                 headers: {
+                    /**
+                     * @description of what was made
+                     * @example /api/v1/experiments/8f3k2
+                     */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "attempt_details": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "exit": {
+                     *             "cause": "exited",
+                     *             "code": 0,
+                     *             "isolation": "fork",
+                     *             "memory_limit_bytes": 1048576,
+                     *             "peak_memory_bytes": 1048576,
+                     *             "processor_s": 12.5,
+                     *             "signal": 9,
+                     *             "stop_reason": "",
+                     *             "tail": "",
+                     *             "why_spawned": ""
+                     *           },
+                     *           "half_way": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "message": "",
+                     *           "peak_gpu_bytes": 1048576,
+                     *           "pid": 4711,
+                     *           "restored_step": 30,
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "starting"
+                     *         }
+                     *       ],
+                     *       "attempts": 1,
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "final": {
+                     *         "accuracy": 0.91,
+                     *         "loss": 0.25
+                     *       },
+                     *       "first_parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "forked_from": 3,
+                     *       "further_parameters": [
+                     *         {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         }
+                     *       ],
+                     *       "id": "8f3k2/12",
+                     *       "last": {
+                     *         "metrics": {
+                     *           "accuracy": 0.91,
+                     *           "loss": 0.25
+                     *         },
+                     *         "step": 30
+                     *       },
+                     *       "message": "",
+                     *       "metrics": null,
+                     *       "number": 12,
+                     *       "parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "reason": "none",
+                     *       "retry_of": 9,
+                     *       "running_s": 12.5,
+                     *       "source": "tuner",
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "waiting",
+                     *       "until_step": 30,
+                     *       "value": 0.25
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TrialDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2742,15 +13699,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    stop_trial_api_v1_trials__experiment_id___number__stop_post: {
+    stop_trial: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 experiment_id: string;
                 number: number;
@@ -2759,13 +13727,234 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "attempt_details": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "exit": {
+                     *             "cause": "exited",
+                     *             "code": 0,
+                     *             "isolation": "fork",
+                     *             "memory_limit_bytes": 1048576,
+                     *             "peak_memory_bytes": 1048576,
+                     *             "processor_s": 12.5,
+                     *             "signal": 9,
+                     *             "stop_reason": "",
+                     *             "tail": "",
+                     *             "why_spawned": ""
+                     *           },
+                     *           "half_way": {
+                     *             "accuracy": 0.91,
+                     *             "loss": 0.25
+                     *           },
+                     *           "message": "",
+                     *           "peak_gpu_bytes": 1048576,
+                     *           "pid": 4711,
+                     *           "restored_step": 30,
+                     *           "started_at": "2026-11-22T10:00:00.000Z",
+                     *           "status": "starting"
+                     *         }
+                     *       ],
+                     *       "attempts": 1,
+                     *       "command": [
+                     *         "python",
+                     *         "train.py"
+                     *       ],
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "final": {
+                     *         "accuracy": 0.91,
+                     *         "loss": 0.25
+                     *       },
+                     *       "first_parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "forked_from": 3,
+                     *       "further_parameters": [
+                     *         {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         }
+                     *       ],
+                     *       "id": "8f3k2/12",
+                     *       "last": {
+                     *         "metrics": {
+                     *           "accuracy": 0.91,
+                     *           "loss": 0.25
+                     *         },
+                     *         "step": 30
+                     *       },
+                     *       "message": "",
+                     *       "metrics": null,
+                     *       "number": 12,
+                     *       "parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "reason": "none",
+                     *       "retry_of": 9,
+                     *       "running_s": 12.5,
+                     *       "source": "tuner",
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "waiting",
+                     *       "until_step": 30,
+                     *       "value": 0.25
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TrialDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2774,12 +13963,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_health_healthz_get: {
+    read_health: {
         parameters: {
             query?: never;
             header?: never;
@@ -2788,13 +13985,36 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "pid": 4711,
+                     *       "status": "ok"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2803,12 +14023,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_readiness_readyz_get: {
+    read_readiness: {
         parameters: {
             query?: never;
             header?: never;
@@ -2817,13 +14045,40 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description All is ready */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "parts": {
+                     *         "database": "ok",
+                     *         "runner": "ok"
+                     *       },
+                     *       "ready": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Readiness"];
+                };
+            };
+            /** @description A part is in trouble */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "parts": {
+                     *         "database": "ok",
+                     *         "runner": "ok"
+                     *       },
+                     *       "ready": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Readiness"];
                 };
             };
             /** @description What went wrong */
@@ -2832,12 +14087,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    read_version_version_get: {
+    read_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -2846,13 +14109,39 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "agent_protocols": [
+                     *         1
+                     *       ],
+                     *       "api": "v1",
+                     *       "version": "0.1.0"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description What went wrong */
@@ -2861,6 +14150,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };

@@ -72,7 +72,7 @@ class Slice(Shown):
     values: Annotated[list[list[Number | None]], Field(examples=[[[0.9], [0.5], [0.7]]])]
 
 
-class Slices(Shown):
+class SlicesOfParameters(Shown):
     id: ExperimentId
     objective: Objectives
     slices: Annotated[dict[str, Slice], Field(description="by the parameter's name")]
@@ -94,7 +94,7 @@ class Failures(Shown):
     rule: FailureRule | None
 
 
-class Importance(Shown):
+class ImportanceShares(Shown):
     id: ExperimentId
     metric: Annotated[str, Field(examples=["loss"])]
     importance: Annotated[dict[str, float], Field(description="shares of 1", examples=[{"lr": 0.8, "batch": 0.2}])]
@@ -110,14 +110,14 @@ class Curve(Shown):
     complete: Annotated[bool, Field(description="every report was read", examples=[True])]
 
 
-class Curves(Shown):
+class LearningCurves(Shown):
     id: ExperimentId
     metric: Annotated[str, Field(examples=["loss"])]
     curves: list[Curve]
     left_out: Annotated[int, Field(description="trials", examples=[0])]
 
 
-class Codes(Shown):
+class WordColumn(Shown):
     """A column of words."""
 
     words: Annotated[list[Any], Field(description="the different ones", examples=[["succeeded", "failed"]])]
@@ -126,7 +126,7 @@ class Codes(Shown):
 
 Cell = float | Mark | str | dict[str, Any] | None
 Columns = Annotated[
-    dict[str, list[Cell] | Codes],
+    dict[str, list[Cell] | WordColumn],
     Field(
         description="all of one length",
         examples=[{"number": [1, 2, 3], "status": {"words": ["succeeded"], "codes": [0, 0, 0]}}],
@@ -153,7 +153,7 @@ class TimelineColumns(Shown):
 
     number: Numbers
     attempt: Annotated[list[int], Field(examples=[[1, 1, 2]])]
-    status: Codes
+    status: WordColumn
     lane: Annotated[list[int], Field(description="its place in `lanes`", examples=[[0, 1, 0]])]
     share: Annotated[list[float], Field(examples=[[1, 1, 1]])]
     start_s: Annotated[list[float], Field(examples=[[0.0, 0.5, 30.0]])]

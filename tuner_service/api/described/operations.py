@@ -158,10 +158,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_table": _read(analyses.Table),
     "read_best": _read(analyses.BestOf),
     "read_pareto": _read(analyses.Pareto),
-    "read_slices": _read(analyses.Slices),
+    "read_slices": _read(analyses.SlicesOfParameters),
     "read_failures": _read(analyses.Failures),
-    "read_importance": _read(analyses.Importance),
-    "read_curves": _read(analyses.Curves),
+    "read_importance": _read(analyses.ImportanceShares),
+    "read_curves": _read(analyses.LearningCurves),
     "read_timeline": _read(analyses.Timeline),
     # assets
     "find_missing": _shown(assets.Missing, body={"manifest": {"size": 120, "pieces": ["0" * 64]}, "after": 0}),

@@ -82,7 +82,9 @@ class Attempt(Shown):
     agent: Annotated[str, Field(examples=["agent-1"])]
     pid: Annotated[int | None, Field(examples=[4711])]
     restored_step: Step | None
-    half_way: Annotated[dict[str, object] | list[object] | None, Field(examples=[None])]
+    half_way: Annotated[
+        Values | None, Field(description="final metrics reported after it was told to stop; null: it was not told")
+    ]
     devices: list[Held]
     peak_gpu_bytes: Bytes | None
     created_at: Moment
