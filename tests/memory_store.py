@@ -390,8 +390,10 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
     trials = [t for _, t in sorted(rows.trials.items()) if not t.status.is_final or t.told_line is None]
     loaded = {t.number for t in trials}
     cursors = {Queue.TUNER: rows.experiment.tuner_cursor, Queue.ASSESSOR: rows.experiment.assessor_cursor}
+    grows = rows.experiment.spec.trial.define_by_run and rows.spaces
     return LoadedExperiment(
         experiment=rows.experiment,
+        search_space=rows.spaces[max(rows.spaces)].search_space if grows else None,
         trials=tuple(trials),
         attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
         unanswered={

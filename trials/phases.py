@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,10 @@ class Phases(Protocol):
 
     def known(self, index: int) -> dict[str, Any] | None:
         """Those of ``index``, where an earlier attempt or this one was given them."""
+        ...
+
+    def miss(self, parameters: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        """Have these be part of the search space, before further ones are waited for."""
         ...
 
     def wait_for(self, index: int, *, is_stopping: Callable[[], bool]) -> dict[str, Any] | None:
@@ -38,6 +42,9 @@ class AttemptPhases:
     def known(self, index: int) -> dict[str, Any] | None:
         answer = self._answer(index)
         return None if answer is None else answer["parameters"]
+
+    def miss(self, parameters: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        self._sink.misses_parameters(parameters, beside)
 
     def wait_for(self, index: int, *, is_stopping: Callable[[], bool]) -> dict[str, Any] | None:
         # Said also where the answer is known: what is reported from here on belongs to it.
@@ -66,6 +73,9 @@ class AlonePhases:
 
     def known(self, index: int) -> dict[str, Any] | None:  # noqa: ARG002  # the protocol's signature
         return None
+
+    def miss(self, parameters: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        """There is no search space."""
 
     def wait_for(self, index: int, *, is_stopping: Callable[[], bool]) -> dict[str, Any] | None:  # noqa: ARG002  # likewise
         return None

@@ -58,6 +58,7 @@ class TrialParts:
     phases: Phases
     stop_file: Path | None
     until_step: int | None = None  # where the service wants it to rest
+    define_by_run: bool = False
 
 
 class Trial:
@@ -83,6 +84,7 @@ class Trial:
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
         self._until_step = parts.until_step
+        self.define_by_run = parts.define_by_run  # whether the search space grows by what the script asks for
         self._came_to_rest = False
         self._stop_told = False
         self._closed = False
@@ -212,6 +214,15 @@ class Trial:
         self._go_on_with(self._index + 1, further)
         return self.parameters
 
+    def misses_parameters(self, parameters: Mapping[str, Any], *, beside: Mapping[str, Any]) -> None:
+        """Have the search space grow by ``parameters``, each a range as a search space has it; for define-by-run.
+
+        ``beside`` are those asked for before, which may say in which branch the script is. They are part of what
+        ``next_parameters()`` is given from then on.
+        """
+        self._require_open()
+        self._phases.miss(parameters, beside)
+
     def first_or_next_parameters(self) -> Mapping[str, Any] | None:
         """NNI's order: ``parameters`` at the first call, ``next_parameters()`` at each further one."""
         if not self._given_first:
@@ -326,6 +337,7 @@ def open_trial(
 def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, Any]) -> TrialParts:
     given = json.loads((folder / FILE_PARAMETERS).read_bytes())
     sink = SpoolSink(folder, environ.get(ENV_WAKE_SOCKET))
+    spec = _spec(folder)
     return TrialParts(
         parameters={**defaults, **given},
         defaults=defaults,
@@ -334,17 +346,19 @@ def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, A
         others=OtherTrials(folder, wake=sink.wake),
         phases=AttemptPhases(folder, sink),
         stop_file=folder / FILE_STOP,
-        until_step=_until_step(folder),
+        until_step=spec.get("until_step"),
+        define_by_run=spec.get("define_by_run", False),
     )
 
 
-def _until_step(folder: Path) -> int | None:
+def _spec(folder: Path) -> dict[str, Any]:
+    """What the service asked for, as far as this attempt knows."""
     try:
         attempt = json.loads((folder / FILE_ATTEMPT).read_bytes())
     except FileNotFoundError:
-        return None
-    until_step: int | None = attempt.get("spec", {}).get("until_step")
-    return until_step
+        return {}
+    spec: dict[str, Any] = attempt.get("spec", {})
+    return spec
 
 
 def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:

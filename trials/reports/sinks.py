@@ -21,6 +21,7 @@ from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
     CooperationRecord,
+    ParametersMissingRecord,
     ParametersWantedRecord,
     StopToldRecord,
 )
@@ -142,6 +143,11 @@ class SpoolSink:
     def wants_parameters(self, index: int) -> None:
         self._writer.append(encode_record(ParametersWantedRecord(index=index, at=time.time())))
         self._waker.wake()
+
+    def misses_parameters(self, parameters: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        """They are to be part of the search space; sent with the next thing that is."""
+        record = ParametersMissingRecord(parameters=dict(parameters), beside=dict(beside), at=time.time())
+        self._writer.append(encode_record(record))
 
     def wake(self) -> None:
         """Let the agent look at the attempt's files."""

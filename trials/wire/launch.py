@@ -54,6 +54,7 @@ class LaunchSettings:
     max_duration_s: float | None = None  # of the attempt
     stop_grace_s: float = 30.0
     compat: Compat | None = None
+    define_by_run: bool = False  # the script may ask for parameters that the search space lacks, which then grows
     preload: tuple[str, ...] = ()  # imported once for all trials; without any, what the first trial imported
     isolation: Isolation = Isolation.FORK
     memory_bytes: int | None = None  # of the whole tree: more ends the attempt

@@ -13,6 +13,7 @@ from typing import Any
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, REPORT_LINE_BYTES, STEP_MAX
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+JSON_LEVELS = 50
 _FLOAT = frozenset({float})
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -95,6 +96,24 @@ def _is_file_name(value: Any) -> bool:
     return type(value) is str and 0 < len(value) <= METRIC_NAME_LIMIT and "/" not in value and value not in {".", ".."}
 
 
+def _is_json_object(value: Any) -> bool:
+    """Of which every other program reads the same."""
+    return type(value) is dict and _levels(value, JSON_LEVELS) and _is_finite(value)
+
+
+def _levels(value: Any, left: int) -> bool:
+    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    return left > 0 and all(_levels(item, left - 1) for item in items)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _shown(value: Any) -> str:
     return f"{type(value).__name__} {value!r:.50}" if isinstance(value, int | float | str) else type(value).__name__
 
@@ -104,6 +123,7 @@ _NUMBER = (_is_number, "a float or a whole number up to 2**53")
 _PERHAPS = (lambda value: value is None or _is_number(value), "null, a float or a whole number up to 2**53")
 _TEXT = (lambda value: type(value) is str, "text")
 _HEX = (lambda value: type(value) is str and _DIGEST.fullmatch(value) is not None, "64 hex digits")
+_OBJECT = (_is_json_object, "an object of JSON, with finite numbers and at most 50 levels")
 _CHECKS: dict[str, dict[str, tuple[Any, str]]] = {
     "checkpoint": {
         "step": _WHOLE,
@@ -122,5 +142,6 @@ _CHECKS: dict[str, dict[str, tuple[Any, str]]] = {
         "index": (lambda value: _is_whole(value) and value > 0, "a whole number from 1 to 2**53"),
         "at": _NUMBER,
     },
+    "parameters_missing": {"parameters": _OBJECT, "beside": _OBJECT, "at": _NUMBER},
     "notice": {"code": _TEXT, "message": _TEXT, "at": _NUMBER},
 }

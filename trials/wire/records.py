@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +128,19 @@ class ParametersWantedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersMissingRecord:
+    """The script asks for parameters that it was given none of: each with its range, as a search space has it.
+
+    ``beside`` are those it had asked for before, which may say the branch that it is in.
+    """
+
+    kind: ClassVar[str] = "parameters_missing"
+    parameters: dict[str, Any]
+    beside: dict[str, Any]
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRecord:
     """Something that people are to know of the attempt, which goes on. ``code`` is a short name for it."""
 
@@ -139,5 +152,5 @@ class NoticeRecord:
 
 SpoolRecord = (
     MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
-    | ParametersWantedRecord | NoticeRecord
+    | ParametersWantedRecord | ParametersMissingRecord | NoticeRecord
 )  # fmt: skip

@@ -13,11 +13,12 @@ from trials.wire.records import (
     ExitRecord,
     MetricRecord,
     NoticeRecord,
+    ParametersMissingRecord,
     ParametersWantedRecord,
     ProcessRecord,
     StopToldRecord,
 )
-from tuner_service.dispatcher import devices, endings, exits, launching, phases, retention, rungs
+from tuner_service.dispatcher import devices, endings, exits, growth, launching, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -260,6 +261,9 @@ def take(ts: TrialStep, command: ReportsReceived) -> None:
                 progress.save()  # what was reported before belongs to the parameters before
                 phases.wanted(ts, record)
                 progress.go_on()
+            case ParametersMissingRecord():
+                if fault := growth.missed(ts, record):
+                    _rejected(ts, RejectedRecord(error=fault[:MESSAGE_LIMIT]), sequence)
             case NoticeRecord():
                 _noticed(ts, record)
             case RejectedRecord():

@@ -14,6 +14,7 @@ from trials.wire.records import (
     ExitRecord,
     MetricRecord,
     NoticeRecord,
+    ParametersMissingRecord,
     ParametersWantedRecord,
     ProcessRecord,
     StopToldRecord,
@@ -225,7 +226,7 @@ class RejectedRecord:
 
 Record = (
     MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
-    | ParametersWantedRecord | NoticeRecord | RejectedRecord
+    | ParametersWantedRecord | ParametersMissingRecord | NoticeRecord | RejectedRecord
 )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class Dispatcher:
             trials={t.number: t for t in loaded.trials},
             attempts={a.key.number: a for a in loaded.attempts},
             worker=WorkerState(generation=self.state.first_generation),
+            changed_space=loaded.search_space,
         )
         for number in xs.trials:
             xs.seen_steps[number] = set(loaded.seen_steps.get(number, ()))

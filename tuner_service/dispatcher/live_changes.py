@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trials.wire.plain import to_plain
-from tuner_service.dispatcher import experiments
-from tuner_service.dispatcher.changes import SearchSpaceRevision
+from tuner_service.dispatcher import experiments, growth
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -16,7 +15,7 @@ from tuner_service.dispatcher.commands import (
     SearchSpaceChanged,
     TrialAdded,
 )
-from tuner_service.dispatcher.items import CustomTrialAdded, Queue, ResultsImported, SearchSpaceUpdated
+from tuner_service.dispatcher.items import CustomTrialAdded, Queue, ResultsImported
 from tuner_service.dispatcher.limits import ADDED_TRIALS_LIMIT, IMPORTED_OUTCOMES_LIMIT, TUNER_QUEUE_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
@@ -159,12 +158,7 @@ def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
 def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) -> None:
     """Holds for what is asked for from this line on, in any status. The spec keeps the space it began with."""
     _require_room(xs)
-    line = step.journal(xs, LineKind.SEARCH_SPACE_CHANGED, {"search_space": command.search_space})
-    step.changes.search_spaces.append(
-        SearchSpaceRevision(experiment_id=xs.id, line=line, search_space=command.search_space, at=step.at)
-    )
-    step.put_experiment(xs, replace(xs.experiment, exhausted=False, tuner_waits=False))
-    step.enqueue(xs, LineKind.SEARCH_SPACE_CHANGED, SearchSpaceUpdated(line=line, search_space=command.search_space))
+    growth.search_from_now_on(step, xs, command.search_space)
 
 
 def _require_room(xs: ExperimentState) -> None:

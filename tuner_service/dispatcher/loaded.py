@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.experiment import Experiment
@@ -16,7 +17,7 @@ class LoadedExperiment:
     ``trials``: those not final, and final ones whose end was not told yet. ``attempts``: the live ones.
     ``unanswered``: per queue the items past its cursor, in line order.
     ``seen_steps``: for each loaded trial the steps of the objective that algorithms saw.
-    ``checkpoints``: of the loaded trials, oldest first.
+    ``checkpoints``: of the loaded trials, oldest first. ``search_space``: the newest, where scripts may add to it.
     """
 
     experiment: Experiment
@@ -25,3 +26,4 @@ class LoadedExperiment:
     unanswered: dict[Queue, tuple[QueueItem, ...]] = field(default_factory=dict)
     seen_steps: dict[int, frozenset[int]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
+    search_space: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
 from tuner_service.dispatcher.ledger import Held, Ledger
@@ -73,10 +74,16 @@ class ExperimentState:
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
+    changed_space: dict[str, Any] | None = None  # the newest search space, where scripts may add to it
 
     @property
     def id(self) -> ExperimentId:
         return self.experiment.id
+
+    @property
+    def growing_space(self) -> dict[str, Any]:
+        """The newest search space, of an experiment whose scripts may add to it."""
+        return self.experiment.spec.search_space if self.changed_space is None else self.changed_space
 
     @property
     def requests(self) -> list[SuggestionRequested]:

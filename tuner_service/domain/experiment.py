@@ -173,7 +173,7 @@ class ExperimentSpec:
     @property
     def is_search(self) -> bool:
         """Whether parameters are chosen at all; else it is one training, with everything else the same."""
-        return bool(self.search_space)
+        return bool(self.search_space) or self.trial.define_by_run
 
     @property
     def algorithm_code_digest(self) -> str | None:

@@ -91,7 +91,7 @@ class LiveChanges:
         newest = await asyncio.to_thread(self._newest_space, experiment_id)
         if search_space == newest:
             return
-        if not newest:
+        if not newest and not (await asyncio.to_thread(self.experiments.find, experiment_id)).spec.is_search:
             message = f"experiment {experiment_id} is one training without a search; start a search beside it"
             raise ConflictError(message)
         await self.experiments.submit(

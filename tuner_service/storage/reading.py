@@ -51,6 +51,7 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
     unanswered = {queue: _unanswered(connection, queue) for queue in Queue}
     rows = connection.execute(select(e).order_by(e.c.created_at, e.c.id)).mappings().all()
     cursors = connection.execute(select(tables.queue_cursors)).mappings().all()
+    experiments = with_cursors(rows, cursors)
     return tuple(
         LoadedExperiment(
             experiment=experiment,
@@ -59,9 +60,20 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
             unanswered={queue: unanswered[queue].get(experiment.id, ()) for queue in Queue},
             seen_steps={t.number: seen[experiment.id, t.number] for t in trials[experiment.id]},
             checkpoints=tuple(checkpoints[experiment.id]),
+            search_space=_growing_space(connection, experiment),
         )
-        for experiment in with_cursors(rows, cursors)
+        for experiment in experiments
     )
+
+
+def _growing_space(connection: Connection, experiment: Experiment) -> dict[str, Any] | None:
+    """The newest revision, where scripts may add to it."""
+    if not experiment.spec.trial.define_by_run:
+        return None
+    r = tables.search_space_revisions
+    query = select(r).where(r.c.experiment_id == experiment.id).order_by(r.c.line.desc()).limit(1)
+    row = connection.execute(query).mappings().first()
+    return None if row is None else mapping.REVISIONS.value(row).search_space
 
 
 def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:

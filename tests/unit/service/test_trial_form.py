@@ -27,6 +27,7 @@ FULL = TrialTemplate(
     max_duration_s=60.0,
     stop_grace_s=5.0,
     compat="nni",
+    define_by_run=True,
     preload=("torch",),
     isolation="spawn",
     memory_bytes=1 << 30,

@@ -44,6 +44,11 @@ RECORDS = st.one_of(
     records("cooperates"),
     records("stop_told"),
     records("parameters_wanted", index=STEPS),
+    records(
+        "parameters_missing",
+        parameters=st.dictionaries(NAMES, st.just({"type": "bool"}) | ANY) | ODD,
+        beside=st.dictionaries(NAMES, ANY) | ODD,
+    ),
     records("notice", code=NAMES | ODD, message=NAMES | ODD),
     records("of another version"),
 )

@@ -13,12 +13,14 @@ from trials.integrations.optuna import (
     ObjectiveTrial,
     ParameterMissingError,
     ParameterOutsideError,
+    explored,
+    main,
     run,
     search_space,
 )
 from trials.session import Trial, open_trial
 from trials.wire.encoding import decode_record
-from trials.wire.records import MetricRecord
+from trials.wire.records import MetricRecord, ParametersMissingRecord
 
 GIVEN = {"lr": 0.01, "layers": 3, "kind": "adam"}
 
@@ -148,3 +150,132 @@ def test_a_search_space_can_be_used_in_an_experiment_file() -> None:
     space = parse_search_space(search_space(objective))
 
     assert space.contains(GIVEN)
+
+
+# ── branches, and a space that grows ────────────────────────────────────────────────────────────
+def branching(trial: Any) -> float:
+    kind = trial.suggest_categorical("kind", ["sgd", "adam"])
+    if kind == "sgd":
+        trial.suggest_float("momentum", 0, 1)
+    layers = trial.suggest_int("layers", 1, 3)
+    for layer in range(layers):
+        trial.suggest_int(f"units_{layer}", 1, 64)
+    if kind == "adam" and layers == 3:
+        raise ValueError("too large")
+    trial.report(0.0, 0)
+    return 0.0
+
+
+def test_every_branch_is_looked_at_and_says_when_its_parameters_are_asked_for() -> None:
+    found = explored(branching)
+
+    assert {name: form.get("when") for name, form in found.search_space.items()} == {
+        "kind": None,
+        "momentum": {"kind": "sgd"},
+        "layers": None,
+        "units_0": None,
+        "units_1": {"layers": [2, 3]},
+        "units_2": {"layers": 3},
+    }
+    assert found.is_whole
+    assert str(found).startswith(f"all branches that were seen, in {found.runs} runs up to the first report")
+    assert "a branch ended with ValueError: too large" in str(found)
+
+
+def test_an_objective_with_more_ways_than_are_looked_at_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wide(trial: Any) -> float:
+        return float(sum(trial.suggest_float(f"x{place}", 0, 1) for place in range(20)))
+
+    monkeypatch.setattr("trials.integrations.optuna.MOST_RUNS", 50)
+    found = explored(wide)
+
+    assert len(found.search_space) == 20
+    assert found.runs == 50
+    assert not found.is_whole
+    assert "there are more ways through it than 50 runs or 10 s show" in str(found)
+
+
+def test_an_objective_that_takes_long_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 11.0])
+    monkeypatch.setattr("trials.integrations.optuna.time.monotonic", lambda: next(moments))
+
+    assert explored(branching).runs == 1
+
+
+def test_what_an_objective_raises_at_once_is_its_own_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        explored(lambda trial: 1 / 0)
+
+
+def test_a_parameter_with_two_ranges_is_told() -> None:
+    def two(trial: Any) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b"])
+        return float(trial.suggest_float("x", 0, 1 if kind == "a" else 2))
+
+    assert "x is asked for with another range" in str(explored(two))
+
+
+def test_the_command_prints_the_space_and_what_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "an_objective.py").write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    main(["an_objective:objective"])
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"search_space": {"x": {"type": "float", "low": 0, "high": 1}}}
+    assert printed.err == "all branches that were seen, in 3 runs up to the first report\n"
+    with pytest.raises(SystemExit, match="MODULE:OBJECTIVE"):
+        main([])
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Callable[..., Trial]:
+    """``further``: what the service answers to each further asking, in order."""
+
+    def make(*further: dict[str, Any] | None, **given: Any) -> Trial:
+        (tmp_path / "attempt.json").write_text(json.dumps({"spec": {"define_by_run": True}}))
+        (tmp_path / "parameters.json").write_text(json.dumps(given))
+        for index, parameters in enumerate(further, start=1):
+            (tmp_path / f"parameters-{index}.json").write_text(json.dumps({"parameters": parameters}))
+        variables = {"TUNER_ATTEMPT_DIR": str(tmp_path), "TUNER_EXPERIMENT_ID": "exp", "TUNER_OBJECTIVE": "loss"}
+        return open_trial(environ=variables, arguments=[])
+
+    return make
+
+
+def missed(folder: Path) -> list[tuple[list[str], dict[str, Any]]]:
+    records = [decode_record(line) for line in (folder / "reports.jsonl").read_text().splitlines()]
+    return [(list(r.parameters), r.beside) for r in records if isinstance(r, ParametersMissingRecord)]
+
+
+def test_what_it_misses_is_told_with_the_branch_and_the_objective_begins_again(
+    growing: Callable[..., Trial], tmp_path: Path
+) -> None:
+    sgd = {"kind": "sgd"}
+    rest = {"momentum": 0.5, "layers": 1}
+    trial = growing(sgd, {"kind": "sgd", "momentum": 0.25}, sgd | rest, sgd | rest | {"units_0": 8})
+
+    assert run(branching, trial=trial) == 0.0
+
+    assert missed(tmp_path) == [
+        (["kind"], {}),
+        (["momentum"], {"kind": "sgd"}),
+        (["layers"], {"kind": "sgd"}),
+        (["units_0"], {"kind": "sgd", "layers": 1}),
+    ]
+    assert reported(tmp_path)[-1] == (None, {"loss": 0.0})
+
+
+def test_a_space_that_does_not_grow_so_fails_the_trial_with_what_to_add(growing: Callable[..., Trial]) -> None:
+    with pytest.raises(ParameterMissingError, match="momentum"):
+        run(branching, trial=growing({"kind": "sgd"}, kind="sgd"))
+
+
+def test_where_there_are_no_further_parameters_it_is_missing_unless_the_trial_is_to_stop(
+    growing: Callable[..., Trial], tmp_path: Path
+) -> None:
+    with pytest.raises(ParameterMissingError, match="kind"):
+        run(branching, trial=growing(None))
+    (tmp_path / "stop.json").write_text("{}")
+    assert run(branching, trial=growing(None)) is None

@@ -218,6 +218,20 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
         faults += _advisor_faults(raw)
     if raw.get("deterministic") is True:
         faults += _deterministic_faults(raw)
+    if _at(raw, "trial", "define_by_run") is True:
+        faults += _define_by_run_faults(raw)
+    return faults
+
+
+def _define_by_run_faults(raw: dict[str, Any]) -> list[Fault]:
+    """A space that grows while trials run needs a tuner that gives them further parameters."""
+    faults = []
+    if raw.get("advisor") is not None:
+        message = "gives a trial one set of parameters, and one with trial.define_by_run is given further; use a tuner"
+        faults.append(Fault(pointer="/advisor", message=message))
+    if raw.get("deterministic") is True:
+        message = "cannot be used with deterministic: true, as the space grows in the order in which trials ask"
+        faults.append(Fault(pointer="/trial/define_by_run", message=message))
     return faults
 
 
@@ -338,7 +352,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         assessor=_assessor(body),
         advisor=advisor,
         budget=Budget(
-            trials=body.budget.trials if body.search_space else 1,
+            trials=body.budget.trials if _is_search(body) else 1,
             parallel=body.budget.parallel,
             duration_s=body.budget.duration,
             failures=body.budget.failures,
@@ -355,6 +369,10 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
     )
 
 
+def _is_search(body: ExperimentBody) -> bool:
+    return bool(body.search_space) or body.trial.define_by_run
+
+
 def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
     bodies = given if isinstance(given, list) else [given]
     first, *further = [
@@ -365,7 +383,7 @@ def _objective(given: ObjectiveBody | list[ObjectiveBody]) -> Objective:
 
 def _assessor(body: ExperimentBody) -> AlgorithmSpec | None:
     """``auto`` becomes what it chooses, so that the file keeps what it meant."""
-    if not body.search_space:
+    if not _is_search(body):
         return None
     if body.assessor is None or body.assessor.name != AUTO:
         return _algorithm(body.assessor) if body.assessor is not None else None
@@ -378,7 +396,7 @@ def _algorithm(body: AlgorithmBody) -> AlgorithmSpec:
 
 
 def _tuner(body: ExperimentBody) -> AlgorithmSpec:
-    if not body.search_space:
+    if not _is_search(body):
         return TUNER
     spec = _algorithm(body.tuner)
     if spec.name != AUTO:
@@ -390,13 +408,14 @@ def _tuner(body: ExperimentBody) -> AlgorithmSpec:
 
 def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
     """The one named; ``auto`` where the file leaves everything to us, so that hopeless trials are stopped early too."""
-    if not body.search_space:
+    if not _is_search(body):
         return None
     if body.advisor is not None:
         return _algorithm(body.advisor)
     is_left_to_us = not {"tuner", "assessor"} & body.model_fields_set  # a tuner that is named is that tuner
     # An advisor compares trials by one objective, is asked for one at a time, and gives no further parameters.
     is_possible = isinstance(body.objective, ObjectiveBody) and body.workers == 1 and body.trial.compat is None
+    is_possible = is_possible and not body.trial.define_by_run
     if not is_left_to_us or not is_possible or (body.budget.trials or LEAST_TRIALS) < LEAST_TRIALS:
         return None
     reason = "no algorithm was named: it proposes parameters and, where trials report steps, stops the hopeless early"

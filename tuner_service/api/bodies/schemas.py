@@ -392,6 +392,7 @@ class TrialBody(Body):
     max_attempts: int = Field(default=1, ge=1, le=MAX_ATTEMPTS)
     stop_grace: Duration = 30.0
     compat: Literal["nni"] | None = None
+    define_by_run: bool = False
     datasets: Any = None
     models: Any = None
     pretrained_from: Any = None

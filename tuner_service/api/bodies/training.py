@@ -14,7 +14,10 @@ OBJECTIVE = Objective(metric=METRIC, is_optional=True)
 
 
 def is_training(raw: dict[str, Any]) -> bool:
-    return raw.get("search_space") in (None, {})
+    """A script that says itself what it searches makes a search of a file without a space, too."""
+    trial = raw.get("trial")
+    is_defined_by_run = isinstance(trial, dict) and trial.get("define_by_run") is True
+    return raw.get("search_space") in (None, {}) and not is_defined_by_run
 
 
 def training_faults(raw: dict[str, Any]) -> list[Fault]:

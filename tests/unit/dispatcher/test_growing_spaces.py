@@ -1,0 +1,100 @@
+"""A search space that grows by what scripts ask for: by a revision, before the further parameters they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID
+from tests.unit.dispatcher.harness import Harness
+from trials.wire.records import ParametersMissingRecord, ParametersWantedRecord
+from tuner_service.dispatcher.items import Queue, SearchSpaceUpdated
+
+ALONE = {"trials": 1, "parallel": 1}
+SIZE = {"type": "float", "low": 0.0, "high": 1.0}
+KIND = {"type": "categorical", "choices": ["a", "b"]}
+
+
+def missing(beside: dict[str, Any] | None = None, **parameters: Any) -> ParametersMissingRecord:
+    return ParametersMissingRecord(parameters=parameters, beside=beside or {}, at=0.0)
+
+
+def spaces(h: Harness) -> list[dict[str, Any]]:
+    return [item.search_space for item in h.pending(Queue.TUNER) if isinstance(item, SearchSpaceUpdated)]
+
+
+def run(h: Harness, **overrides: Any) -> None:
+    h.run(trials=1, budget=ALONE, trial={"define_by_run": True}, search_space={"lr": SIZE}, **overrides)
+
+
+def test_what_a_script_misses_is_a_revision_before_the_parameters_it_asks_for(h: Harness) -> None:
+    run(h)
+    h.report(1, missing(size=SIZE), ParametersWantedRecord(index=1, at=0.0))
+
+    assert spaces(h) == [{"lr": SIZE, "size": SIZE}]
+    kinds = [line.kind for line in h.store.queries.journal(EXPERIMENT_ID)]
+    assert [kind for kind in kinds if kind in {"search_space_changed", "suggestion_requested"}] == [
+        "suggestion_requested",
+        "search_space_changed",
+        "suggestion_requested",
+    ]
+    assert h.wanted() == [(1, 1)]
+
+
+def test_a_branch_that_is_asked_for_twice_makes_one_revision(h: Harness) -> None:
+    run(h)
+    h.report(1, missing(kind=KIND), missing({"kind": "a"}, size=SIZE), missing({"kind": "a"}, size=SIZE))
+    h.report(1, missing({"kind": "b"}, size=SIZE))
+
+    assert [space.get("size", {}).get("when") for space in spaces(h)] == [None, {"kind": "a"}, None]
+    assert len(spaces(h)) == 3
+
+
+def test_the_space_goes_on_growing_from_the_newest_after_a_restart(h: Harness) -> None:
+    run(h)
+    h.report(1, missing(kind=KIND))
+    h.restart()
+    h.connect(h.observed(1))
+    h.report(1, missing({"kind": "a"}, size=SIZE))
+
+    assert spaces(h)[-1] == {"lr": SIZE, "kind": KIND, "size": SIZE | {"when": {"kind": "a"}}}
+
+
+def test_an_exhausted_search_goes_on_when_its_space_has_grown(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 3, "parallel": 2}, trial={"define_by_run": True}, search_space={"lr": SIZE})
+    h.suggest_no_more()
+    assert h.experiment.exhausted
+    h.report(1, missing(size=SIZE))
+
+    assert not h.experiment.exhausted
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        (missing(lr=SIZE | {"high": 2.0}), "lr is asked for with another range"),
+        (missing(size={"type": "float", "low": 1, "high": 0}), "/size"),
+        (missing(size={"type": "flat"}), "/size"),
+        (missing(constraints=["lr < 1"]), "the range of constraints is no mapping"),
+        (missing(size=SIZE | {"when": {"nothing": 1}}), "size"),
+    ],
+)
+def test_what_the_space_cannot_become_is_noted_and_changes_nothing(
+    h: Harness, record: ParametersMissingRecord, error: str
+) -> None:
+    run(h)
+    h.report(1, record)
+
+    assert spaces(h) == []
+    (noted,) = h.journal("record_rejected")
+    assert error in noted["error"]
+
+
+def test_an_experiment_whose_space_does_not_grow_says_how_it_would(h: Harness) -> None:
+    h.run(trials=1, budget=ALONE)
+    h.report(1, missing(size=SIZE))
+
+    assert spaces(h) == []
+    (noted,) = h.journal("record_rejected")
+    assert "trial.define_by_run" in noted["error"]
