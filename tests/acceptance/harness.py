@@ -134,6 +134,11 @@ class Home(Search):
         with self.service() as service:
             return service.trial(self.id, number)
 
+    def revisions(self) -> list[dict[str, Any]]:
+        """Every search space it had."""
+        with self.service() as service:
+            return service.search_space_revisions(self.id)
+
     def running(self, count: int, *, step: int = 0) -> list[dict[str, Any]]:
         """So many attempts that run and have reported up to ``step``."""
 
