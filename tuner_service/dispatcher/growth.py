@@ -1,7 +1,7 @@
 """The search space of a running experiment becomes another: by a person, or by what its scripts ask for.
 
 A script of Optuna's kind says what it searches while it runs (define-by-run). What it misses becomes part of the space,
-by a revision with a journal line of its own; then the script asks for further parameters, which the tuner chooses in the
+by a revision with its own journal line; then the script asks for further parameters, which the tuner chooses in the
 space as it is from that line on. So a search that grows is resumed as exactly as any other.
 """
 
