@@ -209,10 +209,12 @@ def test_a_home_without_a_service_says_how_to_start_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pid", "mark", "killed"), [(2**22 + 1, "", True), (os.getpid(), "", False), (os.getpid(), "another boot", True)]
+    ("is_alive", "mark", "killed"), [(False, "", True), (True, "", False), (True, "another boot", True)]
 )
-def test_a_service_was_killed_where_the_home_still_names_it(tmp_path: Path, pid: int, mark: str, killed: bool) -> None:
-    described = {"pid": pid, "url": "http://127.0.0.1:1", "process": mark}
+def test_a_service_was_killed_where_the_home_still_names_it(
+    tmp_path: Path, is_alive: bool, mark: str, killed: bool
+) -> None:
+    described = {"pid": os.getpid() if is_alive else 2**22 + 1, "url": "http://127.0.0.1:1", "process": mark}
     (tmp_path / "service.json").write_text(json.dumps(described))
 
     assert Line(settings_for(str(tmp_path), None, None, None)).was_killed() is killed
