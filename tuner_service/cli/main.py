@@ -288,6 +288,7 @@ def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
     doctor = _command(commands, "doctor", help="check home folder, database, service and agent", output=True)
     doctor.add_argument("--replay", metavar="EXPERIMENT", help="ask its algorithms everything again, and compare")
+    doctor.add_argument("--digests", action="store_true", help="read every file of assets and checkpoints, and compare")
     doctor.add_argument("--db", metavar="FILE|URL", help="the database")
     collect = _command(commands, "gc", help="remove what nothing needs", output=True)
     collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, tuple_, update
 
 from tuner_service.domain.assets import Asset, AssetId, AssetKind, AssetVersion
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.storage import mapping, tables
 from tuner_service.storage.faults import translated
@@ -112,6 +113,18 @@ class SqlAssets:
             for start in range(0, len(asset_ids), _AT_ONCE):
                 some = asset_ids[start : start + _AT_ONCE]
                 connection.execute(delete(_a).where(_a.c.id.in_(some), *_kept_by_nobody(before)))
+
+
+def read_only_assets(queries: SqlQueries) -> SqlAssets:
+    """Beside an active service or without one."""
+
+    def begin() -> AbstractContextManager[Connection]:
+        raise StorageError("the database was opened to be read only")
+
+    m = tables.meta
+    with queries.reading() as connection:
+        lineage = connection.scalar(select(m.c.value).where(m.c.name == "lineage"))
+    return SqlAssets(queries, begin, lineage=lineage or "")
 
 
 def _asset(connection: Connection, asset_id: AssetId) -> Asset | None:

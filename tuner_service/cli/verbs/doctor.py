@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from trials.stores import StoreError
 from tuner_service.cli.context import settings_of
+from tuner_service.cli.files.damaged_bytes import damaged_checkpoints
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.tables import Column, print_rows
 from tuner_service.client import Client, ClientError
@@ -21,6 +23,7 @@ from tuner_service.local_service import database_holder, find_service
 
 BAD_ROWS_SHOWN = 20
 LOW_DISK_BYTES = 1 << 30
+_MEND_ASSET = "add it again, or name the store that has it (--asset-store, TUNER_ASSET_STORE)"
 GIB = 1 << 30
 WAL_FAULT_FROM = (3, 7, 0)
 WAL_FAULT_UNTIL = (3, 51, 3)
@@ -46,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         return replay(settings, arguments.replay, output=arguments.output)
     findings = list(examine(settings))
+    if all(f.state != "FAULT" for f in findings if f.check in {"database", "rows"}):
+        findings += examine_bytes(settings, reads_all=arguments.digests)
     rows = [{"id": f.check, "state": f.state, "detail": f.detail} for f in findings]
     print_rows(rows, output=arguments.output, columns=COLUMNS)
     return ExitCode.FAILURE if any(f.state == "FAULT" for f in findings) else ExitCode.OK
@@ -125,6 +130,36 @@ def _rows(settings: Settings) -> Iterator[Finding]:
         yield Finding(check="rows", state="FAULT", detail=f"there are more than these {BAD_ROWS_SHOWN}")
     if not found:
         yield Finding(check="rows", detail="every row of it can be read")
+
+
+def examine_bytes(settings: Settings, *, reads_all: bool) -> Iterator[Finding]:
+    """Assets that the store has not; with ``reads_all`` every file of assets and checkpoints that is damaged."""
+    from tuner_service.service.assets.asset_store import AssetStore
+    from tuner_service.service.assets.collecting import damages, missing_assets
+    from tuner_service.storage.engine import open_queries
+    from tuner_service.storage.sql_assets import read_only_assets
+
+    file = settings.database_file
+    if file is None or not file.exists():
+        return
+    try:
+        with open_queries(file) as queries:
+            rows = read_only_assets(queries)
+            store = AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage)
+            found = [f"{asset_id} is not in {store.root}: {_MEND_ASSET}" for asset_id in missing_assets(store, rows)]
+            if reads_all:
+                found += [damage.text for damage in damages(store, rows)]
+                found += damaged_checkpoints(queries)
+    except (StoreError, StorageError, UnavailableError) as exc:
+        yield Finding(check="assets", state="warning", detail=f"they could not be looked at: {exc}")
+        return
+    for text in found[:BAD_ROWS_SHOWN]:
+        yield Finding(check="assets", state="FAULT", detail=text)
+    if len(found) > BAD_ROWS_SHOWN:
+        yield Finding(check="assets", state="FAULT", detail=f"there are {len(found) - BAD_ROWS_SHOWN} more")
+    if not found:
+        how = "every digest of assets and checkpoints is as it was" if reads_all else "all are in the store"
+        yield Finding(check="assets", detail=how)
 
 
 def _integrity(file: Path) -> list[str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from trials.stores import StoreError
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.files.garbage_files import Garbage, Needed, find_files
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, print_rows
 from tuner_service.clock import SystemClock
+from tuner_service.config import Settings
 from tuner_service.domain.errors import StorageError
+from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.collecting import collect
 from tuner_service.storage.engine import open_store, sqlite_path
 from tuner_service.storage.lock import FileLock
 from tuner_service.storage.sql_store import SqlStore
@@ -36,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     store = open_store(file, SystemClock())
     try:
         found = [*_blobs(store), *find_files(settings.home, _needed(store))]
+        found += _assets(settings, store, remove=not arguments.dry_run)
         rows = [{"id": g.where, "what": g.what, "size": g.size, "why": g.why} for g in found]
         print_rows(rows, output=arguments.output, columns=COLUMNS)
         if not arguments.dry_run:
@@ -65,6 +70,17 @@ def _blobs(store: SqlStore) -> list[Garbage]:
         Garbage(what="blob", where=f"sha256:{digest}", size=size, why=why, digest=digest)
         for digest, size in sorted(store.unnamed_blobs().items())
     ]
+
+
+def _assets(settings: Settings, store: SqlStore, *, remove: bool) -> list[Garbage]:
+    """They are removed here and now: what others that share the store need may change at any moment."""
+    assets = AssetStore(settings.asset_root, home=settings.home, lineage=store.lineage)
+    try:
+        found = collect(assets, store.assets, now=SystemClock().now(), remove=remove)
+    except (StoreError, StorageError) as exc:
+        say(f"careful: nothing more of the asset store is collected: {exc}")
+        return []
+    return [Garbage(what=one.what, where=one.where, size=one.size, why=one.why) for one in found]
 
 
 def _needed(store: SqlStore) -> Needed:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from trials.files import is_full_disk, write_all
@@ -153,7 +154,7 @@ class Uploads:
                 Asset(id=asset_id, kind=new.kind, size=size, files=count, kept=new.kept, at=at), new.name
             )
             self._store.release(self._store.lineage, asset_id)
-            self._clear_staged(asset_id)
+            self._clear_staged(manifest)
         return added
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
@@ -231,9 +232,9 @@ class Uploads:
             draft.unlink(missing_ok=True)
         return target
 
-    def _clear_staged(self, asset_id: str) -> None:
+    def _clear_staged(self, manifest: AssetFile) -> None:
         """Pieces of large files, and whole files that the store had already."""
-        for file in self._store.manifest(asset_id):
+        for file in chain([manifest], self._store.manifest(manifest.digest)):
             for name in {*file.pieces, file.digest}:
                 with suppress(FileNotFoundError):
                     (self._store.staging / name).unlink()

@@ -1,0 +1,66 @@
+"""Checkpoints whose bytes are not what was saved: those of the database, and those of the checkpoint store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+from trials.stores import FileStore, StoreError
+from tuner_service.domain.errors import StorageError
+from tuner_service.domain.trial import Checkpoint
+from tuner_service.ports import Queries
+
+MANIFEST = "manifest.json"  # of a checkpoint of several processes, which is a folder
+MANIFEST_BYTES = 64 << 20
+BLOCK_BYTES = 8 << 20
+
+
+def damaged_checkpoints(queries: Queries) -> Iterator[str]:
+    """What is wrong with each, by experiment and trial. One that lies on its node alone is not looked at."""
+    for experiment in queries.experiments():
+        after = 0
+        while trials := queries.trials(experiment.id, after=after):
+            after = trials[-1].number
+            for trial in trials:
+                for checkpoint in queries.checkpoints(experiment.id, trial.number):
+                    problem = None if checkpoint.damaged else _problem_of(queries, checkpoint)
+                    if problem is not None:
+                        yield f"checkpoint of step {checkpoint.step} of trial {experiment.id}/{trial.number} {problem}"
+
+
+def _problem_of(queries: Queries, checkpoint: Checkpoint) -> str | None:
+    if checkpoint.inline:
+        try:
+            data = queries.blob(checkpoint.digest)
+        except StorageError as error:
+            return f"is damaged: {error}"
+        same = data is not None and hashlib.sha256(data).hexdigest() == checkpoint.digest
+        return None if same else "is damaged in the database; the trial goes on from another one"
+    if not checkpoint.location:
+        return None
+    folder, _, name = checkpoint.location.rpartition("/")
+    try:
+        same = _is_as_saved(FileStore(folder), name, checkpoint.digest)
+    except (StoreError, ValueError, KeyError, TypeError) as error:
+        return f"cannot be read: {error}"
+    return None if same else f"is damaged ({checkpoint.location}); the trial goes on from another one"
+
+
+def _is_as_saved(store: FileStore, name: str, digest: str) -> bool:
+    parts = store.sizes(name)
+    if not parts:
+        return _digest(store, name) == digest
+    data = store.read(f"{name}/{MANIFEST}", length=MANIFEST_BYTES)
+    if hashlib.sha256(data).hexdigest() != digest:
+        return False
+    named = json.loads(data)["files"]
+    return all("/" not in part and _digest(store, f"{name}/{part}") == entry["digest"] for part, entry in named.items())
+
+
+def _digest(store: FileStore, name: str) -> str:
+    digest = hashlib.sha256()
+    with store.opened(name) as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
