@@ -21,9 +21,18 @@ if TYPE_CHECKING:
         UsageError,
         WaitTimeoutError,
     )
-    from tuner_service.program.handles import Experiment, Service, Trial, connect, quick_start, resume_unfinished
+    from tuner_service.program.handles import (
+        AskedTrial,
+        Experiment,
+        Service,
+        Trial,
+        connect,
+        quick_start,
+        resume_unfinished,
+    )
 
 __all__ = [
+    "AskedTrial",
     "ConflictError",
     "Experiment",
     "ExperimentFailedError",

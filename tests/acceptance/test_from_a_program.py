@@ -56,7 +56,7 @@ def ran(home: Home, script: str, **variables: str) -> tuple[str, str]:
 
 
 def test_the_scripts_of_the_page_run_one_after_the_other(home: Home) -> None:
-    first, second, awaited = scripts()
+    first, second, evaluated, awaited = scripts()
 
     out, err = ran(home, first)
     assert re.match(r"\{'x': .*, 'y': .*\} \d", out)
@@ -67,6 +67,10 @@ def test_the_scripts_of_the_page_run_one_after_the_other(home: Home) -> None:
     out, _ = ran(home, second)
     assert re.fullmatch(r"(\d+ \d.* \{.*\}\n)+\d.*\n", out)
     assert home.read("show", "train")["budget"]["trials"] == 16
+
+    out, _ = ran(home, evaluated)
+    assert re.fullmatch(r"\{'x': .*\}\n", out)
+    assert ran(home, evaluated)[0] == out  # the key names the first one, which has ended
 
     out, _ = ran(home, awaited)
     assert "'x': " in out
@@ -175,6 +179,37 @@ def test_unfinished_searches_are_resumed_and_those_that_were_stopped_only_where_
     assert ran(home, script.format("include_stopped=True"))[0] == f"['{home.id}']\n"
     home.open_gate()
     home.completed()
+
+
+EVALUATOR = """
+import os, pathlib, time
+from tuner_service import quick_start
+experiment = quick_start(lease="30s", objective="loss", trials=6, parallel=2, name="asked", key="one", seed=5,
+                         tuner="random", search_space={"x": {"type": "float", "low": -5, "high": 5}})
+print(experiment.id, flush=True)
+while (asked := experiment.ask()) is not None:
+    while asked.number > 2 and not pathlib.Path(os.environ["GATE"]).exists():
+        time.sleep(0.01)
+    asked.tell(asked.parameters["x"] ** 2)
+    print(asked.number, flush=True)
+print(experiment.status, sorted(trial.value == trial.parameters["x"] ** 2 for trial in experiment.trials()))
+"""
+
+
+def test_a_program_that_evaluates_goes_on_where_the_service_is_killed(
+    make_home: Callable[..., Home], tmp_path: Path
+) -> None:
+    home = make_home(environment={"GATE": str(tmp_path / "gate")})
+    program = begun(home, EVALUATOR)
+    assert program.stdout is not None
+    home.id = program.stdout.readline().strip()
+    assert [program.stdout.readline() for _ in range(2)] == ["1\n", "2\n"]
+    home.kill_all("service")
+    home.open_gate()
+    out, err = program.communicate(timeout=RUN_S)
+
+    assert program.returncode == 0, err
+    assert out.splitlines()[-1] == f"completed {[True] * 6}"
 
 
 def test_a_forked_process_and_threads_share_the_objects_of_a_program(home: Home) -> None:

@@ -15,7 +15,7 @@ from tuner_service.program import bodies, reading
 from tuner_service.program.errors import ConflictError, NotFoundError, UsageError
 from tuner_service.program.lines import AsyncLine, Line, settings_for
 from tuner_service.program.typed import plain, typed
-from tuner_service.program.waiting import Following, Stopping
+from tuner_service.program.waiting import Asking, Following, Stopping
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +52,7 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
     command: str | Sequence[str] | None = None,
     entry_point: str | None = None,
     function: Callable[..., Any] | None = None,
+    lease: float | str | None = None,
     search_space: Mapping[str, Any] | None = None,
     objective: str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     goal: Literal["minimize", "maximize"] | None = None,
@@ -89,7 +90,8 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
 
     The arguments are the fields of an experiment file. ``trial`` and ``experiment`` take its further fields, ``file``
     one that is there already, whose fields the arguments replace. A trial runs ``command``, ``entry_point``
-    ("module:function") or ``function``, which gets its parameters as arguments. ``service`` is the one to start it on,
+    ("module:function") or ``function``, which gets its parameters as arguments; with ``lease`` trials are asked for
+    instead, and given back when so long nothing is told. ``service`` is the one to start it on,
     by default the one of ``connect()``. Repeating the call with the same ``key`` starts nothing new.
     """
     given = {name: value for name, value in locals().items() if name not in {"service", "key"}}
@@ -290,6 +292,20 @@ class AsyncExperiment:
         following.raise_failure(await self.line.run(following.failure))
         return self
 
+    # ── evaluating ──────────────────────────────────────────────────────────────────────────────
+    @typed
+    async def ask(self, *, timeout: float | None = None, key: str | None = None) -> AsyncAskedTrial | None:
+        """A trial to evaluate yourself, once there is one; None when the experiment has ended.
+
+        Asking with the same ``key`` gives the same trial. WaitTimeoutError after ``timeout`` seconds.
+        """
+        asking = Asking(self.view, timeout_s=timeout, key=key or reading.new_key())
+        await self.line.run(asking.look)
+        while (pause_s := asking.next_look_s()) is not None:
+            await self.line.pause(pause_s)
+            await self.line.run(asking.look)
+        return None if asking.asked is None else AsyncAskedTrial(self.line, self.id, asking.asked)
+
     # ── changing ────────────────────────────────────────────────────────────────────────────────
     async def pause(self) -> None:
         """No new trials; those that run go on."""
@@ -397,6 +413,47 @@ class AsyncExperiment:
         return reading.html_of(self.view)
 
 
+class AsyncAskedTrial:
+    """A trial that is held to be evaluated, for as long as it is told of at least once in ``lease`` seconds."""
+
+    def __init__(self, line: AsyncLine, experiment_id: str, view: Table) -> None:
+        self.line = line
+        self.experiment_id = experiment_id
+        self.number: int = view["number"]
+        self.parameters: Table = dict(view["parameters"])
+        self.seed: int = view["seed"]
+        self.view = view
+
+    @property
+    def id(self) -> str:
+        return f"{self.experiment_id}/{self.number}"
+
+    @typed
+    async def tell(
+        self,
+        value: float | str | None = None,
+        *,
+        values: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        error: str | None = None,
+        ended: bool | None = None,
+    ) -> Literal["continue", "stop"]:
+        """What came of it, or with ``step`` a report; whether to go on. Telling the same again is harmless.
+
+        ``value`` is of the objective, ``values`` further metrics; ``error`` says that it failed; ``ended=False`` alone,
+        that whoever evaluates it is alive.
+        """
+        told = reading.given(value=value, values=values, step=step, error=error, ended=ended)
+        body = {"token": self.view["token"], **told}
+        answer = await self.line.run(
+            lambda line: line.call_lasting(lambda client: client.tell(self.experiment_id, body))
+        )
+        return "stop" if answer["decision"] == "stop" else "continue"
+
+    def __repr__(self) -> str:
+        return f"<asked trial {self.id}: {self.parameters}>"
+
+
 class AsyncTrial:
     """One trial, as it was when it was read; ``show()`` reads it anew."""
 
@@ -461,4 +518,13 @@ class AsyncTrial:
         return f"<trial {self.id}: {reading.trial_line_of(self.view)}>"
 
 
-__all__ = ["AsyncExperiment", "AsyncService", "AsyncTrial", "UsageError", "connect", "quick_start", "resume_unfinished"]
+__all__ = [
+    "AsyncAskedTrial",
+    "AsyncExperiment",
+    "AsyncService",
+    "AsyncTrial",
+    "UsageError",
+    "connect",
+    "quick_start",
+    "resume_unfinished",
+]

@@ -18,9 +18,9 @@ BUDGET = ("trials", "parallel", "duration", "failures")
 RESOURCES = ("gpus", "gpu_memory", "cpus", "memory")
 OF_TRIAL = (
     "code", "code_changes", "command", "entry_point", "arguments", "environment", "python", "preload", "max_attempts",
-    "max_duration", "datasets", "models", "pretrained_from", "output",
+    "max_duration", "lease", "datasets", "models", "pretrained_from", "output",
 )  # fmt: skip
-WAYS_TO_RUN = ("command", "entry_point", "function")
+WAYS_TO_RUN = ("command", "entry_point", "function", "lease")
 
 
 def experiment_body(given: Mapping[str, Any]) -> Body:

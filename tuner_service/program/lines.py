@@ -13,7 +13,7 @@ from tuner_service.client import Client
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.config import Settings, resolve_settings
 from tuner_service.local_service import find_service, process_is_alive, process_mark, read_service_file, start_service
-from tuner_service.program.errors import as_tuner_errors
+from tuner_service.program.errors import UnreachableError, as_tuner_errors
 
 T = TypeVar("T")
 Do = Callable[[Client], T]
@@ -72,6 +72,16 @@ class Line:
             except (KeyboardInterrupt, GeneratorExit):
                 self._drop()
                 raise
+
+    def call_lasting(self, do: Do[T]) -> T:
+        """As ``call``, of what may be repeated without harm: again where the service of a home was killed."""
+        try:
+            return self.call(do)
+        except UnreachableError:
+            if not self.was_killed():
+                raise
+        self.connect(start=True)
+        return self.call(do)
 
     def was_killed(self) -> bool:
         """Whether the home names a service whose process is gone: one that is ended on purpose takes its name away."""

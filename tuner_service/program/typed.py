@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from tuner_service.program.errors import usage_error
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_SPECIAL = {math.inf: "Infinity", -math.inf: "-Infinity"}  # as the API has them; whatever else is not finite is NaN
 SHOWN = 60  # characters of a wrong value
 MOST_DEEP = 50  # levels of lists and mappings in one another; the service takes no more
 
@@ -127,7 +129,8 @@ def _plain(value: Any, pointer: str, faults: list[tuple[str, str]], above: tuple
         case Integral():
             return int(value)
         case Real():
-            return float(value)
+            number = float(value)
+            return number if math.isfinite(number) else _SPECIAL.get(number, "NaN")
         case PathLike():
             return str(Path(value))
         case Mapping() | list() | tuple() if id(value) in above or len(above) >= MOST_DEEP:

@@ -10,12 +10,14 @@ from typing import Any
 
 from tuner_service.cli.output.progress import ENDED, failure_text, has_come_to_rest, result_text
 from tuner_service.program.display import Display, display_for
-from tuner_service.program.errors import ExperimentFailedError, UnreachableError, WaitTimeoutError
+from tuner_service.program.errors import ConflictError, ExperimentFailedError, UnreachableError, WaitTimeoutError
 from tuner_service.program.lines import Line
 
 FIRST_LOOK_S, LOOK_S = 0.05, 0.5  # from one look to the next: short searches end soon, long ones are asked less often
 SLOWING = 1.4
 ABSENCE_S = 60.0  # for which a service elsewhere may not answer; the one of a home is started where it was killed
+
+NONE_NOW = 503  # there is no trial to give now
 
 View = dict[str, Any]
 
@@ -44,6 +46,33 @@ class Stopping(_Looks):
 
     def next_look_s(self) -> float | None:
         return None if self.view["status"] in ENDED else self._pause()
+
+
+class Asking(_Looks):
+    """Until there is a trial to evaluate; the same one for as long as this asks."""
+
+    def __init__(self, view: View, *, timeout_s: float | None, key: str) -> None:
+        super().__init__(view, timeout_s=timeout_s)
+        self.asked: View | None = None
+        self._has_ended = False
+        self._key = key
+
+    def next_look_s(self) -> float | None:
+        """None where it has one, or the experiment has ended and there is none any more."""
+        return None if self.asked is not None or self._has_ended else self._pause()
+
+    def look(self, line: Line) -> None:
+        experiment_id = self.view["id"]
+        try:
+            self.asked = line.call_lasting(lambda client: client.ask(experiment_id, key=self._key, wait_s=0.0))
+        except UnreachableError as exc:
+            if exc.status != NONE_NOW:
+                raise
+        except ConflictError:
+            self.view = line.call(lambda client: client.experiment(experiment_id))
+            if self.view["status"] not in ENDED:
+                raise
+            self._has_ended = True
 
 
 class Following(_Looks):

@@ -13,14 +13,23 @@ from typing import Any
 import tuner_service
 from tuner_service.cli.main import build_parser
 from tuner_service.program import errors
-from tuner_service.program.handles import Experiment, Service, Trial, connect, quick_start, resume_unfinished
+from tuner_service.program.handles import (
+    AskedTrial,
+    Experiment,
+    Service,
+    Trial,
+    connect,
+    quick_start,
+    resume_unfinished,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "from-a-program.md").read_text(encoding="utf-8")
-OBJECTS = {"service": Service, "experiment": Experiment, "trial": Trial}
+OBJECTS = {"service": Service, "experiment": Experiment, "trial": Trial, "asked": AskedTrial}
 OF_NO_SERVICE = {
     "service": {"url", "home", "close"},
     "experiment": {"name"},
+    "asked": {"id"},
     "trial": {"id", "status", "parameters", "value", "final"},
 }
 # The words that the two sides have for one thing; everything else has the very same one.

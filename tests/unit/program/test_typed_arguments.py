@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tuner_service import UsageError, aio, connect, quick_start, resume_unfinished
-from tuner_service.program.handles import Experiment, Service, Trial
+from tuner_service.program.handles import AskedTrial, Experiment, Service, Trial
 from tuner_service.program.lines import BlockingLine, Line, settings_for
 from tuner_service.program.typed import MOST_DEEP, plain
 
@@ -20,9 +20,11 @@ VIEW = {"id": "8f3k2", "name": "digits", "number": 1}
 EXPERIMENT = Experiment(NO_LINE, VIEW)
 TRIAL = Trial(NO_LINE, "8f3k2", VIEW)
 SERVICE = Service(NO_LINE)
+ASKED = AskedTrial(NO_LINE, "8f3k2", VIEW | {"parameters": {}, "seed": 7, "token": "abc"})
 
 WRONG: dict[str, Any] = {
-    "file": 5, "code": 5, "command": 5, "entry_point": 5, "function": "train", "search_space": ["lr"], "objective": 5,
+    "file": 5, "code": 5, "command": 5, "entry_point": 5, "function": "train", "lease": [1],
+    "search_space": ["lr"], "objective": 5,
     "goal": "highest", "trials": "fifty", "parallel": 2.5, "duration": [1], "failures": True, "name": 5, "seed": "7",
     "tuner": 5, "assessor": 5, "advisor": 5, "deterministic": "yes", "warm_start": "8f3k2", "datasets": ["./data"],
     "models": 5, "pretrained_from": 5, "output": 5, "arguments": "--", "environment": ["A"], "gpus": [1],
@@ -61,6 +63,8 @@ def test_there_is_a_wrong_value_for_every_argument_of_a_start() -> None:
         (EXPERIMENT.to_pandas, {"metrics": 1}),
         (EXPERIMENT.export, {"file": 5, "output": "xlsx", "metrics": 1}),
         (EXPERIMENT.wait, {"timeout": "1 min", "progress": 1}),
+        (EXPERIMENT.ask, {"timeout": "1 min", "key": 5}),
+        (ASKED.tell, {"value": [1], "values": 5, "step": "first", "error": 5, "ended": 5}),
         (EXPERIMENT.resume, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "code": 5,
                              "skip_line": "5"}),
         (EXPERIMENT.stop, {"wait": 5, "timeout": "5"}),
@@ -93,6 +97,7 @@ def test_an_argument_that_there_is_none_of_is_pythons_own_error() -> None:
 
 
 def test_numbers_of_numpy_paths_and_tuples_have_a_form_in_json() -> None:
+    assert plain([float("nan"), float("inf"), np.float32("-inf")]) == ["NaN", "Infinity", "-Infinity"]
     given = {"a": np.float64(0.5), "b": np.arange(2), "c": (1, Path("x")), "d": {"e": np.int64(3), "f": None}}
 
     assert plain(given) == {"a": 0.5, "b": [0, 1], "c": [1, "x"], "d": {"e": 3, "f": None}}
