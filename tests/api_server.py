@@ -37,5 +37,6 @@ def serving(home: Path) -> Iterator[ApiService]:
         (home / "service.json").write_text(json.dumps(described))
         yield api
     finally:
+        api.services.events.close()
         server.should_exit = True
         thread.join()

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,22 +26,30 @@ from tuner_service.analyst.answers import Answers
 from tuner_service.api.app import create_app
 from tuner_service.clock import new_experiment_id
 from tuner_service.config import Settings
+from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.domain.errors import TunerServiceError, UnavailableError
 from tuner_service.service.access import Role, Tokens
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.catalogue import Assets
+from tuner_service.service.events import EventHub
 from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.questions import Check, Question, Reply
+from tuner_service.service.sessions import Sessions
 
 ADMIN_TOKEN, READ_ONLY_TOKEN, AGENT_TOKEN = "admin-token", "read-only-token", "agent-token"
 NOW = 1_750_000_000.0
 
 
 class FixedClock:
+    """Moves only when a test moves it."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
     def now(self) -> float:
-        return NOW
+        return self.at
 
 
 class DirectRunner:
@@ -49,6 +58,7 @@ class DirectRunner:
     def __init__(self, store: MemoryStore) -> None:
         self.commands: list[Command] = []
         self.trouble: dict[str, str] = {}
+        self.on_committed: Callable[[Changes, int], None] = lambda _, __: None
         self._store = store
         self._dispatcher = Dispatcher(lineage=store.lineage, incarnation="test")
 
@@ -57,7 +67,8 @@ class DirectRunner:
         answer: Future[None] = Future()
         try:
             self._dispatcher.handle(command)
-            self._store.commit(self._dispatcher.take_changes())
+            changes = self._dispatcher.take_changes()
+            self.on_committed(changes, self._store.commit(changes))
         except TunerServiceError as exc:
             self._dispatcher.take_changes()
             answer.set_exception(exc)
@@ -147,6 +158,7 @@ class ApiService:
     analyst: DirectAnalyst
     services: Services
     asset_rows: MemoryAssets
+    clock: FixedClock
 
     @property
     def queries(self) -> MemoryQueries:
@@ -168,23 +180,34 @@ def an_api_service(**settings: Any) -> ApiService:
     rows = MemoryAssets()
     folder = Path(tempfile.mkdtemp(prefix="assets-"))
     assets = AssetStore(str(folder), home=folder, lineage=rows.lineage)
+    clock = FixedClock()
+    tokens = Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT})
+    events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
+    runner.on_committed = events.committed
     services = Services(
-        experiments=Experiments(
-            runner=runner, queries=store.queries, clock=FixedClock(), hub=hub, new_id=new_experiment_id
-        ),
+        experiments=Experiments(runner=runner, queries=store.queries, clock=clock, hub=hub, new_id=new_experiment_id),
         queries=store.queries,
         analyst=analyst,
         runner=runner,
         hub=hub,
         config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
-        tokens=Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}),
-        assets=Assets(assets, rows, FixedClock()),
+        assets=Assets(assets, rows, clock),
+        tokens=tokens,
+        sessions=Sessions(store=store, tokens=tokens, clock=clock, lineage=store.lineage),
+        events=events,
         version="1.2.3",
         pid=4711,
     )
     client = ApiClient(app=create_app(services), headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
     service = ApiService(
-        client=client, store=store, runner=runner, hub=hub, analyst=analyst, services=services, asset_rows=rows
+        client=client,
+        store=store,
+        runner=runner,
+        hub=hub,
+        analyst=analyst,
+        services=services,
+        asset_rows=rows,
+        clock=clock,
     )
     weakref.finalize(service, shutil.rmtree, folder, ignore_errors=True)
     return service

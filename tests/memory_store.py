@@ -6,7 +6,7 @@ import itertools
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -20,13 +20,14 @@ from tuner_service.dispatcher.changes import (
     StoredDecision,
     StoredIdempotencyKey,
     StoredSnapshot,
+    Touched,
 )
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
-from tuner_service.ports import AttemptSpan, CurvePoint, LoadedExperiment, TrialEntry, TrialMetric
+from tuner_service.ports import AttemptSpan, CurvePoint, LoadedExperiment, StoredSession, TrialEntry, TrialMetric
 from tuner_service.storage.items import SeenReport, item_of
 
 
@@ -58,6 +59,7 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._keys: dict[str, StoredIdempotencyKey] = {}
         self._groups: dict[str, QuotaGroup] = {}
+        self._sessions: dict[str, StoredSession] = {}
         self.queries = MemoryQueries(self._rows, self._blobs, self._keys, self._groups)
 
     @property
@@ -68,7 +70,7 @@ class MemoryStore:
         pass
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: Changes) -> int:
         if self.refusals:
             raise self.refusals.pop(0)
         self._check(changes)
@@ -88,7 +90,22 @@ class MemoryStore:
             else:
                 self._groups[name] = group
         self._delete(changes)
-        self.queries.commits += 1
+        self.queries.commits.append(changes.touched())
+        return len(self.queries.commits)
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────
+    def sessions(self) -> Sequence[StoredSession]:
+        return sorted(self._sessions.values(), key=lambda session: (session.created_at, session.id))
+
+    def put_session(self, session: StoredSession, *, in_place_of: Sequence[str]) -> None:
+        self.drop_sessions(in_place_of)
+        self._sessions[session.id] = session
+
+    def drop_sessions(self, ids: Sequence[str]) -> None:
+        for session_id in ids:
+            self._sessions.pop(session_id, None)
+
+    # ── what a commit is made of ────────────────────────────────────────────────────────────────
 
     def _check(self, changes: Changes) -> None:
         """StorageError for what a database's keys would refuse, before anything is changed."""
@@ -228,7 +245,8 @@ class MemoryQueries:
         groups: dict[str, QuotaGroup],
     ) -> None:
         self._rows, self._blobs, self._keys, self._groups = rows, blobs, keys, groups
-        self.commits = 0
+        self.commits: list[Touched] = []
+        self.commits_kept = 5_000
 
     def quota_groups(self) -> Sequence[QuotaGroup]:
         return [group for _, group in sorted(self._groups.items())]
@@ -241,7 +259,18 @@ class MemoryQueries:
         return nullcontext()
 
     def version(self) -> int:
-        return self.commits
+        return len(self.commits)
+
+    def sequence(self) -> int:
+        return len(self.commits)
+
+    def touched_after(self, sequence: int) -> Touched | None:
+        if not max(0, len(self.commits) - self.commits_kept) <= sequence <= len(self.commits):
+            return None
+        merged = Touched()
+        for touched in self.commits[sequence:]:
+            merged.add(touched)
+        return merged
 
     def experiments(self) -> Sequence[Experiment]:
         found = [rows.experiment for rows in list(self._rows.values())]
@@ -312,6 +341,9 @@ class MemoryQueries:
             )
             for a in begun[:limit]
         ]
+
+    def trials_of(self, experiment_id: ExperimentId, numbers: Collection[int]) -> Sequence[Trial]:
+        return [t for t in self.trials(experiment_id, after=-1, limit=100_000) if t.number in numbers]
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         rows = self._rows.get(experiment_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -13,6 +13,7 @@ from tuner_service.dispatcher.changes import (
     SearchSpaceRevision,
     StoredIdempotencyKey,
     StoredSnapshot,
+    Touched,
 )
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, QueueItem
@@ -43,8 +44,11 @@ class Store(Protocol):
     def quota_groups(self) -> Sequence[QuotaGroup]:
         """All of them, by name, as of the last commit."""
 
-    def commit(self, changes: Changes) -> None:
-        """All of ``changes`` durably, or nothing and an exception. UnavailableError: try again later (disk full)."""
+    def commit(self, changes: Changes) -> int:
+        """All of ``changes`` durably, or nothing and an exception. UnavailableError: try again later (disk full).
+
+        The commit's sequence: one more than that of the commit before, in the whole database and across restarts.
+        """
 
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         """The items of ``queue`` on lines ``after`` < line ≤ ``upto``, in order; any thread.
@@ -59,6 +63,29 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give the database back. Safe to repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """What a browser signed in with. Its secret is nowhere, and it may do what the token that it came from may."""
+
+    id: str
+    sha256: str  # of the secret, in hex
+    token_sha256: str
+    created_at: float
+    expires_at: float
+
+
+class SessionStore(Protocol):
+    """Any thread; what it was told is on the disk when it returns."""
+
+    def sessions(self) -> Sequence[StoredSession]:
+        """Oldest first; those that have expired too."""
+
+    def put_session(self, session: StoredSession, *, in_place_of: Sequence[str]) -> None:
+        """Add it, and drop those with these ids."""
+
+    def drop_sessions(self, ids: Sequence[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +170,12 @@ class Queries(Protocol):
     def snapshot(self) -> AbstractContextManager[object]:
         """What this thread reads in the block is all of one state."""
 
+    def sequence(self) -> int:
+        """Of the last commit; 0 where there was none yet."""
+
+    def touched_after(self, sequence: int) -> Touched | None:
+        """What the commits after that one touched, all together; None where not all of them are known any more."""
+
     def version(self) -> int | None:
         """Two equal answers say that nothing was committed between them; None: it cannot be told now."""
 
@@ -173,6 +206,9 @@ class Queries(Protocol):
         """Of attempts that have begun: the ``limit`` with the highest (number, attempt), those first."""
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None: ...
+
+    def trials_of(self, experiment_id: ExperimentId, numbers: Collection[int]) -> Sequence[Trial]:
+        """Those of them that there are, by number; at most TOUCHED_LIMIT are asked for."""
 
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         """By (number, attempt)."""

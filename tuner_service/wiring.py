@@ -33,9 +33,13 @@ from tuner_service.service.private import PRIVATE_UMASK, make_private
 from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
     from tuner_service.dispatcher.commands import WorkerEvent
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.events import EventHub
     from tuner_service.service.runner import Runner
     from tuner_service.storage.sql_store import SqlStore
 
@@ -58,6 +62,7 @@ class Core:
     hub: AgentHub
     runner: Runner
     executor: LocalExecutor
+    events: EventHub
     commands: frozenset[str]  # by which people can be told, as the home names them
 
 
@@ -84,6 +89,7 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
 def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.events import EventHub
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
     from tuner_service.storage.engine import open_store
@@ -91,10 +97,13 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
     _import_json_tricks_alone()
     from tuner_service.workers.pool import WorkerPool
 
-    clock, hub = SystemClock(), AgentHub(dismiss=executor.dismiss)
+    clock = SystemClock()
     with contextlib.ExitStack() as stack:
         store = open_store(settings.db, clock)
         stack.callback(store.close)
+        events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
+        stack.callback(events.close)
+        hub = AgentHub(dismiss=executor.dismiss, on_change=events.cluster_changed)
         _go_on_in_time(clock, store.newest_at())
         wanted = read_notify_file(settings.home)
         notifier = Notifier(settings.home, wanted)
@@ -116,13 +125,16 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
             ).perform,
             forget_agents=hub.close_all,
             on_saved=notifier.look,
+            on_committed=events.committed,
         )
         runners.append(runner)
         stack.callback(runner.close)
         notifier.begin(store.queries.experiments)
         runner.start()
         commands = frozenset(wanted.commands)
-        yield Core(store=store, clock=clock, hub=hub, runner=runner, executor=executor, commands=commands)
+        yield Core(
+            store=store, clock=clock, hub=hub, runner=runner, executor=executor, events=events, commands=commands
+        )
 
 
 def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
@@ -171,13 +183,11 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens: Tokens) -> None:
     # Imported late: the agent and the workers of running experiments start meanwhile.
-    import uvicorn
-
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
-    from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
     from tuner_service.api.server import Server
     from tuner_service.service.experiments import Experiments, Services
+    from tuner_service.service.sessions import Sessions
 
     experiments = Experiments(
         runner=core.runner,
@@ -198,22 +208,12 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         config=settings,
         tokens=tokens,
         assets=_open_assets(settings, core),
+        sessions=Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage),
+        events=core.events,
         version=package_version(),
         pid=os.getpid(),
     )
-    config = uvicorn.Config(
-        create_app(services),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=GRACEFUL_S,
-        http=BoundedHttpProtocol,
-        timeout_keep_alive=int(IDLE_TIMEOUT_S),
-        ws="websockets-sansio",
-        ws_max_size=AGENT_FRAME_BYTES,
-        ws_per_message_deflate=False,
-    )
+    config = _http_config(create_app(services))
 
     def listens() -> None:
         _spare_the_collector()
@@ -221,7 +221,8 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         analyst.prepare()
 
     try:
-        Server(config, listens, core.store.is_in_place).run(sockets=[listening])
+        server = Server(config, listens=listens, may_go_on=core.store.is_in_place, ends=core.events.close)
+        server.run(sockets=[listening])
     finally:
         withdraw(settings)
         analyst.close()
@@ -234,6 +235,26 @@ def _require_in_place(settings: Settings, core: Core) -> None:
             f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "
             "start it where the database is now"
         )
+
+
+def _http_config(app: ASGIApp) -> uvicorn.Config:
+    import uvicorn
+
+    from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
+
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        http=BoundedHttpProtocol,
+        timeout_keep_alive=int(IDLE_TIMEOUT_S),
+        ws="websockets-sansio",
+        ws_max_size=AGENT_FRAME_BYTES,
+        ws_per_message_deflate=False,
+    )
 
 
 def _open_assets(settings: Settings, core: Core) -> Assets:

@@ -34,6 +34,7 @@ from trials.data.core import randomness
 from trials.data.workers.shared_memory import SharedMemory
 from trials.files import put_in_place, read_bytes, write_atomically
 from trials.wire.plain import read_lines
+from tuner_service.dispatcher.changes import Touched
 from tuner_service.storage import tables
 from tuner_service.storage.prepared import Prepared
 from tuner_service.storage.prepared_writes import execute_many
@@ -297,7 +298,7 @@ def cached_read() -> Iterator[tuple[Work, Work]]:
         assert loop.run_until_complete(client.get(path)).status_code == HTTPStatus.OK
 
     def get_after_a_commit() -> None:
-        service.queries.commits += 1
+        service.queries.commits.append(Touched())
         get(f"{path}?limit=100")
 
     yield cpu_of(get_after_a_commit, times=10), cpu_of(lambda: get(path), times=10)

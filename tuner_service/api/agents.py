@@ -254,7 +254,7 @@ class _Connection:
                     AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
                 )
             case DevicesChanged(devices=told, peaks=peaks):
-                self._channel.devices = told[:DEVICES_LIMIT]
+                self._hub.set_devices(self._channel, told)
                 self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
             case BlobOffered():
                 self._take_offer(message)

@@ -20,9 +20,11 @@ from tuner_service.api.routes import (
     asking,
     assets,
     devices,
+    events,
     experiments,
     export,
     live_changes,
+    sessions,
     system,
     table,
     trials,
@@ -42,6 +44,8 @@ ROUTERS = (
     trials.router,
     agents.router,
     devices.router,
+    events.router,
+    sessions.router,
     system.router,
     live_changes.trial_router,
 )
@@ -67,7 +71,9 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(Dashboard)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Guard, settings=services.config)  # the one added last is asked first
+    app.add_middleware(
+        Guard, settings=services.config, cookie_name=services.sessions.cookie_name
+    )  # the one added last is asked first
     for router in ROUTERS:
         app.include_router(router)
     describe(app, ROUTERS)

@@ -171,6 +171,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         else:
             self._look_at_writing_later()
 
+    def abort_stream(self) -> None:
+        """Hang up on whoever is being sent events, whatever they were sent before."""
+        if self.cycle is not None and not self.cycle.response_complete and self.scope["path"].endswith("/events"):
+            self.transport.abort()
+
     def _stop_writing_timer(self) -> None:
         if self._writing is not None:
             self._writing.cancel()

@@ -56,6 +56,11 @@ class WebFile:
     headers: Mapping[str, str]
 
 
+def is_file_of_page(path: str) -> bool:
+    """Whether it is the address of a page, or of a file of one."""
+    return path.startswith(ASSETS) or PAGES.fullmatch(path) is not None
+
+
 class Dashboard:
     """Answers for the page's own addresses, and hands everything else on."""
 

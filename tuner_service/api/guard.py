@@ -12,7 +12,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tuner_service.api.auth import is_open
 from tuner_service.api.errors import problem
+from tuner_service.api.own_page import cookies_of, is_own_origin, page_fault
 from tuner_service.config import Settings
 
 MAX_BODY_BYTES = 24 << 20  # beyond: 413; 16 MiB of code are 22 MiB of base64
@@ -28,7 +30,7 @@ SECURITY_HEADERS = {
 }
 
 
-# A browser asks so before a page of another origin sends a token. Cookies play no part: there are none.
+# A browser asks so before a page of another origin sends a token. The cookie of a session is not for such pages.
 PREFLIGHT_ANSWER = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
     "access-control-allow-headers": "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key",
@@ -67,8 +69,9 @@ class HeadAsGet:
 class Guard:
     """Refuses a request under a name that is not the service's own, which is how DNS rebinding looks."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, cookie_name: str) -> None:
         self._app = app
+        self._cookie_name, self._cookie_mark = cookie_name, cookie_name.encode()
         self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
         self._is_ours = lru_cache(maxsize=HOSTS_REMEMBERED)(self._names_us)
@@ -89,7 +92,7 @@ class Guard:
                 message["headers"] = given + [entry for entry in _SECURITY_HEADERS if entry[0] not in names]
             await send(message)
 
-        refusal = self._refusal(headers)
+        refusal = self._refusal(headers) or self._cookie_refusal(scope, headers)
         if refusal is None and page and _is_preflight(scope, headers):
             await Response(status_code=204, headers=PREFLIGHT_ANSWER)(scope, receive, send_with_headers)
         elif refusal is None:
@@ -117,6 +120,16 @@ class Guard:
             return 413, f"the body has {length:.{MAX_LENGTH_DIGITS}} bytes; at most {MAX_BODY_BYTES} are taken"
         return None
 
+    def _cookie_refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """A browser sends the cookie of a session for whoever asks it to: only the service's own page may."""
+        if not any(name == b"cookie" and self._cookie_mark in value for name, value in scope["headers"]):
+            return None
+        method = scope.get("method", "GET")
+        if is_open(method, scope["path"]) or not cookies_of(headers, self._cookie_name):
+            return None
+        fault = page_fault(headers, method)
+        return None if fault is None else (403, fault)
+
     def _names_us(self, host: str) -> bool:
         name = urlsplit(f"//{host}").hostname if _is_host(host) else None
         if not name:
@@ -133,8 +146,7 @@ class Guard:
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
         if origin.lower() in self._origins:
             return True
-        scheme, _, rest = origin.partition("://")
-        return scheme in {"http", "https"} and rest.lower() == host.lower()
+        return is_own_origin(origin, host)
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from tuner_service.api.auth import OPEN_PATHS
+from tuner_service.api.auth import OPEN_PATHS, is_open
 from tuner_service.api.bodies.reading import body_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
     for route, method, operation in _operations(schema, routers):
         described = OPERATIONS.get(route.name)
         _describe_body(route, operation, schemas, None if described is None else described.body)
-        if route.path in OPEN_PATHS:
+        if is_open(method, route.path):
             operation["security"] = []
         if described is not None:
             operation["responses"] = {
@@ -56,8 +56,11 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
         for status in _refusals(route, method):
             operation["responses"].setdefault(str(status), _problem(status))
         operation["responses"]["default"] = _problem(None)
-    schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    schema["security"] = [{"token": []}]
+    schema["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": "tuner_session_LINEAGE"},
+    }
+    schema["security"] = [{"token": []}, {"session": []}]
     return schema
 
 
@@ -136,7 +139,7 @@ def _media(media: str, example: Any) -> dict[str, Any]:
 
 def _refusals(route: APIRoute, method: str) -> list[int]:
     """Statuses of problems that every operation of this form may answer with."""
-    found = [] if route.path in OPEN_PATHS else [401, 403]
+    found = [] if route.path in OPEN_PATHS else [401, 403]  # signing in is refused, too
     if "{" in route.path:
         found.append(404)
     if method != "GET":

@@ -12,17 +12,30 @@ from types import FrameType
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 
+from tuner_service.api.connection_limits import BoundedHttpProtocol
+
 # More threads would only wait for the GIL and for each other; with fewer, a few long reads keep short ones waiting.
 READING_THREADS = 8
+STREAMS_END_S = 0.4  # for readers to take the end of their streams
 LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone looks around ten times a second
 
 
 class Server(uvicorn.Server):
-    """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no."""
+    """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no.
 
-    def __init__(self, config: uvicorn.Config, listens: Callable[[], None], may_go_on: Callable[[], bool]) -> None:
+    ``ends`` is called when it begins to: whoever sends an answer without an end finishes it then.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        listens: Callable[[], None],
+        may_go_on: Callable[[], bool],
+        ends: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._listens, self._may_go_on = listens, may_go_on
+        self._listens, self._may_go_on, self._ends = listens, may_go_on, ends
         self._told_to_end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -37,6 +50,17 @@ class Server(uvicorn.Server):
         while self._may_go_on() and not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told_to_end.wait(), LOOK_AROUND_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ends()
+        asyncio.get_running_loop().call_later(STREAMS_END_S, self._abort_streams)
+        await super().shutdown(sockets)
+
+    def _abort_streams(self) -> None:
+        """Of readers that do not read: their end waits for ever behind what they were sent before."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedHttpProtocol):
+                connection.abort_stream()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

@@ -23,6 +23,8 @@ from tuner_service.domain.trial import (
     TrialStatus,
 )
 
+TOUCHED_LIMIT = 2_000  # trials of one experiment that are named one by one; where more changed, all are read anew
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLine:
@@ -123,6 +125,35 @@ class StoredIdempotencyKey:
     at: float
 
 
+@dataclass(slots=True, kw_only=True)
+class Touched:
+    """What commits changed, by name: enough to read it anew, and nothing of its content."""
+
+    trials: dict[ExperimentId, set[int] | None] = field(default_factory=dict)  # None: more than TOUCHED_LIMIT
+    checkpoints: dict[ExperimentId, set[int]] = field(default_factory=dict)  # numbers of trials that got or lost some
+    search_spaces: set[ExperimentId] = field(default_factory=set)
+    removed: set[ExperimentId] = field(default_factory=set)
+    quota_groups: bool = False
+
+    def add(self, later: Touched) -> None:
+        """What a later commit changed; of what that removed, nothing else is said any more."""
+        for experiment_id, numbers in later.trials.items():
+            known = self.trials.setdefault(experiment_id, set())
+            if known is not None and numbers is not None:
+                known |= numbers
+            if known is None or numbers is None or len(known) > TOUCHED_LIMIT:
+                self.trials[experiment_id] = None
+        for experiment_id, numbers in later.checkpoints.items():
+            self.checkpoints.setdefault(experiment_id, set()).update(numbers)
+        self.search_spaces |= later.search_spaces
+        self.removed |= later.removed
+        self.quota_groups |= later.quota_groups
+        for experiment_id in later.removed:
+            self.trials.pop(experiment_id, None)
+            self.checkpoints.pop(experiment_id, None)
+            self.search_spaces.discard(experiment_id)
+
+
 @dataclass(slots=True)
 class Changes:
     """Everything a step writes. Saved in the order of the fields; deletions last."""
@@ -147,6 +178,26 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__ if name != "fresh_blobs")
+
+    def touched(self) -> Touched:
+        """What they change, by name."""
+        touched = Touched(trials={experiment_id: set() for experiment_id in self.experiments})
+        by_experiment: dict[ExperimentId, set[int]] = {}
+        for experiment_id, number in self.trials:
+            by_experiment.setdefault(experiment_id, set()).add(number)
+        touched.add(Touched(trials=dict(by_experiment)))
+        touched.add(self.touched_besides_trials())
+        return touched
+
+    def touched_besides_trials(self) -> Touched:
+        touched = Touched(
+            search_spaces={revision.experiment_id for revision in self.search_spaces},
+            removed=set(self.deleted_experiments),
+            quota_groups=bool(self.quota_groups),
+        )
+        for checkpoint in (*self.checkpoints, *self.dropped_checkpoints):
+            touched.checkpoints.setdefault(checkpoint.experiment_id, set()).add(checkpoint.number)
+        return touched
 
     @property
     def only_counts(self) -> bool:

@@ -34,12 +34,14 @@ class Channel:
 class AgentHub:
     """Who is connected. A second channel of the same agent replaces the first.
 
-    ``dismiss`` is given the pid that an agent of another version names, once it was ordered to leave. It may be called
-    from any thread and returns at once.
+    ``dismiss`` is given the pid that an agent of another version names, once it was ordered to leave; ``on_change`` is
+    called when an agent came or went, or told of other devices. Both may be called from any thread and return at once.
     """
 
-    def __init__(self, *, dismiss: Callable[[int], None] = lambda _: None) -> None:
-        self.dismiss = dismiss
+    def __init__(
+        self, *, dismiss: Callable[[int], None] = lambda _: None, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        self.dismiss, self._on_change = dismiss, on_change
         self._lock = threading.Lock()
         self._channels: dict[str, Channel] = {}
         self._request_ids = itertools.count(1)
@@ -50,6 +52,7 @@ class AgentHub:
             self._channels[channel.hello.agent_id] = channel
         if older is not None:
             older.close()
+        self._on_change()
 
     def remove(self, channel: Channel) -> bool:
         """Whether it was the agent's current one; a channel that was replaced says nothing about its agent."""
@@ -57,7 +60,13 @@ class AgentHub:
             if self._channels.get(channel.hello.agent_id) is not channel:
                 return False
             del self._channels[channel.hello.agent_id]
-            return True
+        self._on_change()
+        return True
+
+    def set_devices(self, channel: Channel, devices: Sequence[NodeDevice]) -> None:
+        """What the agent of ``channel`` tells of them now."""
+        channel.devices = tuple(devices[:DEVICES_LIMIT])
+        self._on_change()
 
     def send(self, agent_id: str, message: ToAgent) -> None:
         """Dropped when the agent is away: it is owed still, and settled when the agent connects."""
@@ -77,6 +86,7 @@ class AgentHub:
             self._channels.clear()
         for channel in channels:
             channel.close()
+        self._on_change()
 
     def agents(self) -> Sequence[Hello]:
         with self._lock:

@@ -45,8 +45,10 @@ from tuner_service.service.access import Tokens
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
+from tuner_service.service.events import EventHub
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
+from tuner_service.service.sessions import Sessions
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
 
@@ -437,5 +439,7 @@ class Services:
     config: Settings
     tokens: Tokens
     assets: Assets
+    sessions: Sessions
+    events: EventHub
     version: str
     pid: int

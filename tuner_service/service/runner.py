@@ -53,6 +53,7 @@ class Runner:
     perform: Callable[[Effect], None]
     forget_agents: Callable[[], None]
     on_saved: Callable[[Iterable[Experiment]], None] = lambda _: None  # experiments as they are on the disk now
+    on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
@@ -166,8 +167,7 @@ class Runner:
                 self._held += accepted
                 return
             changes = dispatcher.take_changes()
-            if changes:
-                self.store.commit(changes)
+            sequence = self.store.commit(changes) if changes else None
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
@@ -176,7 +176,7 @@ class Runner:
             future.set_result(None)
         self._held, self._saved_at = [], self._stepped_at
         self._perform(effects)
-        self._say_saved(changes)
+        self._say_saved(changes, sequence)
 
     def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
         """Whether the next step, HOLD_S from the last save at the latest, can save what this one changed."""
@@ -190,8 +190,10 @@ class Runner:
             except Exception:  # an effect that fails is owed still, and found again on reconnect or restart
                 logger.exception("effect_failed", extra={"effect": type(effect).__name__})
 
-    def _say_saved(self, changes: Changes) -> None:
+    def _say_saved(self, changes: Changes, sequence: int | None) -> None:
         try:
+            if sequence is not None:
+                self.on_committed(changes, sequence)
             self.on_saved(changes.experiments.values())
         except Exception:  # whoever listens, the search goes on
             logger.exception("experiments_not_told")
@@ -232,10 +234,10 @@ class Runner:
             dispatcher.restore(loaded)
         effects = dispatcher.recover(self.clock.now())
         changes = dispatcher.take_changes()
-        self.store.commit(changes)
+        sequence = self.store.commit(changes)
         self._dispatcher = dispatcher
         self._perform(effects)
-        self._say_saved(changes)
+        self._say_saved(changes, sequence)
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
         for entry in batch:

@@ -225,11 +225,11 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "created_at": moment(trial.created_at),
         "started_at": moment(trial.started_at),
         "ended_at": moment(trial.ended_at),
-        "running_s": round(_trial_running_s(trial, now), 3),
+        "running_s": round(trial_running_s(trial, now), 3),
     }
 
 
-def _trial_running_s(trial: Trial, now: float) -> float:
+def trial_running_s(trial: Trial, now: float) -> float:
     if trial.status in {TrialStatus.RUNNING, TrialStatus.STOPPING} and trial.started_at and not trial.running_s:
         return max(0.0, now - trial.started_at)
     return trial.running_s

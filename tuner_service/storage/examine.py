@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, inspect
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.storage import mapping, tables
+from tuner_service.storage.commits import touched_in
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries
 
 TEXT_LIMIT = 200  # characters of a reason
@@ -102,6 +103,8 @@ def _checks() -> dict[str, dict[str, Check]]:
         "idempotency_keys": mapping.KEYS.decoders,
         "quota_groups": mapping.QUOTA_GROUPS.decoders,
         "tokens": TOKENS.decoders,
+        "sessions": mapping.SESSIONS.decoders,
+        "commits": {"touched": touched_in},
     }
 
 

@@ -31,7 +31,7 @@ from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import TrialMetric
+from tuner_service.ports import StoredSession, TrialMetric
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -174,6 +174,7 @@ REVISIONS = FieldMap(SearchSpaceRevision)
 DECISIONS = FieldMap(StoredDecision)
 KEYS = FieldMap(StoredIdempotencyKey)
 QUOTA_GROUPS = FieldMap(QuotaGroup)
+SESSIONS = FieldMap(StoredSession)
 
 METRIC_COLUMNS = (
     "experiment_id", "number", "attempt", "sequence", "line", "step", "values", "first", "objective", "at",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,14 +11,14 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, select, tuple_
 
-from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey
+from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey, Touched
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialEntry, TrialMetric
-from tuner_service.storage import mapping, reading, tables
+from tuner_service.storage import commits, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.prepared import Prepared
 from tuner_service.storage.sqlite_watch import CommitWatch
@@ -147,6 +147,14 @@ class SqlQueries:
     def snapshot(self) -> AbstractContextManager[object]:
         return self.reading()
 
+    def sequence(self) -> int:
+        with self.reading() as connection:
+            return commits.newest_of(connection)
+
+    def touched_after(self, sequence: int) -> Touched | None:
+        with self.reading() as connection:
+            return commits.touched_after(connection, sequence)
+
     def version(self) -> int | None:
         return self._watch.version()
 
@@ -210,6 +218,11 @@ class SqlQueries:
         with self.reading() as connection:
             rows = _TRIAL.rows(connection, id=experiment_id, number=number)
         return mapping.trial_out(rows[0]) if rows else None
+
+    def trials_of(self, experiment_id: ExperimentId, numbers: Collection[int]) -> Sequence[Trial]:
+        query = select(_t).where(_t.c.experiment_id == experiment_id, _t.c.number.in_(numbers)).order_by(_t.c.number)
+        with self.reading() as connection:
+            return [mapping.trial_out(row) for row in connection.execute(query).mappings()]
 
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         with self.reading() as connection:

@@ -31,8 +31,9 @@ from tuner_service.domain.errors import InputError, StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
-from tuner_service.ports import Clock, LoadedExperiment
+from tuner_service.ports import Clock, LoadedExperiment, StoredSession
 from tuner_service.storage import blobs, mapping, reading, tables
+from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
 from tuner_service.storage.lock import FileLock
@@ -56,6 +57,7 @@ class SqlStore:
         self._writer, self._clock, self._lineage, self._lock = writer, clock, lineage, lock
         self._writing = _Writing(writer.engine)
         self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
+        self._sequence = CommitSequence()
 
     def is_in_place(self) -> bool:
         """Whether the database is still where it was opened. Any thread."""
@@ -65,15 +67,18 @@ class SqlStore:
     def lineage(self) -> str:
         return self._lineage
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: Changes) -> int:
         saved = False
         try:
             with translated(), self._writer.begin() as connection:
                 self._writing.save(connection, _without_deleted(changes), self._clock.now())
+                sequence = self._sequence.add(connection, changes.touched())
             saved = True
         finally:
             if not saved:
                 self._writing.forget()
+                self._sequence.forget()
+        return sequence
 
     def load(self) -> tuple[LoadedExperiment, ...]:
         with self.queries.reading() as connection:
@@ -112,6 +117,24 @@ class SqlStore:
         token = StoredToken(name=name, role=role, sha256=sha256, created_at=self._clock.now())
         with translated(), self._writer.begin() as connection:
             connection.execute(upsert(tables.tokens, connection.dialect.name), TOKENS.row(token))
+
+    def sessions(self) -> Sequence[StoredSession]:
+        """Of browsers, oldest first; those that have expired too."""
+        s = tables.sessions
+        with self.queries.reading() as connection:
+            rows = connection.execute(select(s).order_by(s.c.created_at, s.c.id)).mappings().all()
+        return [mapping.SESSIONS.value(row) for row in rows]
+
+    def put_session(self, session: StoredSession, *, in_place_of: Sequence[str]) -> None:
+        """Add it, and drop those with these ids, in one transaction. Any thread."""
+        with translated(), self._writer.begin() as connection:
+            connection.execute(insert(tables.sessions), mapping.SESSIONS.row(session))
+            _drop_sessions(connection, in_place_of)
+
+    def drop_sessions(self, ids: Sequence[str]) -> None:
+        """Those among them that there are. Any thread."""
+        with translated(), self._writer.begin() as connection:
+            _drop_sessions(connection, ids)
 
     def unnamed_blobs(self) -> dict[str, int]:
         """Digest → size of the blobs that nothing names, and that no running attempt can be about to name."""
@@ -255,6 +278,11 @@ def prune(connection: Connection, *, before: float) -> None:
     b = tables.blobs
     connection.execute(delete(tables.idempotency_keys).where(tables.idempotency_keys.c.at < before))
     _delete_blobs_nobody_names(connection, list(connection.scalars(select(b.c.digest).where(b.c.at < before))))
+
+
+def _drop_sessions(connection: Connection, ids: Sequence[str]) -> None:
+    if ids:
+        connection.execute(delete(tables.sessions).where(tables.sessions.c.id.in_(ids)))
 
 
 def _without_deleted(changes: Changes) -> Changes:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0005"  # of the migrations; a test compares
+HEAD_REVISION = "0007"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -413,6 +413,26 @@ experiment_assets = Table(
     _experiment_key(),
     Column("asset_id", Text, primary_key=True),
     Index("ix_experiment_assets_asset_id", "asset_id"),
+    sqlite_with_rowid=False,
+)
+
+# What a browser signed in with; ``token_sha256`` names the token it came from, and is as good as that one.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("token_sha256", Text, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("expires_at", Number, nullable=False),
+)
+
+# The newest of them at least: what is committed next has the sequence after it.
+commits = Table(
+    "commits",
+    metadata,
+    _part_of_key("sequence"),
+    Column("touched", Text, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner_service.api.described import analyses, assets, experiments, system, trials
+from tuner_service.api.described import analyses, assets, experiments, sessions, system, trials
 
 JSON = "application/json"
 ETAG, LOCATION, ATTACHMENT = "ETag", "Location", "Content-Disposition"
@@ -20,6 +20,7 @@ HEADERS = {
     ETAG: ("of its content, for `If-None-Match` and `If-Match`", 'W/"1c8a0f"'),
     LOCATION: ("of what was made", "/api/v1/experiments/8f3k2"),
     ATTACHMENT: ("a name for the file", 'attachment; filename="8f3k2.csv"'),
+    "Set-Cookie": ("of the session", "tuner_session_0123456789abcdef=…; Path=/; HttpOnly; SameSite=Strict"),
     "Log-Offset": ("where this range begins", "0"),
     "Log-End": ("where it ends", "6"),
     "Log-Size": ("bytes that there are", "6"),
@@ -116,6 +117,19 @@ _READY = Operation(
     }
 )
 
+_EVENTS = Operation(
+    answers={
+        200: Answer(
+            description="Events until one side hangs up; docs/rest-api.md says what they hold",
+            media={"text/event-stream": 'id: 4711-9f2c51e07ab3d684\nevent: begin\ndata: {"sequence":4711}\n\n'},
+        )
+    }
+)
+_SIGNED_IN = Operation(
+    answers={201: Answer(description="Signed in", model=sessions.Session, headers=("Set-Cookie",))},
+    body={"code": "Xp2h9M_code"},
+)
+
 OPERATIONS: Mapping[str, Operation] = {
     # experiments
     "create_experiment": _CREATED,
@@ -175,6 +189,15 @@ OPERATIONS: Mapping[str, Operation] = {
     "list_files": _shown(assets.AssetFiles),
     "read_file": _RANGES,
     "read_bytes": _RANGES,
+    # events and sessions
+    "stream_events": _EVENTS,
+    "stream_experiment_events": _EVENTS,
+    "make_code": _made(sessions.SessionCode, located=False),
+    "sign_in": _SIGNED_IN,
+    "read_session": _shown(sessions.Caller),
+    "sign_out": _REMOVED,
+    "list_sessions": _shown(sessions.Sessions),
+    "end_session": _REMOVED,
     # the service
     "read_health": _shown(system.Health),
     "read_readiness": _READY,

@@ -1,0 +1,102 @@
+"""The sequence of commits, and what they touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial
+from tests.contract.stores import OTHER_ID, changes_for
+from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, SearchSpaceRevision, Touched
+from tuner_service.domain.resources import QuotaGroup
+from tuner_service.ports import StoredSession
+
+
+def test_commits_are_numbered_without_a_hole(store: Any) -> None:
+    assert store.queries.sequence() == 0
+    assert [store.commit(changes_for()) for _ in range(3)] == [1, 2, 3]
+    assert store.queries.sequence() == 3
+
+
+def test_a_commit_that_fails_uses_no_number(store: Any) -> None:
+    store.commit(changes_for())
+    with pytest.raises(Exception, match=r"UNIQUE|FOREIGN|names|unknown"):
+        store.commit(Changes(trials={("nobody", 1): a_trial(experiment_id="nobody")}))
+
+    assert store.queries.sequence() == 1
+    assert store.commit(changes_for()) == 2
+
+
+def test_what_commits_touched_is_told_together(store: Any) -> None:
+    store.commit(changes_for(a_trial(number=1)))
+    store.commit(changes_for(a_trial(number=2)))
+    store.commit(changes_for(a_trial(number=3), a_trial(number=2)))
+    store.commit(changes_for(experiment_id=OTHER_ID))
+
+    assert store.queries.touched_after(1) == Touched(trials={EXPERIMENT_ID: {2, 3}, OTHER_ID: set()})
+    assert store.queries.touched_after(4) == Touched()
+
+
+def test_checkpoints_search_spaces_and_quota_groups_are_named(store: Any) -> None:
+    space = SearchSpaceRevision(experiment_id=EXPERIMENT_ID, line=1, search_space={}, at=1.0)
+    group = QuotaGroup(name="g", gpus=1.0, borrows=True)
+    store.commit(
+        changes_for(
+            a_trial(number=1), checkpoints=[a_checkpoint(number=1)], search_spaces=[space], quota_groups={"g": group}
+        )
+    )
+
+    assert store.queries.touched_after(0) == Touched(
+        trials={EXPERIMENT_ID: {1}},
+        checkpoints={EXPERIMENT_ID: {1}},
+        search_spaces={EXPERIMENT_ID},
+        quota_groups=True,
+    )
+
+
+def test_of_what_was_removed_nothing_else_is_said(store: Any) -> None:
+    store.commit(changes_for(a_trial(number=1)))
+    store.commit(Changes(deleted_experiments=[EXPERIMENT_ID]))
+
+    assert store.queries.touched_after(0) == Touched(removed={EXPERIMENT_ID})
+
+
+def test_of_very_many_trials_only_the_experiment_is_named(store: Any) -> None:
+    store.commit(changes_for(*[a_trial(number=number) for number in range(1, TOUCHED_LIMIT + 2)]))
+    store.commit(changes_for(a_trial(number=1)))
+
+    assert store.queries.touched_after(0) == Touched(trials={EXPERIMENT_ID: None})
+    assert store.queries.touched_after(1) == Touched(trials={EXPERIMENT_ID: {1}})
+
+
+@pytest.mark.parametrize("sequence", [-1, 2, 2**62])
+def test_nothing_is_known_of_a_commit_that_never_was(store: Any, sequence: int) -> None:
+    store.commit(changes_for())
+
+    assert store.queries.touched_after(sequence) is None
+
+
+def test_rows_are_found_by_their_numbers(store: Any) -> None:
+    store.commit(changes_for(*[a_trial(number=number, last_value=float("nan")) for number in range(1, 5)]))
+
+    found = store.queries.trials_of(EXPERIMENT_ID, {4, 2, 9})
+
+    assert [trial.number for trial in found] == [2, 4]
+    assert all(trial.last_value != trial.last_value for trial in found)
+
+
+def test_sessions_are_kept_until_they_are_dropped(store: Any) -> None:
+    sessions = [
+        StoredSession(id=f"s{n}", sha256="a" * 64, token_sha256="b" * 64, created_at=float(n), expires_at=9.0)
+        for n in range(3)
+    ]
+    store.put_session(sessions[1], in_place_of=[])
+    store.put_session(sessions[0], in_place_of=[])
+    assert list(store.sessions()) == sessions[:2]
+
+    store.put_session(sessions[2], in_place_of=["s0", "nobody"])
+    store.drop_sessions(["s1"])
+    store.drop_sessions([])
+
+    assert list(store.sessions()) == sessions[2:]

@@ -1,0 +1,35 @@
+"""Answers about who is signed in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tuner_service.api.described.parts import Moment, Next, Seconds, Shown
+
+RoleName = Literal["admin", "read_only"]
+
+
+class SessionCode(Shown):
+    code: Annotated[str, Field(description="good once", examples=["Xp2h9M_code_of_43_characters_0123456789abcde"])]
+    seconds: Seconds
+    path: Annotated[str, Field(description="what a browser opens", examples=["/login#code=Xp2h9M_code"])]
+
+
+class Session(Shown):
+    id: Annotated[str, Field(examples=["a939b85e64f1"])]
+    role: RoleName
+    created_at: Moment
+    expires_at: Moment
+    current: Annotated[bool, Field(description="whether this request was sent with it", examples=[True])]
+
+
+class Caller(Shown):
+    role: RoleName
+    session: Annotated[Session | None, Field(description="null for who sent a token")]
+
+
+class Sessions(Shown):
+    items: list[Session]
+    next: Next

@@ -1,0 +1,121 @@
+"""Signing in and out with a browser, and who is signed in."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tuner_service.api.auth import Caller, caller_of, token_of
+from tuner_service.api.bodies.reading import read_as, takes_body
+from tuner_service.api.bodies.schemas import NothingBody
+from tuner_service.api.bodies.sessions import SessionBody
+from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.errors import AuthenticationError
+from tuner_service.api.own_page import page_fault, session_cookie
+from tuner_service.api.responses import json_response
+from tuner_service.domain.errors import NotAllowedError, NotFoundError
+from tuner_service.service.experiments import Services
+from tuner_service.service.sessions import CODE_S, SESSION_S, OpenSession
+from tuner_service.service.views import View, moment
+
+router = APIRouter(prefix="/api/v1", tags=["sessions"])
+
+
+@router.post("/session-codes", status_code=201)
+async def make_code(request: Request, services: CurrentServices) -> Response:
+    """A code by which a browser signs in once, within a minute, as what the token of this request may do."""
+    await read_as(request, NothingBody, optional=True)
+    code = services.sessions.new_code(token_of(request) or "")
+    if code is None:
+        raise NotAllowedError("a code is made with a token; whoever is signed in with a browser has a session already")
+    return json_response({"code": code, "seconds": CODE_S, "path": f"/login#code={code}"}, status=201)
+
+
+@router.post("/session", status_code=201)
+@takes_body(SessionBody)
+async def sign_in(request: Request, services: CurrentServices) -> Response:
+    """Sign this browser in with a code or a token: a cookie, which is good for thirty days."""
+    fault = page_fault(request.headers, request.method)
+    if fault is not None:
+        raise NotAllowedError(fault)
+    body = await read_as(request, SessionBody)
+    if body.code is not None:
+        opened = await asyncio.to_thread(services.sessions.open_with_code, body.code)
+    else:
+        opened = await asyncio.to_thread(services.sessions.open_with_token, body.token or "")
+    if opened is None:
+        raise AuthenticationError(
+            "the code was used before or is older than a minute: `tuner open` makes another"
+            if body.code is not None
+            else "no such token, or one that is not for people; HOME/token has one"
+        )
+    secret, session = opened
+    cookie = _cookie(request, services, secret, seconds=SESSION_S)
+    return json_response(_view(session, is_current=True), status=201, headers={"Set-Cookie": cookie})
+
+
+@router.get("/session")
+async def read_session(request: Request) -> Response:
+    """What the sender of this request may do: its `role`, and its session if it is signed in with a browser."""
+    caller = _caller(request)
+    session = None if caller.session is None else _view(caller.session, is_current=True)
+    return json_response({"role": caller.role.value, "session": session})
+
+
+@router.delete("/session", status_code=204)
+async def sign_out(request: Request, services: CurrentServices) -> Response:
+    """End the session that this request was sent with."""
+    session = _caller(request).session
+    if session is None:
+        raise HTTPException(409, "this request was sent with a token and not with the cookie of a session")
+    await _end(services, session.stored.id)
+    cookie = _cookie(request, services, "", seconds=0)
+    return Response(status_code=204, headers={"Set-Cookie": cookie})
+
+
+@router.get("/sessions")
+async def list_sessions(request: Request, services: CurrentServices) -> Response:
+    """Those that are open, oldest first."""
+    own = _caller(request).session
+    views = [_view(session, is_current=session == own) for session in services.sessions.all()]
+    return json_response({"items": views, "next": None})
+
+
+@router.delete("/sessions/{session_id}", status_code=204)
+async def end_session(session_id: str, services: CurrentServices) -> Response:
+    """Sign a browser out, wherever it is. Streams that it has open end."""
+    if not await _end(services, session_id):
+        raise NotFoundError("session", session_id)
+    return Response(status_code=204)
+
+
+async def _end(services: Services, session_id: str) -> bool:
+    was_open = await asyncio.to_thread(services.sessions.end, session_id)
+    services.events.end_those_who_may_not()
+    return was_open
+
+
+def _caller(request: Request) -> Caller:
+    caller = caller_of(request)
+    if caller is None:  # its session ended a moment ago
+        raise AuthenticationError("nobody is signed in any more")
+    return caller
+
+
+def _cookie(request: Request, services: Services, secret: str, *, seconds: float) -> str:
+    is_secure = request.headers.get("origin", "").startswith("https://")
+    return session_cookie(services.sessions.cookie_name, secret, seconds=seconds, is_secure=is_secure)
+
+
+def _view(session: OpenSession, *, is_current: bool) -> View:
+    stored = session.stored
+    return {
+        "id": stored.id,
+        "role": session.role.value,
+        "created_at": moment(stored.created_at),
+        "expires_at": moment(stored.expires_at),
+        "current": is_current,
+    }

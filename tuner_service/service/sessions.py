@@ -1,0 +1,137 @@
+"""Signing in with a browser: codes that are good once, and sessions that are as good as the token they came from.
+
+A code and a session's secret are random and known to nobody but the browser: of both a hash is kept, of codes in memory
+alone. What a session may do is looked up by the hash of its token every time, so that it ends with its token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner_service.ports import Clock, SessionStore, StoredSession
+from tuner_service.service.access import Role, Tokens
+
+CODE_S = 60.0
+CODES_LIMIT = 100  # that wait to be used; one more takes the place of the oldest
+SESSION_S = 30 * 86_400.0
+SESSIONS_LIMIT = 100  # of one token; one more takes the place of the oldest
+SECRET_BYTES = 32
+ID_BYTES = 6
+PEOPLE = frozenset({Role.ADMIN, Role.READ_ONLY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSession:
+    """A session and what it may do now."""
+
+    stored: StoredSession
+    role: Role
+
+
+@dataclass(kw_only=True)
+class Sessions:
+    """Thread-safe. The answer to a change means that it is on the disk."""
+
+    store: SessionStore
+    tokens: Tokens
+    clock: Clock
+    lineage: str
+    _codes: dict[str, tuple[str, float]] = field(default_factory=dict)  # hash → that of its token, until when
+    _sessions: dict[str, StoredSession] = field(default_factory=dict)  # by the hash of the secret, oldest first
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._sessions = {session.sha256: session for session in self.store.sessions()}
+
+    @property
+    def cookie_name(self) -> str:
+        """Cookies ignore ports: those of another service on this machine have another name."""
+        return f"tuner_session_{self.lineage}"
+
+    def new_code(self, token: str) -> str | None:
+        """A secret that opens one session within CODE_S; None where ``token`` is none that people have."""
+        token_sha256 = self._known(token)
+        if token_sha256 is None:
+            return None
+        code = secrets.token_urlsafe(SECRET_BYTES)
+        now = self.clock.now()
+        with self._lock:
+            self._codes = {name: kept for name, kept in self._codes.items() if kept[1] > now}
+            while len(self._codes) >= CODES_LIMIT:
+                del self._codes[next(iter(self._codes))]
+            self._codes[_hash(code)] = (token_sha256, now + CODE_S)
+        return code
+
+    def open_with_code(self, code: str) -> tuple[str, OpenSession] | None:
+        """The secret of a new session; None where the code was used, is too old or never was one."""
+        with self._lock:
+            token_sha256, until = self._codes.pop(_hash(code), ("", 0.0))
+        return self._open(token_sha256) if self.clock.now() < until else None
+
+    def open_with_token(self, token: str) -> tuple[str, OpenSession] | None:
+        """The secret of a new session; None where ``token`` is none that people have."""
+        token_sha256 = self._known(token)
+        return None if token_sha256 is None else self._open(token_sha256)
+
+    def find(self, secret: str) -> OpenSession | None:
+        """The session with that secret, while it lasts and its token is one."""
+        stored = self._sessions.get(_hash(secret))
+        return None if stored is None else self._opened(stored)
+
+    def is_open(self, session: OpenSession) -> bool:
+        """Whether it still is what it was."""
+        stored = self._sessions.get(session.stored.sha256)
+        return stored is not None and self._opened(stored) == session
+
+    def all(self) -> Sequence[OpenSession]:
+        """Those that are open, oldest first."""
+        opened = (self._opened(stored) for stored in list(self._sessions.values()))
+        return [session for session in opened if session is not None]
+
+    def end(self, session_id: str) -> bool:
+        """Whether there was one with that id."""
+        with self._lock:
+            found = [stored for stored in self._sessions.values() if stored.id == session_id]
+            self.store.drop_sessions([stored.id for stored in found])
+            for stored in found:
+                del self._sessions[stored.sha256]
+        return bool(found)
+
+    def _known(self, token: str) -> str | None:
+        return _hash(token) if self.tokens.role_of(token) in PEOPLE else None
+
+    def _open(self, token_sha256: str) -> tuple[str, OpenSession] | None:
+        secret, now = secrets.token_urlsafe(SECRET_BYTES), self.clock.now()
+        stored = StoredSession(
+            id=secrets.token_hex(ID_BYTES),
+            sha256=_hash(secret),
+            token_sha256=token_sha256,
+            created_at=now,
+            expires_at=now + SESSION_S,
+        )
+        opened = self._opened(stored)
+        if opened is None:
+            return None
+        with self._lock:
+            kept = [one for one in self._sessions.values() if self._opened(one) is not None]
+            of_token = [one for one in kept if one.token_sha256 == token_sha256]
+            too_many = of_token[: max(0, len(of_token) + 1 - SESSIONS_LIMIT)]
+            kept = [one for one in kept if one not in too_many]
+            gone = [one.id for one in self._sessions.values() if one not in kept]
+            self.store.put_session(stored, in_place_of=gone)
+            self._sessions = {one.sha256: one for one in (*kept, stored)}
+        return secret, opened
+
+    def _opened(self, stored: StoredSession) -> OpenSession | None:
+        role = self.tokens.roles.get(bytes.fromhex(stored.token_sha256))
+        if role not in PEOPLE or self.clock.now() >= stored.expires_at:
+            return None
+        return OpenSession(stored=stored, role=role)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
