@@ -23,7 +23,7 @@ from benchmarks.loading.costs import PeakMemory
 
 LAYERS = 4
 KINDS = ("none", "ours", "torch", "torch_fsync", "async_save")
-SAVES_ALONE = 5  # after the first one
+SAVES_ALONE, STEPS_ALONE = 5, 4  # after the first one; between two
 LOOK_S = 0.02
 
 
@@ -117,7 +117,7 @@ def main(rounds: int, steps: int, width: int, batch: int) -> None:
     print(json.dumps({"blocks": blocks, "stalls": stalls, "bytes": training.size()}))
 
 
-def alone(steps: int, width: int, batch: int, kind: str) -> None:
+def alone(width: int, batch: int, kind: str) -> None:
     training = Training(width, batch)
     with trials.init() as trial:
         saver = Saver(trial)
@@ -126,7 +126,7 @@ def alone(steps: int, width: int, batch: int, kind: str) -> None:
         stalls = []
         for _ in range(1 + SAVES_ALONE):
             stalls.append(saver.save(kind, training.state()))
-            training.train(trial, steps)
+            training.train(trial, STEPS_ALONE)
             saver.wait()
         peak = memory.stop()
     print(json.dumps({"first_s": stalls[0], "next_s": median(stalls[1:]), "peak_mib": peak / 2**20}))
@@ -135,6 +135,6 @@ def alone(steps: int, width: int, batch: int, kind: str) -> None:
 if __name__ == "__main__":
     rounds_, steps_, width_, batch_ = (int(argument) for argument in sys.argv[1:5])
     if len(sys.argv) > 5:
-        alone(steps_, width_, batch_, sys.argv[5])
+        alone(width_, batch_, sys.argv[5])
     else:
         main(rounds_, steps_, width_, batch_)
