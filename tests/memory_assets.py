@@ -44,6 +44,9 @@ class MemoryAssets:
     def users(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
         return sorted(experiment for experiment, assets in self.used.items() if asset_id in assets)[:limit]
 
+    def of_experiment(self, experiment_id: ExperimentId) -> Sequence[AssetId]:
+        return sorted(self.used.get(experiment_id, ()))
+
     def named_by_experiments(self) -> dict[AssetId, ExperimentId]:
         return {asset: experiment for experiment, assets in self.used.items() for asset in assets}
 

@@ -281,6 +281,11 @@ class Client:
         """Which pieces have to be sent, of the files after that place."""
         return self._slow_verb("/api/v1/assets/missing", {"manifest": manifest, "after": after})
 
+    def missing_assets(self, experiment_id: str) -> list[dict[str, Any]]:
+        """What it needs and the store has not."""
+        query = {"experiment": experiment_id}
+        return list(self.call("GET", "/api/v1/assets/missing", query=query).json()["items"])
+
     def add_asset(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Of what was sent; repeating it is harmless."""
         return self._slow_verb("/api/v1/assets", body)

@@ -279,8 +279,8 @@ def _check(
         "log_level": _log_level,
         "allowed_hosts": _names,
         "allowed_origins": _names,
-        "checkpoint_store": lambda value: _store(_text(value), folder=folder),
-        "asset_store": lambda value: _store(_text(value), folder=folder),
+        "checkpoint_store": lambda value: store_location(_text(value), folder=folder),
+        "asset_store": lambda value: store_location(_text(value), folder=folder),
         "worker_memory": _worker_memory,
         "url": _url,
         "token": _token,
@@ -372,7 +372,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(item.strip() for item in items if item.strip())
 
 
-def _store(value: str, *, folder: Path) -> str:
+def store_location(value: str, *, folder: Path) -> str:
     """A URL as it is; a folder as its absolute path, which every node must have."""
     if value.startswith("file://"):
         value = value.removeprefix("file://")

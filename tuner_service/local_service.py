@@ -164,11 +164,12 @@ def start_service(settings: Settings) -> StartingService:
         command += ["--profile", settings.profile]
     with log:
         start = log.seek(0, os.SEEK_END)
-        process = _spawn(command, log, db=settings.db)
+        process = _spawn(command, log, settings)
     return StartingService(settings=settings, process=process, log_start=start)
 
 
-def _spawn(command: list[str], log: IO[bytes], *, db: str) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], log: IO[bytes], settings: Settings) -> subprocess.Popen[bytes]:
+    stores = {"TUNER_ASSET_STORE": settings.asset_store} if settings.asset_store else {}
     root = str(Path(__file__).resolve().parent.parent)
     return subprocess.Popen(
         command,
@@ -176,7 +177,7 @@ def _spawn(command: list[str], log: IO[bytes], *, db: str) -> subprocess.Popen[b
         stdout=log,
         stderr=log,
         # The address of a database may hold its password, and other users see command lines.
-        env=with_path(os.environ, root) | {"TUNER_DB": db},
+        env=with_path(os.environ, root) | {"TUNER_DB": settings.db} | stores,
         start_new_session=True,  # Ctrl-C in this terminal, or its end, is no reason for the service to stop
     )
 

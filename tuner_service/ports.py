@@ -280,6 +280,9 @@ class AssetRows(Protocol):
     def users(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
         """Experiments that name it."""
 
+    def of_experiment(self, experiment_id: ExperimentId) -> Sequence[AssetId]:
+        """What it names; the asset itself may be missing."""
+
     def named_by_experiments(self) -> dict[AssetId, ExperimentId]:
         """Every asset that an experiment names, and one of them; the asset itself may be missing."""
 

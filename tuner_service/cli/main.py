@@ -131,6 +131,7 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     resume.add_argument("--code", metavar="DIR", help="new code, for the trials to come")
     resume.add_argument("--db", metavar="FILE|URL", help="a database file copied here; a home is made around it")
+    resume.add_argument("--assets", metavar="FOLDER|URL", help="with --db: where the files of its assets lie")
     resume.add_argument("--wait", action="store_true", help="wait for its end, as run does")
     _add_timeout(resume)
     pause = _command(commands, "pause", help="start no new trials; those running go on")

@@ -74,6 +74,10 @@ class SqlAssets:
         with self._queries.reading() as connection:
             return _users(connection, asset_id, limit)
 
+    def of_experiment(self, experiment_id: ExperimentId) -> Sequence[AssetId]:
+        with self._queries.reading() as connection:
+            return list(connection.scalars(select(_u.c.asset_id).where(_u.c.experiment_id == experiment_id)))
+
     def named_by_experiments(self) -> dict[AssetId, ExperimentId]:
         with self._queries.reading() as connection:
             return {asset: experiment for experiment, asset in connection.execute(select(_u))}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import shutil
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from tests.forked import Child
 from trials.stores import FileStore
 from trials.wire.manifests import PIECE_BYTES, AssetFile, pieces_of
 from tuner_service.domain.assets import AssetKind
-from tuner_service.domain.errors import ConflictError, UnavailableError
+from tuner_service.domain.errors import ConflictError, StorageError, UnavailableError
 from tuner_service.service.assets.asset_store import LEASE_S, AssetStore
 from tuner_service.service.assets.collecting import FRESH_S, collect, damages, missing_assets
 from tuner_service.service.assets.uploads import NewAsset, Uploads
@@ -100,7 +103,7 @@ def test_killed_at_any_step_of_a_commit_there_is_a_whole_asset_or_none_and_it_go
         database, store = opened(home, clock)
         with closing(database):
             rows = database.assets
-            assert missing_assets(store, rows) == []
+            assert list(missing_assets(store, rows)) == []
             assert list(damages(store, rows)) == []
             assert [str(v) for v in rows.versions()] == (["digits@1"] if rows.asset_ids() else [])
             collect(store, rows, now=clock.now(), remove=True)  # it takes nothing that goes on
@@ -261,3 +264,75 @@ def test_a_store_behind_a_url_is_the_same(tmp_path: Path, root: str) -> None:
         collect(store, database.assets, now=clock.now(), remove=True)
         assert FileStore(root).sizes(f"files/{TREE.id[:2]}") == {}
         assert list(store.staging.iterdir()) == []
+
+
+# ── copies ──────────────────────────────────────────────────────────────────────────────────────
+def test_the_database_copied_first_and_the_store_then_are_whole_together(tmp_path: Path) -> None:
+    clock = StillClock()
+    later = a_tree({"later": b"later"})
+    (tmp_path / "one").mkdir()
+    database, store = opened(tmp_path / "one", clock)
+    with closing(database):
+        uploads = Uploads(store, database.assets, clock)
+        send(uploads, TREE)
+        commit(uploads, TREE)
+        send(uploads, a_tree({"under": b"way"}))  # broken off
+        with (
+            closing(sqlite3.connect(tmp_path / "one/tuner.db")) as read,
+            closing(sqlite3.connect(tmp_path / "copy.db")) as copy,
+        ):
+            read.backup(copy)
+        send(uploads, later)
+        commit(uploads, later)
+        shutil.copytree(tmp_path / "one/assets", tmp_path / "copy-assets", ignore=shutil.ignore_patterns("incoming"))
+
+    with closing(open_store(tmp_path / "copy.db", clock)) as copied:
+        restored = AssetStore(str(tmp_path / "copy-assets"), home=tmp_path / "elsewhere", lineage=copied.lineage)
+        restored.begin_staging()
+        restored.own(list(copied.assets.asset_ids()))
+
+        assert copied.lineage != store.lineage
+        assert list(missing_assets(restored, copied.assets)) == []
+        assert list(damages(restored, copied.assets)) == []
+        assert [str(version) for version in copied.assets.versions()] == ["digits@1"]
+        collect(restored, copied.assets, now=clock.now(), remove=True)
+        assert list(damages(restored, copied.assets)) == []
+
+
+def test_a_database_without_its_store_says_what_is_missing(tmp_path: Path) -> None:
+    clock = StillClock()
+    (tmp_path / "one").mkdir()
+    database, store = opened(tmp_path / "one", clock)
+    with closing(database):
+        uploads = Uploads(store, database.assets, clock)
+        send(uploads, TREE)
+        commit(uploads, TREE)
+        empty = AssetStore(str(tmp_path / "empty"), home=tmp_path, lineage=database.lineage)
+
+        assert list(missing_assets(empty, database.assets)) == [TREE.id]
+        with pytest.raises(StorageError, match="manifest of asset"):
+            collect(empty, database.assets, now=clock.now(), remove=True)
+
+
+# ── a full disk ─────────────────────────────────────────────────────────────────────────────────
+def test_a_full_disk_keeps_what_was_sent_and_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = StillClock()
+    (tmp_path / "one").mkdir()
+    database, store = opened(tmp_path / "one", clock)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with closing(database):
+        uploads = Uploads(store, database.assets, clock)
+        send(uploads, TREE)
+        for place in ("trials.stores.write_atomically", "tuner_service.service.assets.asset_store.sync_filesystem"):
+            with monkeypatch.context() as patches:
+                patches.setattr(place, full)
+                with pytest.raises(UnavailableError, match="full"):
+                    commit(uploads, TREE)
+            assert database.assets.asset_ids() == []
+            assert not [path for path in store.staging.iterdir() if path.name.startswith("draft-")]
+        assert uploads.missing(described(TREE), after=0).pieces == ()
+        commit(uploads, TREE)
+        assert list(damages(store, database.assets)) == []

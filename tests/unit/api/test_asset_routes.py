@@ -219,3 +219,20 @@ def test_the_bytes_of_an_asset_are_damaged_or_gone(api: ApiService) -> None:
     assert gone.status_code == 503
     assert "tuner doctor" in gone.json()["detail"]
     assert sent == [digest]  # adding it again mends it
+
+
+def test_what_the_store_has_not_is_named(api: ApiService) -> None:
+    tree, other = a_tree({"x": b"bbb"}), a_tree({"y": b"y"})
+    added(api, tree)
+    experiment_id = api.create()
+    api.asset_rows.used[experiment_id] = {tree.id, other.id}
+    digest = next(d for d, data in tree.pieces.items() if data == b"bbb")
+
+    def missing(**query: str) -> set[str]:
+        items = api.client.get("/api/v1/assets/missing", params=query).json()["items"]
+        return {item["asset"] for item in items}
+
+    assert missing() == missing(experiment=experiment_id) == {other.id}
+    api.services.assets.store.remove_file(digest)
+    assert missing(experiment=experiment_id) == {tree.id, other.id}
+    assert api.client.get("/api/v1/assets/missing", params={"experiment": "none"}).status_code == 404

@@ -23,6 +23,18 @@ class Missing(Shown):
     after: Annotated[int | None, Field(description="to ask again with; null: that was all", examples=[None])]
 
 
+class MissingAsset(Shown):
+    asset: AssetId
+    digest: Digest
+
+
+class MissingAssets(Shown):
+    """What the database names and the store has not: bytes that were not copied with it, say."""
+
+    items: list[MissingAsset]
+    next: Next
+
+
 class Asset(Shown):
     id: AssetId
     digest: Digest

@@ -181,6 +181,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "find_missing": _shown(assets.Missing, body={"manifest": {"size": 120, "pieces": ["0" * 64]}, "after": 0}),
     "put_piece": Operation(answers={204: Answer(description="It is there")}),
     "add_asset": _ASSET_ADDED,
+    "list_missing_assets": _shown(assets.MissingAssets),
     "list_assets": _shown(assets.Assets),
     "read_asset": _read(assets.AssetDetail),
     "delete_asset": _REMOVED,

@@ -17,11 +17,19 @@ from tuner_service.api.bodies.reading import read_as, takes_body, takes_bytes
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.file_responses import file_response
 from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
-from tuner_service.api.routes.paging import DEFAULT_PAGE, cursor_fault, make_cursor, read_cursor, read_number_cursor
+from tuner_service.api.routes.paging import (
+    DEFAULT_PAGE,
+    PAGE_LIMIT,
+    cursor_fault,
+    make_cursor,
+    read_cursor,
+    read_number_cursor,
+)
 from tuner_service.api.routes.parameters import Cursor, Limit
 from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import InputError, NotFoundError, UnavailableError
 from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
+from tuner_service.service.assets.collecting import missing_assets
 from tuner_service.service.assets.uploads import PieceWriter, in_words
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
@@ -46,6 +54,25 @@ async def find_missing(request: Request, services: CurrentServices) -> Response:
     found = await asyncio.to_thread(services.assets.uploads.missing, manifest, after=body.after)
     answer = {"id": found.asset_id, "pieces": list(found.pieces), "bytes": found.bytes, "after": found.after}
     return json_response(answer)
+
+
+@router.get("/missing")
+def list_missing_assets(
+    services: CurrentServices,
+    *,
+    experiment: Annotated[
+        str | None, Query(min_length=1, max_length=64, description="only what this one needs")
+    ] = None,
+) -> Response:
+    """What the database names, or one experiment needs, and the store has not, a thousand of them at most."""
+    assets = services.assets
+    if experiment is not None:
+        services.experiments.find(experiment)
+    wanted = None if experiment is None else assets.rows.of_experiment(experiment)
+    with in_words(assets.store.staging):
+        found = list(islice(missing_assets(assets.store, assets.rows, wanted), PAGE_LIMIT))
+    items = [{"asset": asset_id, "digest": f"sha256:{asset_id}"} for asset_id in found]
+    return json_response({"items": items, "next": None})
 
 
 @router.put("/pieces/{digest}", status_code=204)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from tuner_service.cli.context import resolve_experiment, settings_of
@@ -12,14 +13,22 @@ from tuner_service.cli.output.progress import follow
 from tuner_service.cli.output.tables import Row, number_text, print_object
 from tuner_service.cli.starting import Body, service_and_body
 from tuner_service.cli.typed import budget_of, given
-from tuner_service.config import Settings
+from tuner_service.client import Client
+from tuner_service.config import Settings, store_location
+from tuner_service.local_service import find_service
+
+DIGESTS_NAMED = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
+    if arguments.assets is not None:
+        settings = replace(settings, asset_store=store_location(arguments.assets, folder=Path.cwd()))
+        _require_no_service(settings)
     _require_database(settings)
     with service_and_body(settings, lambda: _resume_body(arguments)) as (client, body):
         experiment_id = resolve_experiment(client, arguments.reference)
+        _require_assets(client, experiment_id)
         before = client.experiment(experiment_id)
         if before["status"] == "running" and not body:
             view = before
@@ -47,6 +56,31 @@ def _resume_body(arguments: argparse.Namespace) -> Body:
     if arguments.code is not None:
         body |= code_of(Path(arguments.code).expanduser().resolve())
     return body
+
+
+def _require_assets(client: Client, experiment_id: str) -> None:
+    """Before a trial fails for want of them."""
+    missing = client.missing_assets(experiment_id)
+    if missing:
+        named = ", ".join(entry["digest"] for entry in missing[:DIGESTS_NAMED])
+        more = f" and {len(missing) - DIGESTS_NAMED} more" if len(missing) > DIGESTS_NAMED else ""
+        raise CommandError(
+            f"experiment {experiment_id} needs assets that the store has not: {named}{more}; add them again, or end "
+            "the service and resume with --assets DIR|URL, the store that has them",
+            ExitCode.CONFLICT,
+        )
+
+
+def _require_no_service(settings: Settings) -> None:
+    """The store of a service is that of its start."""
+    client = find_service(settings)
+    if client is not None:
+        client.close()
+        raise CommandError(
+            f"a service runs on {settings.home} already, with the store it was started with: end it with "
+            "`tuner serve --stop` (trials run on), then resume with --assets",
+            ExitCode.CONFLICT,
+        )
 
 
 def _require_database(settings: Settings) -> None:

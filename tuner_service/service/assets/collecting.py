@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +88,7 @@ def _needed(
     needed: set[str] = set()
     staged: set[str] = set()
     ended: list[Unneeded] = []
-    for lineage in store.lineages() - former:
+    for lineage in {*store.lineages(), store.lineage} - former:
         marked = mine if lineage == store.lineage else store.marked(lineage)
         for asset_id in marked:
             needed.add(asset_id)
@@ -138,10 +138,24 @@ def _staged(folder: Path, leased: set[str]) -> Iterator[Unneeded]:
 
 
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────
-def missing_assets(store: AssetStore, rows: AssetRows) -> list[AssetId]:
-    """Those that experiments name, or the database has, and the store has not, in their order. Looks at no file."""
-    wanted = {*rows.asset_ids(), *rows.named_by_experiments()}
-    return [asset_id for asset_id in sorted(wanted) if not store.has(asset_id)]
+def missing_assets(store: AssetStore, rows: AssetRows, wanted: Iterable[AssetId] | None = None) -> Iterator[AssetId]:
+    """Of those wanted, or that experiments name or the database has: what the store has not, in their order.
+
+    An asset counts as there where its manifest and every file that it names are; no file is read.
+    """
+    if wanted is None:
+        wanted = {*rows.asset_ids(), *rows.named_by_experiments()}
+    sizes: dict[str, dict[str, int]] = {}
+
+    def has(file: AssetFile) -> bool:
+        prefix = file.digest[:2]
+        if prefix not in sizes:
+            sizes[prefix] = store.sizes(prefix)
+        return sizes[prefix].get(file.digest) == file.size
+
+    for asset_id in sorted(wanted):
+        if not (store.has(asset_id) and all(has(file) for file in store.manifest(asset_id))):
+            yield asset_id
 
 
 def damages(store: AssetStore, rows: AssetRows) -> Iterator[Damage]:
@@ -166,6 +180,6 @@ def _problem_of(store: AssetStore, file: AssetFile) -> str | None:
         for index, piece in enumerate(file.pieces):
             data = store.read(file.digest, offset=index * PIECE_BYTES, length=max(1, file.piece_size(index)))
             if hashlib.sha256(data).hexdigest() != piece:
-                return "is damaged: its digest differs; add the asset again, which mends it"
+                return "is damaged: its digest differs; remove it from the store and add the asset again"
         return None
     return "is missing or cannot be read; add the asset again, which mends it"
