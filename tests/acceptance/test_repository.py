@@ -238,6 +238,7 @@ def test_the_wheel_has_both_packages_and_the_migrations(tmp_path: Path) -> None:
     revisions = {f"tuner_service/migrations/versions/{file.name}" for file in ROOT.glob("migrations/versions/*.py")}
     assert revisions
     assert revisions | {"trials/__init__.py", "tuner_service/wiring.py", "tuner_service/migrations/env.py"} <= names
+    assert {"tuner_service/py.typed", "trials/py.typed"} <= names
     assert {"tuner_service/api/page/index.html", "trials/nni/stand_in/nni/__init__.py"} <= names
     assert not {name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))}
 

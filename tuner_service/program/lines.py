@@ -52,7 +52,10 @@ class Line:
             if client is not None:
                 client.health()
             elif start:
-                self._take(start_service(self.settings).wait())
+                starting = start_service(self.settings)
+                self._take(starting.wait())
+                # It outlives this program, or ends before it: then somebody has to take note of that.
+                threading.Thread(target=starting.process.wait, name="service", daemon=True).start()
             else:
                 raise NoAnswerError(self._nobody())
 

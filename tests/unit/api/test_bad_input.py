@@ -53,6 +53,7 @@ WRONG: dict[str, list[Any]] = {
     "/trial/code_origin/changes": [5, "x" * (1 << 20) + "x", "sha256:" + "0" * 64],
     "/trial/code_changes": ["forbid", 5, "refuse"],
     "/trial/command": ["", [], "unclosed 'quote", [1], 5, "a" * 100_001, ["a" * 50_001] * 2, ["a"] * 1_001],
+    "/trial/define_by_run": ["yes", 1],
     "/trial/entry_point": ["train", "train:", "os;x:y", 4],
     "/trial/arguments": ["--", 5],
     "/trial/arguments/prefix": [5],
