@@ -100,6 +100,11 @@ class Line:
         with self._lock:
             self._drop()
 
+    def __del__(self) -> None:
+        """Objects that nobody closes leave no open connection behind, nor a warning of one."""
+        if getattr(self, "_client", None) is not None:
+            self._drop()
+
     def _find(self) -> Client | None:
         described = read_service_file(self.settings)
         address = None if described is None else (described["url"], described["pid"])

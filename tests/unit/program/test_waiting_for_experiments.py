@@ -208,6 +208,20 @@ def test_a_home_without_a_service_says_how_to_start_one(tmp_path: Path) -> None:
     assert not line.was_killed()
 
 
+def test_a_line_that_nobody_closes_closes_its_connection() -> None:
+    closed: list[bool] = []
+
+    class Connection:
+        def close(self) -> None:
+            closed.append(True)
+
+    line = Line(settings_for("/nonexistent/home", None, None, None))
+    line._client = Connection()  # type: ignore[assignment]  # as much of a client as is asked
+    del line
+
+    assert closed == [True]
+
+
 @pytest.mark.parametrize(
     ("is_alive", "mark", "killed"), [(False, "", True), (True, "", False), (True, "another boot", True)]
 )
