@@ -236,6 +236,10 @@ class Client:
         """Of the agents connected now, with the trials that hold them."""
         return list(self.call("GET", "/api/v1/devices").json()["items"])
 
+    def make_code(self) -> dict[str, Any]:
+        """By which a browser signs in, once and soon: what it opens is ``path``."""
+        return self._verb("/api/v1/session-codes", {})
+
     def quota_groups(self) -> list[dict[str, Any]]:
         return list(self.call("GET", "/api/v1/quota-groups").json()["items"])
 

@@ -96,6 +96,8 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
     serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
+    opened = _command(commands, "open", help="open the page in a browser, signed in")
+    opened.add_argument("--print", action="store_true", help="print its address, which is good once and for a minute")
 
 
 def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:

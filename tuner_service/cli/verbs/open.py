@@ -1,0 +1,41 @@
+"""open: the service's page in a browser, signed in."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+from trials.files import write_atomically
+from tuner_service.cli.context import connected, settings_of
+from tuner_service.cli.output.exit_codes import ExitCode, say
+
+FILE = "open.html"  # in the home folder, its owner's alone
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = settings_of(arguments)
+    with connected(settings) as client:
+        made = client.make_code()
+        address = client.url + made["path"]
+    if not arguments.print and _has_browser() and settings.home.is_dir() and _opened(settings.home, address):
+        say(f"the page of {client.url} opens in your browser; if it does not: tuner open --print")
+        return ExitCode.OK
+    print(address)
+    say(f"good once, and for {made['seconds']:g} seconds: open it in a browser")
+    return ExitCode.OK
+
+
+def _has_browser() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _opened(home: Path, address: str) -> bool:
+    """Other users of the machine see what a browser is called with: the code stands in a file that only we may read."""
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">'
+    file = home / FILE
+    write_atomically(str(file), page.encode())
+    return webbrowser.open(file.as_uri())
