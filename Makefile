@@ -37,7 +37,7 @@ campaigns: setup shared-data-campaign documented-campaign schema-campaign freeze
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.data_campaign --rounds 1000
-BENCHMARKS ?= startup dispatch reports scale checkpoints suggest loading
+BENCHMARKS ?= startup dispatch reports scale checkpoints assets suggest loading
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
 gpu: setup ; $(RUN) benchmarks.gpu
