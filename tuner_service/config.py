@@ -63,7 +63,7 @@ SETTINGS = (
         flag="--port",
         environment="TUNER_PORT",
         default="0",
-        meaning="the port that `serve` listens on; 0 picks a free one",
+        meaning="the port that `serve` listens on; 0 picks a free one, the one of the last time if that is free",
         of_project=True,
     ),
     Setting(
@@ -169,6 +169,11 @@ class Settings:
     @property
     def agent_token_file(self) -> Path:
         return self.home / "agent" / "token"
+
+    @property
+    def port_file(self) -> Path:
+        """The port that was picked the last time, where none was asked for."""
+        return self.home / "port"
 
     @property
     def service_file(self) -> Path:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from trials.files import BY_UMASK, write_atomically
 from trials.wire.log_format import configure_logging
 from tuner_service.clock import SystemClock, new_experiment_id
-from tuner_service.config import Settings, package_version
+from tuner_service.config import MAX_PORT, Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.local_service import process_mark
@@ -299,14 +299,29 @@ def listening_socket(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = settings.port or last_port(settings)
         try:
-            listening.bind((settings.host, settings.port))
+            try:
+                listening.bind((settings.host, port))
+            except OSError:
+                if settings.port or not port:
+                    raise
+                listening.bind((settings.host, 0))  # another program has the last one now
         except OSError as exc:
             raise StorageError(
                 f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
             ) from exc
         listening.listen(2048)
         yield listening
+
+
+def last_port(settings: Settings) -> int:
+    """The port that was picked the last time: pages that are open go on after a restart. 0 where none was."""
+    try:
+        port = int(settings.port_file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+    return port if 0 < port <= MAX_PORT else 0
 
 
 def make_tokens(settings: Settings, store: SqlStore) -> Tokens:
@@ -336,6 +351,9 @@ def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
         "version": package_version(),
     }
     write_atomically(str(settings.service_file), json.dumps(content).encode(), access=BY_UMASK)
+    if not settings.port:
+        with contextlib.suppress(OSError):  # the next start picks another one then
+            write_atomically(str(settings.port_file), str(port).encode(), access=BY_UMASK)
     core.executor.announce()
     logger.info("listening", extra={"url": url})
     print(f"Tuner Service listens on {url} (home {settings.home})", flush=True)  # noqa: T201  # what `serve` says

@@ -101,11 +101,12 @@ describe("a search space", () => {
 describe("words", () => {
   const attempt = {
     attempt: 1,
-    status: "exited",
+    status: "exited" as const,
     message: "",
     agent: "local",
     pid: 1,
     restored_step: null,
+    half_way: null,
     devices: [],
     peak_gpu_bytes: null,
     created_at: "",

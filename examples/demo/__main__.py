@@ -108,6 +108,7 @@ def begin(client: Client, home: DemoHome, story: Story) -> str:
     )
     story.say(f"(`tuner start {EXPERIMENT}` does the same.)\n")
     view: Row = client.create(body, key="demo")
+    story.say(f"Its page, while this goes on: {client.url}/experiments/{view['id']} (sign in with `tuner open`)\n")
     story.say(f"Experiment {view['id']}: {budget['trials']} trials of a small PyTorch network on 1,797 handwritten")
     story.say(f"digits, {budget['parallel']} at a time; TPE proposes, the median rule stops the hopeless.\n")
     return str(view["id"])
@@ -160,6 +161,7 @@ def show(home: DemoHome, story: Story, picture: Picture, experiment: Row) -> Non
     for command, why in (
         (". .venv/bin/activate", "the `tuner` command"),
         (f"export TUNER_HOME={shown(home.path)}", "the folder of this search"),
+        ("tuner open", "all of it in a browser"),
         ("tuner resume @last --trials 24 --wait", "four more trials; starts the service again"),
         ("tuner trials @last", "every trial"),
         (f"tuner show @last/{picture.best}", "one trial and its processes"),

@@ -41,7 +41,7 @@ def service_and_body(settings: Settings, make_body: Callable[[], Body]) -> Itera
         starting.process.wait()
         raise
     client = starting.wait()
-    say(f"started a service on {settings.home}")
+    say(f"started a service on {settings.home}; its page is {client.url} (`tuner open` signs in)")
     try:
         yield client, body
     finally:

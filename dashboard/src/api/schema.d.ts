@@ -306,6 +306,28 @@ export interface paths {
         patch: operations["change_experiment"];
         trace?: never;
     };
+    "/api/v1/experiments/{experiment_id}/ask": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask Trial
+         * @description Hold the next trial, whose `token` is told with what becomes of it; waits for one up to `timeout`, then 503.
+         *
+         *     Asking again with the same `Idempotency-Key` gives the same trial. 409 says that the experiment has ended.
+         */
+        post: operations["ask_trial"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/experiments/{experiment_id}/best": {
         parameters: {
             query?: never;
@@ -653,6 +675,28 @@ export interface paths {
         get: operations["read_table"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/tell": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Tell Trial
+         * @description Tell a report, or the end, of the trial that `token` holds. `decision` says whether to go on or to stop.
+         *
+         *     A report is answered once it is judged, or after `timeout`. Telling the same again changes nothing.
+         */
+        post: operations["tell_trial"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3366,6 +3410,40 @@ export interface components {
              */
             trials: number;
         };
+        /**
+         * TellBody
+         * @description With a ``step`` a report of it, else the end of the trial: its final values, or the ``error`` it failed with.
+         *
+         *     ``value`` is of the objective. ``ended`` false, without a step, says only that the evaluator is alive.
+         */
+        TellBody: {
+            /**
+             * Ended
+             * @default null
+             */
+            ended: boolean | null;
+            /**
+             * Error
+             * @default null
+             */
+            error: string | null;
+            /**
+             * Step
+             * @default null
+             */
+            step: number | null;
+            /** Token */
+            token: string;
+            /**
+             * Value
+             * @default null
+             */
+            value: number | null;
+            /** Values */
+            values?: {
+                [key: string]: number;
+            };
+        };
         /** Timeline */
         Timeline: {
             columns: components["schemas"]["TimelineColumns"];
@@ -3603,6 +3681,12 @@ export interface components {
             isolation: "fork" | "spawn";
             keep?: components["schemas"]["KeepBody"];
             /**
+             * Lease
+             * Format: duration
+             * @default null
+             */
+            lease: number | null;
+            /**
              * Max Attempts
              * @default 1
              */
@@ -3820,7 +3904,7 @@ export interface components {
          * @description Why a trial has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        TrialReason: "none" | "suggested" | "added" | "launched" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "device_unavailable" | "attempt_lost";
+        TrialReason: "none" | "suggested" | "added" | "launched" | "asked" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "told_failed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "device_unavailable" | "lease_expired" | "attempt_lost";
         /**
          * TrialStatus
          * @enum {string}
@@ -7342,6 +7426,186 @@ export interface operations {
                      *       "status": 415,
                      *       "title": "Unsupported Media Type",
                      *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ask_trial: {
+        parameters: {
+            query?: {
+                /** @description seconds */
+                timeout?: number;
+            };
+            header?: {
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -10976,6 +11240,205 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tell_trial: {
+        parameters: {
+            query?: {
+                /** @description seconds */
+                timeout?: number;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TellBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -5,8 +5,7 @@ import { useResource } from "../api/resource";
 import { type ExperimentDetail, type JournalLine, objectives, type Page } from "../api/shapes";
 import { Empty, Loading, Switch, To, Trouble } from "../parts/controls";
 import { amend, query, trialPath } from "../state/address";
-import { ago, clock, count, moment } from "../state/format";
-import { now } from "../state/now";
+import { clock, count, moment } from "../state/format";
 import { journalWords, type Told } from "../state/words";
 
 const PAGE = 1_000;
@@ -89,10 +88,12 @@ function Lines({ shown, id }: { shown: Entry[]; id: string }) {
         {shown.slice(from, from + SHOWN).map(({ line, told }) => (
           <li key={line.line} class={told.tone}>
             <time dateTime={line.at} title={clock(moment(line.at))}>
-              {ago(moment(line.at), now.value)}
+              {clock(moment(line.at)).slice(11)}
             </time>
             <span class="sentence">{told.sentence}</span>
-            {told.trial !== null && (
+            {told.trial === null ? (
+              <span />
+            ) : (
               <To to={trialPath(id, told.trial)} aria-label={`trial ${told.trial}`}>
                 #{told.trial}
               </To>

@@ -29,6 +29,8 @@ import { brush, brushesOf, type Filtered } from "./filtered";
 
 const SLOW_MS = 1_500; // between two looks at what is computed from all trials
 const MOST_AXES = 12;
+const MOST_AXES_NARROW = 4;
+const NARROW = 640; // pixels
 
 export interface Parts {
   view: ExperimentDetail;
@@ -214,7 +216,7 @@ export function useAxes(
     const place = (name: string) => rank.get(name) ?? rank.get(name.replace(/\._name$/, "")) ?? 1_000;
     const columns = [...trials.parameters.values()]
       .sort((one, other) => place(one.name) - place(other.name))
-      .slice(0, MOST_AXES);
+      .slice(0, innerWidth < NARROW ? MOST_AXES_NARROW : MOST_AXES);
     const axes: Axis[] = columns.map((column) => ({
       name: column.name,
       filter: column.name,

@@ -65,7 +65,7 @@ export function spansOf(timeline: Timeline, began: number): Span[] {
     const start = columns.start_s[row];
     const end = columns.end_s[row];
     if (start === null) return [];
-    const status = columns.status.words[columns.status.codes[row]] ?? "";
+    const status = String(columns.status.words[columns.status.codes[row]] ?? "");
     return [
       {
         lane: named[columns.lane[row]],

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl } from "../api/client";
 import { objectives } from "../api/shapes";
-import { Badge, Empty, To } from "../parts/controls";
+import { Badge, Empty, Loading, To } from "../parts/controls";
 import { Download } from "../parts/download";
 import { FilterField } from "../parts/filter";
 import { Menu } from "../parts/menu";
@@ -33,6 +33,7 @@ export function TrialsTab({ view, state, filtered }: Parts) {
     [trials, shown.join("\n"), filtered.revision],
   );
   const rows = useMemo(() => sorted(trials, filtered.rows, by, down), [trials, filtered, by, down]);
+  if (filtered.revision === 0) return <Loading what="The trials" />;
   if (trials.length === 0)
     return <Empty title="No trial yet">They appear here as the tuner proposes them.</Empty>;
   const pick = (name: string) => {

@@ -149,7 +149,7 @@ function List({
   const state = (name: string) => (sort === name ? "ascending" : sort === `-${name}` ? "descending" : "none");
   return (
     <div class="scroll-x">
-      <table class="list">
+      <table class="list experiments">
         <thead>
           <tr>
             <th scope="col">

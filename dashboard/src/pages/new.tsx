@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, experimentUrl, read, send } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
-import type { Algorithms, ExperimentDetail, Json, Values } from "../api/shapes";
+import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
 import { To } from "../parts/controls";
 import { say } from "../parts/notices";
 import { experimentPath, go, query } from "../state/address";
@@ -11,13 +11,6 @@ import { type FieldFault, put, STARTER } from "../state/draft";
 import { cell, number, numeric } from "../state/format";
 import { fileOf } from "./experiment-files";
 import { Fields } from "./new-fields";
-
-interface DryRun {
-  size?: number | string | null;
-  samples?: Values[];
-  suggestions?: Values[];
-  [name: string]: unknown;
-}
 
 const LOOK_MS = 500; // after the last key
 
@@ -167,7 +160,7 @@ function Verdict({
         It is being looked at …
       </p>
     );
-  const draws = (told.samples ?? told.suggestions ?? []) as Values[];
+  const draws = told.samples as Values[];
   const names = [...new Set(draws.flatMap((draw) => Object.keys(draw)))];
   const size = sizeOf(told);
   return (
@@ -202,7 +195,7 @@ function Verdict({
 }
 
 function sizeOf(told: DryRun): string | null {
-  const size = numeric(told.size ?? (told as { search_space_size?: unknown }).search_space_size);
+  const size = numeric(told.space_size);
   if (size === null) return null;
   return Number.isFinite(size) ? `${number(size)} different points` : "infinitely many points";
 }

@@ -413,7 +413,7 @@ function Checkpoints({ id, trial }: { id: string; trial: TrialDetail }) {
                 <td class="numeric">{one.attempt}</td>
                 <td title={clock(moment(one.at))}>
                   {ago(moment(one.at), now.value)}
-                  {one.write_s !== null && <span class="muted">, in {duration(one.write_s)}</span>}
+                  {one.write_s !== null && <span class="muted">, in {duration(numeric(one.write_s))}</span>}
                   {one.damaged && <span class="bad-text"> damaged</span>}
                 </td>
                 <td>
@@ -425,7 +425,7 @@ function Checkpoints({ id, trial }: { id: string; trial: TrialDetail }) {
                       Download
                     </Download>
                   ) : (
-                    <code class="clip" title={one.location}>
+                    <code class="clip" title={one.location ?? ""}>
                       {one.location}
                     </code>
                   )}

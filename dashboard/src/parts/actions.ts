@@ -4,7 +4,6 @@ import { touch } from "../api/live";
 import { asProblem } from "../api/resource";
 import type { ExperimentDetail, Trial, Values } from "../api/shapes";
 import { experimentPath, go, trialPath } from "../state/address";
-import { count } from "../state/format";
 import { faultWords } from "./controls";
 import { say } from "./notices";
 
@@ -35,15 +34,7 @@ export const remove = (id: string) => act(() => request("DELETE", experimentUrl(
 
 export async function retryFailed(id: string): Promise<void> {
   await act(
-    async () => {
-      const answer = await send<{ items?: unknown[]; numbers?: unknown[]; added?: unknown[] }>(
-        experimentUrl(id, "/trials/retry"),
-      );
-      const made = answer.items ?? answer.numbers ?? answer.added;
-      say(
-        Array.isArray(made) ? `${count(made.length, "trial")} tried again` : "Failed trials are tried again",
-      );
-    },
+    () => send(experimentUrl(id, "/trials/retry")),
     "Each failed trial runs again as a new trial",
     id,
   );

@@ -206,12 +206,13 @@ export function EditInPlace({ label, value, shown, type = "text", hint, wide, on
         class="edit"
         ref={button}
         title={`Change ${label}`}
-        aria-label={`${label}: ${value || "none"}, change`}
         onClick={() => {
           editing.value = true;
         }}
       >
+        <span class="unseen">{label}: </span>
         {shown}
+        <span class="unseen">, change</span>
         <PencilIcon />
       </button>
     );

@@ -225,7 +225,8 @@ function drawKey(pen: Pen, box: Box, colours: Colours, hasBest: boolean): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   let at = box.left + 6;
-  for (const [words, colour] of hasBest ? entries : entries.slice(1)) {
+  const shown = hasBest ? entries : entries.slice(1);
+  for (const [words, colour] of box.right - box.left < 330 ? shown.slice(0, 2) : shown) {
     pen.strokeStyle = colour;
     pen.lineWidth = words === "best" ? 3 : 2;
     pen.beginPath();

@@ -8,7 +8,7 @@ import { csv, Figure, type Painting, type Size } from "./figure";
 import { drawPoints, drawRing, nearest, type Point, usefulExtent } from "./points";
 import { makeScale, padded, type Scale } from "./scales";
 
-const NO_OBJECTIVE: Objective = { metric: "", goal: "minimize" };
+const NO_OBJECTIVE: Objective = { metric: "", goal: "minimize", optional: false };
 
 export function ParetoPlot({ id, pareto }: { id: string; pareto: Pareto }) {
   const metrics = pareto.objectives.map((one) => one.metric);
@@ -88,8 +88,9 @@ export function ParetoPlot({ id, pareto }: { id: string; pareto: Pareto }) {
         {pareto.left_out > 0 && ` and ${number(pareto.left_out)} that are not shown`}
         {pareto.hypervolume !== null && (
           <>
-            , hypervolume <strong title={String(pareto.hypervolume)}>{number(pareto.hypervolume)}</strong> up
-            to {pareto.reference.map((value) => number(numeric(value))).join(", ")}
+            , hypervolume{" "}
+            <strong title={String(pareto.hypervolume)}>{number(numeric(pareto.hypervolume))}</strong> up to{" "}
+            {pareto.reference.map((value) => number(numeric(value))).join(", ")}
           </>
         )}
       </p>
@@ -103,7 +104,7 @@ function makePainting(
   up: number,
 ): Painting & { points: Point[]; scales(size: Size): { x: Scale; y: Scale } } {
   const onFront = new Set(pareto.front.map((one) => one.number));
-  const point = (one: { number: number; values: (number | string)[] }, front: boolean): Point => ({
+  const point = (one: { number: number; values: (number | string | null)[] }, front: boolean): Point => ({
     row: one.number,
     x: numeric(one.values[across]) ?? Number.NaN,
     y: numeric(one.values[up]) ?? Number.NaN,
