@@ -1,0 +1,281 @@
+"""Everything that a person can do on the dashboard, done in a browser and seen in the database."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.harness import Home
+from tests.browser import SEEN_MS, Window, a_browser, a_window
+
+STATUS = "SELECT status FROM experiments WHERE id = ?"
+TRIALS = "SELECT number, status FROM trials WHERE experiment_id = ? ORDER BY number"
+SHORT = """
+import sys, trials
+
+with trials.init() as trial:
+    x = trial.parameters["x"]
+    for step in range(5):
+        print("step", step, flush=True)
+        trial.report(step=step, loss=x + 1 / (step + 1))
+    trial.save_checkpoint({"step": 4}, step=4)
+    if x > 0.6:
+        sys.exit("the layer has no such width")
+    trial.report_final(loss=x)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def window(browser: Browser, home: Home) -> Iterator[Window]:
+    """On a service with an experiment of which two trials run and wait for the gate."""
+    expect.set_options(timeout=SEEN_MS)
+    home.begin(budget={"trials": 4, "parallel": 2})
+    home.running(2, step=4)
+    with a_window(browser, home) as found:
+        yield found
+
+
+def open_experiment(window: Window, query: str = "") -> Page:
+    page = window.tab(f"/experiments/{window.home.id}{query}")
+    page.get_by_role("tab", name="Overview").wait_for()
+    return page
+
+
+def confirm(page: Page, name: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=name, exact=True).click()
+
+
+def test_a_search_is_paused_resumed_stopped_and_resumed(window: Window) -> None:
+    page, id_ = open_experiment(window), window.home.id
+    page.get_by_role("button", name="Pause").click()
+    window.until(STATUS, id_, gives=[("paused",)])
+    page.get_by_role("button", name="Resume").click()
+    window.until(STATUS, id_, gives=[("running",)])
+    page.get_by_role("button", name="Stop", exact=True).click()
+    confirm(page, "Stop")
+    window.until(STATUS, id_, gives=[("stopped",)])
+    page.get_by_role("button", name="Resume").click()
+    window.until(STATUS, id_, gives=[("running",)])
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("label", "entered", "field", "kept"),
+    [
+        ("trials at a time", "3", "parallel", 3),
+        ("trials of the budget", "7", "trials", 7),
+        ("duration of the budget", "2h", "duration_s", 7200),
+    ],
+)
+def test_the_budget_is_changed_where_it_stands(
+    window: Window, label: str, entered: str, field: str, kept: float
+) -> None:
+    page = open_experiment(window)
+    page.get_by_role("button", name=re.compile(f"^{label}")).click()
+    page.get_by_label(label, exact=True).fill(entered)
+    page.get_by_label(label, exact=True).press("Enter")
+    expect(page.get_by_label(label, exact=True)).to_have_count(0)
+    ((spec,),) = window.rows("SELECT spec FROM experiments WHERE id = ?", window.home.id)
+    assert json.loads(spec)["budget"][field] == kept
+
+
+def test_what_makes_no_sense_is_told_at_the_field_and_changes_nothing(window: Window) -> None:
+    page = open_experiment(window)
+    page.get_by_role("button", name=re.compile("^trials at a time")).click()
+    page.get_by_label("trials at a time", exact=True).fill("-3")
+    page.get_by_label("trials at a time", exact=True).press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("parallel")
+    page.get_by_label("trials at a time", exact=True).press("Escape")
+    expect(page.get_by_role("button", name=re.compile("^trials at a time: 2"))).to_be_visible()
+
+
+def test_names_notes_tags_and_priority_are_changed(window: Window) -> None:
+    page, id_ = open_experiment(window, "?tab=files"), window.home.id
+    for label, entered in (("name", "another name"), ("tags", "one, two"), ("priority", "5")):
+        page.get_by_role("button", name=re.compile(f"^{label}:")).click()
+        page.get_by_label(label, exact=True).fill(entered)
+        page.get_by_label(label, exact=True).press("Enter")
+        expect(page.get_by_label(label, exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Write a note").click()
+    page.get_by_label("note", exact=True).fill("what came out of it\n<b>text</b>")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".note-text")).to_have_text("what came out of it\n<b>text</b>")
+    ((note, tags, priority, spec),) = window.rows(
+        "SELECT note, tags, priority, spec FROM experiments WHERE id = ?", id_
+    )
+    assert (note, json.loads(tags), priority) == ("what came out of it\n<b>text</b>", ["one", "two"], 5)
+    assert json.loads(spec)["name"] == "another name"
+
+
+def test_a_trial_of_ones_own_is_added_and_a_wrong_one_is_told_at_its_field(window: Window) -> None:
+    page, id_ = open_experiment(window), window.home.id
+    page.get_by_role("button", name="Add trial").click()
+    page.get_by_label("x", exact=True).fill("7")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    page.get_by_label("x", exact=True).fill("0.25")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    window.until(
+        "SELECT json_extract(parameters, '$.x') FROM trials WHERE experiment_id = ? AND source = 'custom'",
+        id_,
+        gives=[(0.25,)],
+    )
+
+
+def test_the_search_space_is_changed_and_its_difference_is_shown(window: Window) -> None:
+    page = open_experiment(window, "?tab=space")
+    page.get_by_role("button", name="Change the space").click()
+    page.get_by_label(re.compile("^The whole space")).fill('{"x": {"type": "float", "low": 0, "high": 0.5}}')
+    page.get_by_role("button", name="Search this space").click()
+    expect(page.locator("ins")).to_contain_text("from 0 to 0.5")
+    ((space,),) = window.rows(
+        "SELECT search_space FROM search_space_revisions WHERE experiment_id = ? ORDER BY line DESC LIMIT 1",
+        window.home.id,
+    )
+    assert json.loads(space)["x"]["high"] == 0.5
+
+
+def test_a_running_trial_is_given_up(window: Window) -> None:
+    page = window.tab(f"/experiments/{window.home.id}/trials/1")
+    page.get_by_role("button", name="Give up").click()
+    confirm(page, "Give it up")
+    window.until(f"{TRIALS} LIMIT 1", window.home.id, gives=[(1, "canceled")])
+    expect(page.get_by_text("a person gave it up").first).to_be_visible()
+
+
+def test_a_clone_is_started_and_opened(window: Window) -> None:
+    page = open_experiment(window)
+    page.get_by_role("button", name=re.compile("More")).click()
+    page.get_by_role("menuitem", name="Clone").click()
+    page.get_by_label("Name", exact=True).fill("the clone")
+    page.get_by_role("button", name="Start the clone").click()
+    page.wait_for_url(lambda url: "/experiments/" in url and not url.endswith(window.home.id))
+    names = window.rows("SELECT json_extract(spec, '$.name') FROM experiments ORDER BY created_at")
+    assert names == [("faults",), ("the clone",)]
+
+
+@pytest.fixture
+def ended(browser: Browser, make_home: Callable[..., Home]) -> Iterator[Window]:
+    """On a service with an experiment that has ended; some of its trials failed."""
+    expect.set_options(timeout=SEEN_MS)
+    home = make_home()
+    home.begin(SHORT, budget={"trials": 4, "parallel": 2, "failures": 20}, seed=3)
+    home.completed()
+    with a_window(browser, home) as found:
+        yield found
+
+
+def test_failed_trials_are_tried_again_all_at_once_and_one_by_one(ended: Window) -> None:
+    page, id_ = open_experiment(ended), ended.home.id
+    ((failed, count),) = ended.rows(
+        "SELECT min(number), count(*) FROM trials WHERE experiment_id = ? AND status = 'failed'", id_
+    )
+    assert count > 0, "the seed has no failed trial"
+    page.get_by_role("button", name="Retry failed").click()
+    retried = "SELECT count(*) FROM trials WHERE experiment_id = ? AND retry_of IS NOT NULL"
+    ended.until(retried, id_, gives=[(count,)])
+    page.goto(f"{ended.url}/experiments/{id_}/trials/{failed}")
+    page.get_by_role("button", name="Try again").click()
+    ended.until(retried, id_, gives=[(count + 1,)])
+    page.wait_for_url(re.compile(r"/trials/\d+$"))
+
+
+def test_why_a_trial_failed_stands_on_its_page_with_the_end_of_its_log(ended: Window) -> None:
+    ((failed,),) = ended.rows(
+        "SELECT min(number) FROM trials WHERE experiment_id = ? AND status = 'failed'", ended.home.id
+    )
+    page = ended.tab(f"/experiments/{ended.home.id}/trials/{failed}")
+    expect(page.get_by_text("exit code 1: the layer has no such width", exact=True)).to_be_visible()
+    expect(page.get_by_role("log")).to_contain_text("step 4")
+    page.get_by_label("find in the log").fill("step 3")
+    expect(page.get_by_role("log")).to_have_text("step 3")
+    page.get_by_role("link", name="Journal of it").click()
+    expect(page.get_by_role("listitem").filter(has_text=f"Trial {failed} failed")).to_be_visible()
+
+
+def test_an_ended_experiment_is_removed_after_a_question(ended: Window) -> None:
+    page = open_experiment(ended)
+    page.get_by_role("button", name=re.compile("More")).click()
+    page.get_by_role("menuitem", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert ended.rows("SELECT count(*) FROM experiments") == [(1,)]
+    page.get_by_role("button", name=re.compile("More")).click()
+    page.get_by_role("menuitem", name="Remove").click()
+    confirm(page, "Remove")
+    ended.until("SELECT count(*) FROM experiments", gives=[(0,)])
+    expect(page.get_by_role("heading", name="No experiment yet")).to_be_visible()
+
+
+def test_several_are_chosen_compared_and_removed(ended: Window) -> None:
+    page = ended.tab("/")
+    page.get_by_role("checkbox", name="choose faults").check()
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("columnheader", name="faults")).to_be_visible()
+    page.go_back()
+    page.get_by_role("checkbox", name="choose faults").check()
+    page.get_by_role("button", name="Remove").click()
+    confirm(page, "Remove")
+    ended.until("SELECT count(*) FROM experiments", gives=[(0,)])
+
+
+def test_a_new_experiment_is_written_in_the_form_and_in_the_text_and_started(ended: Window) -> None:
+    page = ended.tab("/new")
+    text = page.get_by_label("The same as the experiment file")
+    expect(text).to_have_value(re.compile("my-search"))
+    page.get_by_label("Name", exact=True).fill("from the page")
+    page.get_by_label("Name", exact=True).press("Tab")
+    expect(text).to_have_value(re.compile("name: from the page"))
+    page.get_by_label("Trials", exact=True).fill("0")
+    page.get_by_label("Trials", exact=True).press("Tab")
+    expect(page.get_by_role("list", name="mistakes")).to_contain_text("/budget/trials")
+    expect(page.get_by_role("button", name="Start it")).to_be_disabled()
+    page.get_by_label("Trials", exact=True).fill("2")
+    page.get_by_label("Trials", exact=True).press("Tab")
+    expect(page.get_by_text("It is good.")).to_be_visible()
+    page.get_by_role("button", name="Start it").click()
+    page.wait_for_url(re.compile("/experiments/"))
+    named = "SELECT json_extract(spec, '$.budget.trials') FROM experiments WHERE json_extract(spec, '$.name') = ?"
+    assert ended.rows(named, "from the page") == [(2,)]
+
+
+def test_quota_groups_are_made_changed_and_removed(ended: Window) -> None:
+    page = ended.tab("/cluster")
+    page.get_by_label("name of a new group").fill("research")
+    page.get_by_role("button", name="Add a group").click()
+    groups = "SELECT name, gpus, borrows FROM quota_groups WHERE name = 'research'"
+    ended.until(groups, gives=[("research", 1, 1)])
+    page.get_by_role("checkbox", name="research borrows").uncheck()
+    ended.until(groups, gives=[("research", 1, 0)])
+    page.get_by_role("button", name="Remove").click()
+    confirm(page, "Remove")
+    ended.until(groups, gives=[])
+
+
+def test_plots_and_data_are_taken_away_as_files(ended: Window) -> None:
+    page = open_experiment(ended)
+    for item, suffix, begins in (
+        ("Picture (PNG)", ".png", b"\x89PNG"),
+        ("Drawing (SVG)", ".svg", b"<svg "),
+        ("Data (CSV)", ".csv", b"number,status,loss"),
+    ):
+        page.get_by_role("button", name=re.compile("^Save loss of every trial")).click()
+        with page.expect_download() as taken:
+            page.get_by_role("menuitem", name=item).click()
+        assert taken.value.suggested_filename == f"history{suffix}"
+        assert taken.value.path().read_bytes().startswith(begins)
+    page.get_by_role("tab", name="Trials").click()
+    page.get_by_role("button", name=re.compile("Export")).click()
+    with page.expect_download() as taken:
+        page.get_by_role("menuitem", name="CSV", exact=True).click()
+    assert taken.value.path().read_text().startswith("number,")

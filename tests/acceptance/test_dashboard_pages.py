@@ -1,0 +1,201 @@
+"""The dashboard as it is seen: accessible in light and dark, hostile content as text, live, and there after a crash."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.harness import Home
+from tests.browser import SEEN_MS, Window, a_browser, a_window, violations
+from tests.waiting import wait_until
+
+EVIL = '<img src=x onerror="alert(1)">'
+SCRIPT = """
+import sys, trials
+
+with trials.init() as trial:
+    value = next(iter(trial.parameters.values()))
+    print("<script>alert('log')</script> \\x1b[31m", flush=True)
+    for step in range(5):
+        trial.report(step=step, loss=value + 1 / (step + 1))
+    if value > 0.6:
+        sys.exit("<b>failed</b>")
+    trial.report_final(loss=value)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def hostile(make_home: Callable[..., Home]) -> Home:
+    """An experiment that has ended, every text of which is somebody's markup."""
+    expect.set_options(timeout=SEEN_MS)
+    home = make_home()
+    home.begin(
+        SCRIPT,
+        name=f"{EVIL} {'n' * 120}",
+        search_space={EVIL: {"type": "float", "low": 0, "high": 1}, "p" * 150: {"type": "int", "low": 1, "high": 9}}
+        | {f"more.{i}": {"type": "float", "low": 0, "high": 1} for i in range(30)},
+        budget={"trials": 12, "parallel": 2, "failures": 20},
+    )
+    with home.service() as service:
+        service.change(home.id, {"note": f"{EVIL}<script>alert('note')</script>", "tags": [EVIL, "<b>tag</b>"]})
+    home.completed()
+    return home
+
+
+def pages_of(id_: str) -> list[str]:
+    tabs = ("", "?tab=trials", "?tab=timeline", "?tab=space", "?tab=journal&all=1", "?tab=files", "?slices=all")
+    experiment = [f"/experiments/{id_}{tab}" for tab in tabs]
+    compared = [f"/compare?ids={id_}", f"/compare?trials={id_}/1,{id_}/2"]
+    return ["/", *experiment, f"/experiments/{id_}/trials/1", *compared, "/cluster", "/new", f"/new?from={id_}"]
+
+
+def settled(page: Page) -> None:
+    page.locator("main h1, main h2").first.wait_for()
+    expect(page.locator(".loading")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_any_page(browser: Browser, hostile: Home, scheme: str) -> None:
+    with a_window(browser, hostile, color_scheme=scheme) as window:
+        page = window.tab()
+        found = []
+        for path in pages_of(hostile.id):
+            page.goto(window.url + path)
+            settled(page)
+            found += [f"{path}: {fault}" for fault in violations(page)]
+
+        assert not found, "\n".join(found)
+
+
+def test_signing_in_is_accessible_and_a_wrong_token_is_told(browser: Browser, hostile: Home) -> None:
+    context = browser.new_context()
+    window = Window(home=hostile, context=context)
+    page = window.tab("/")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    assert violations(page) == []
+    page.get_by_label(re.compile("paste a token")).fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label(re.compile("paste a token")).fill((hostile.home / "token").read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+    context.close()
+
+
+def test_hostile_names_notes_logs_and_parameters_are_text_everywhere(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:  # a dialog or a script that runs would be a fault of it
+        page = window.tab()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for path in pages_of(hostile.id):
+            page.goto(window.url + path)
+            settled(page)
+            assert page.locator("main img, main script, main b").count() == 0, path
+        elsewhere = [url for url in asked if not url.startswith((window.url, "blob:"))]
+
+        assert elsewhere == []
+
+
+def test_narrow_screens_scroll_in_one_direction(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab()
+        page.set_viewport_size({"width": 390, "height": 844})
+        for path in pages_of(hostile.id):
+            page.goto(window.url + path)
+            settled(page)
+            wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wider <= 0, f"{path} is {wider} pixels wider than the screen"
+
+
+def test_a_filter_holds_for_table_and_plots_and_stands_in_the_address(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab(f"/experiments/{hostile.id}?tab=trials")
+        page.get_by_label("filter trials").wait_for()
+        page.keyboard.press("/")
+        page.keyboard.type("status = failed")
+        rows = page.get_by_role("table", name="Trials").locator("[data-row]")
+        expect(rows.filter(has_text="succeeded")).to_have_count(0)
+        ((failed,),) = window.rows("SELECT count(*) FROM trials WHERE status = 'failed'")
+        expect(page.get_by_role("status").filter(has_text=f"{failed} trial")).to_be_visible()
+        again = window.tab(page.url.removeprefix(window.url))
+        expect(again.get_by_label("filter trials")).to_have_value("status = failed")
+        again.get_by_label("filter trials").fill("lr <")
+        expect(again.get_by_role("alert")).to_contain_text("a value is missing")
+
+
+def test_keys_walk_the_rows_and_open_one(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab(f"/experiments/{hostile.id}?tab=trials&sort=number")
+        page.locator("[data-row]").first.wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("k")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Trial 1", exact=True)).to_be_visible()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+
+
+@pytest.fixture
+def running(home: Home) -> Home:
+    """Two trials run, and wait for the gate."""
+    expect.set_options(timeout=SEEN_MS)
+    home.begin(budget={"trials": 4, "parallel": 2})
+    home.running(2, step=4)
+    return home
+
+
+def test_what_happens_on_the_service_is_seen_without_a_reload(browser: Browser, running: Home) -> None:
+    with a_window(browser, running) as window:
+        page = window.tab(f"/experiments/{running.id}")
+        expect(page.get_by_title(re.compile("live$"))).to_be_visible()
+        page.evaluate("window.kept = true")
+        running.open_gate()
+        expect(page.locator(".experiment-head .badge.completed").first).to_be_visible()
+        expect(page.get_by_role("button", name="4 succeeded")).to_be_visible()
+        assert page.evaluate("window.kept") is True
+
+
+def test_eight_tabs_share_one_stream(browser: Browser, running: Home) -> None:
+    with a_window(browser, running) as window:
+        streams: list[str] = []
+        window.context.on("request", lambda asked: streams.append(asked.url) if asked.url.endswith("/events") else None)
+        tabs = [window.tab(f"/experiments/{running.id}") for _ in range(8)]
+        for tab in tabs:
+            expect(tab.get_by_title(re.compile("live$"))).to_be_visible()
+        assert len(streams) == 1
+        tabs[0].close()  # whoever reads for the others goes: the next one does
+        running.open_gate()
+        for tab in tabs[1:]:
+            expect(tab.get_by_role("button", name="4 succeeded")).to_be_visible()
+
+
+def test_a_service_that_is_killed_and_started_again_is_followed_by_an_open_page(
+    browser: Browser, running: Home
+) -> None:
+    with a_window(browser, running) as window:
+        page = window.tab(f"/experiments/{running.id}")
+        expect(page.get_by_title(re.compile("live$"))).to_be_visible()
+        port = window.url.rpartition(":")[2]
+        os.kill(running.one("service"), signal.SIGKILL)
+        expect(page.get_by_text("The service does not answer").first).to_be_visible()
+        running.open_gate()
+        running.environment["TUNER_PORT"] = port
+        running.serve()
+        wait_until(lambda: running.show()["status"] == "completed", timeout_s=30)
+        assert window.url.endswith(port)
+        expect(page.get_by_text("The service is back")).to_be_visible()
+        expect(page.get_by_role("button", name="4 succeeded")).to_be_visible()
+        page.get_by_role("tab", name="Trials").click()
+        expect(page.get_by_role("table", name="Trials").locator("[data-row]")).to_have_count(4)
