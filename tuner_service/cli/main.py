@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from tuner_service.cli.output.exit_codes import exit_code_of
 
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # what is no option today may be one of two tomorrow
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_service(commands)
     _add_verbs(commands)
@@ -60,6 +62,16 @@ def build_parser() -> argparse.ArgumentParser:
     _add_reads(commands)
     _add_care(commands)
     return parser
+
+
+class _Version(argparse.Action):
+    """As the verb: the version is looked up only where it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        from tuner_service.config import package_version
+
+        print(package_version())
+        parser.exit()
 
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse has no public name for what add_subparsers returns
@@ -258,6 +270,8 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     trials.add_argument("--metrics", action="store_true", help="with every report (json, jsonl, yaml)")
     best = _command(commands, "best", help="show the best trial and how it was found", output=True)
     _add_experiment(best)
+    compare = _command(commands, "compare", help="show experiments side by side, and how they differ", output=True)
+    compare.add_argument("references", metavar="EXPERIMENT", nargs="+", help="two or more of them")
     _add_analyses(commands)
     for parser in (ps, show, trials, best):
         parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")

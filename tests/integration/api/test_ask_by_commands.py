@@ -157,3 +157,16 @@ def test_a_reader_is_told_that_it_may_not(tuner: CommandLine) -> None:
         reader.ask(experiment, key="k", wait_s=0)
     assert refused.value.status == 403
     reader.close()
+
+
+def test_experiments_are_shown_side_by_side(tuner: CommandLine) -> None:
+    one, other = begin(tuner), begin(tuner, more="seed: 8\n")
+    tuner.run("tell", one, tuner.read("ask", one)["token"], "2")
+    tuner.run("tell", other, tuner.read("ask", other)["token"], "1")
+
+    rows = tuner.read("compare", one, other)
+    assert [row["id"] for row in rows] == [one, other]
+    assert [(row["best"]["value"], row["is_best"]) for row in rows] == [(2.0, False), (1.0, True)]
+    assert rows[1]["differs"] == {"seed": 8}
+    assert "settings that differ" in tuner.run("compare", one, other)
+    assert "name 2 to 20 different experiments" in tuner.run("compare", one, one, code=2)
