@@ -234,7 +234,6 @@ def take(ts: TrialStep, command: ReportsReceived) -> None:
     progress = _Progress(ts)
     taken: list[_Taken] = []
     metric, is_advised = ts.spec.objective.metric, ts.spec.advisor is not None
-    is_bounded = is_advised and ts.spec.deterministic
     for sequence, record in enumerate(command.records, start=command.first_sequence):
         if isinstance(record, StopToldRecord):
             rungs.told(ts)
@@ -242,7 +241,7 @@ def take(ts: TrialStep, command: ReportsReceived) -> None:
         if isinstance(record, MetricRecord) and record.final and ts.live.half_way is not None:
             rungs.keep_half_way(ts, record)
             continue
-        if is_bounded and rungs.is_beyond(ts, record):
+        if is_advised and ts.spec.deterministic and rungs.is_beyond(ts, record):
             rungs.leave_out(ts, record)
             continue
         match record:
