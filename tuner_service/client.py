@@ -210,6 +210,10 @@ class Client:
         found: dict[str, Any] = self.call("GET", f"{_experiment_path(experiment_id)}/{name}", query=query or {}).json()
         return found
 
+    def plot(self, experiment_id: str, kind: str, form: str) -> bytes:
+        """A picture; ``form`` is png or svg."""
+        return self.call("GET", f"{_experiment_path(experiment_id)}/plot.{form}", query={"kind": kind}).data
+
     def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
         return self._read(self._trial_path(experiment_id, number), wait_s)
 

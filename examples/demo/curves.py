@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner_service.figures.style import BAND, RED, Bar, Line, draw_bars, draw_lines, styled
+
 TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
 NEAREST = 0.01  # how close to 100 % the scale still resolves
 WIDTH, HEIGHT = 64, 16
-GREY, BLUE, ORANGE, RED, BAND = "#b8b8b8", "#7fa8d1", "#e8590c", "#c92a2a", "#ffe3e3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,7 @@ def save_png(picture: Picture, file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#888888"}
-    ):
+    with styled():
         figure, (left, right) = pyplot.subplots(
             1, 2, figsize=(13, 6), width_ratios=(3, 2), layout="constrained", dpi=130
         )
@@ -125,20 +124,11 @@ def save_png(picture: Picture, file: Path) -> None:
 
 
 def _draw_curves(axes: Any, picture: Picture) -> None:
-    styles = {
-        "stopped": {"color": GREY, "linewidth": 1.2},
-        "other": {"color": BLUE, "linewidth": 1.2, "alpha": 0.9},
-        "best": {"color": ORANGE, "linewidth": 2.6},
-    }
-    labels = {"stopped": "stopped early", "other": "ran to its end", "best": f"trial {picture.best}, the best"}
-    shown: set[str] = set()
-    for layer, (curve, role) in enumerate(picture.drawn()):
-        epochs, values = [p.epoch for p in curve.points], [p.accuracy for p in curve.points]
-        label = "" if role in shown else labels[role]
-        shown.add(role)
-        axes.plot(epochs, values, **styles[role], label=label or None, zorder=2 + layer, solid_capstyle="round")
-        if role == "stopped":
-            axes.plot(epochs[-1], values[-1], "x", color=GREY, markersize=6, zorder=2 + layer)
+    lines = [
+        Line(role=role, xs=[p.epoch for p in curve.points], ys=[p.accuracy for p in curve.points])
+        for curve, role in picture.drawn()
+    ]
+    draw_lines(axes, lines, best=f"trial {picture.best}, the best")
     unheard = [(p.epoch, p.accuracy) for c in picture.curves for p in c.points if picture.is_unheard(p)]
     if unheard:
         label = "reported while the service was dead"
@@ -150,8 +140,6 @@ def _draw_curves(axes: Any, picture: Picture) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel("accuracy on 450 test images (finer towards 100 %)")
     axes.set_title("Accuracy of every trial", loc="left", pad=12)
-    axes.grid(axis="y", color="#eeeeee")
-    axes.set_axisbelow(True)
 
 
 def _vector(function: Any) -> Any:
@@ -161,13 +149,17 @@ def _vector(function: Any) -> Any:
 
 
 def _draw_timeline(axes: Any, picture: Picture) -> None:
-    colours = {"stopped": GREY, "other": BLUE, "best": ORANGE}
     numbers = [curve.number for curve in picture.curves]
-    for curve, role in picture.drawn():
-        begin = curve.started_at - picture.began_at
-        axes.barh(
-            curve.number, curve.ended_at - curve.started_at, left=begin, height=0.7, color=colours[role], zorder=2
+    bars = [
+        Bar(
+            role=role,
+            row=curve.number,
+            begin=curve.started_at - picture.began_at,
+            length=curve.ended_at - curve.started_at,
         )
+        for curve, role in picture.drawn()
+    ]
+    draw_bars(axes, bars)
     killed, resumed = (moment - picture.began_at for moment in picture.dead)
     axes.axvspan(killed, resumed, color=BAND, zorder=1)
     axes.axvline(killed, color=RED, linewidth=1.2, zorder=3)

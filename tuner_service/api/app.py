@@ -23,6 +23,7 @@ from tuner_service.api.routes import (
     events,
     experiments,
     export,
+    figures,
     live_changes,
     sessions,
     system,
@@ -41,6 +42,7 @@ ROUTERS = (
     asking.router,
     table.router,
     export.router,
+    figures.router,
     trials.router,
     agents.router,
     devices.router,
@@ -67,6 +69,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.routes = tuple(route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
     app.state.large_bodies = LargeBodies()
     app.state.single_flight = SingleFlight()
+    app.state.drawings = SingleFlight()
     install_error_handlers(app)
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(Dashboard)

@@ -22,6 +22,7 @@ from tuner_service.domain.errors import (
     LimitExceededError,
     NotAllowedError,
     NotFoundError,
+    NotInstalledError,
     StorageError,
     TunerServiceError,
     UnavailableError,
@@ -45,6 +46,7 @@ STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
     (NotAllowedError, 403, "not-allowed"),
     (LimitExceededError, 413, "limit-exceeded"),
     (UnavailableError, 503, "unavailable"),
+    (NotInstalledError, 501, "not-installed"),
     (StorageError, 503, "storage"),
 )
 HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}

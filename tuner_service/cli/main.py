@@ -12,6 +12,7 @@ from typing import Any
 from tuner_service.cli.output.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
+PLOT_KINDS = ("history", "curves", "parallel", "importance", "slices", "pareto", "timeline")
 EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet")
 MAX_WAIT_S = 1e9  # thirty years
 EPILOG = """\
@@ -298,7 +299,11 @@ def _add_analyses(commands: Commands[argparse.ArgumentParser]) -> None:
     slices = _command(commands, "slices", help="show values along each parameter", output=True)
     for parser in (pareto, importance, slices):
         _add_experiment(parser)
-        parser.add_argument("--png", metavar="FILE", help="draw it into a file instead (needs the extra demo)")
+        parser.add_argument("--png", metavar="FILE", help="draw it into a file instead (needs the extra plot)")
+    plot = _command(commands, "plot", help="draw a picture of an experiment into a file")
+    _add_experiment(plot)
+    plot.add_argument("file", metavar="FILE", nargs="?", help="NAME.png or NAME.svg (default: EXPERIMENT-KIND.png)")
+    plot.add_argument("--kind", choices=PLOT_KINDS, default="history", help="what it shows (default: history)")
     importance.add_argument("--metric", help="of several objectives, which (default: the first)")
 
 

@@ -9,6 +9,7 @@ TunerServiceError
 ├── NotAllowedError           the sender's: no token, or one that may not do this
 ├── LimitExceededError        the sender's: larger than a named bound
 ├── UnavailableError          nobody's: try again later (disk full, shutting down, database held elsewhere)
+├── NotInstalledError         the operator's: needs an extra that is not installed; names it
 ├── StorageError              the operator's: the database cannot be used; says what to do
 ├── AlgorithmError            the algorithm's
 │   ├── SearchSpaceNotSupportedError      the experiment fails
@@ -84,6 +85,10 @@ class LimitExceededError(TunerServiceError):
 
 class UnavailableError(TunerServiceError):
     """Not now; trying again later may work."""
+
+
+class NotInstalledError(TunerServiceError):
+    """It needs a library that is not there; the text names the extra that has it."""
 
 
 class StorageError(TunerServiceError):

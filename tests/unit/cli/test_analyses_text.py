@@ -63,26 +63,26 @@ def test_slices_show_the_best_value_along_each_parameter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "draw"),
+    ("view", "kind"),
     [
-        (PARETO, pictures.draw_pareto),
-        ({**PARETO, "objectives": PARETO["objectives"][:1], "front": [], "others": []}, pictures.draw_pareto),
-        (IMPORTANCE, pictures.draw_importance),
-        (SLICES, pictures.draw_slices),
+        (PARETO, "pareto"),
+        ({**PARETO, "objectives": PARETO["objectives"][:1], "front": [], "others": []}, "pareto"),
+        (IMPORTANCE, "importance"),
+        (SLICES, "slices"),
     ],
 )
-def test_each_can_be_drawn_into_a_file(tmp_path: Path, view: dict[str, Any], draw: pictures.Draw) -> None:
-    pytest.importorskip("matplotlib", reason="pictures need the extra demo")
-    pictures.write_png(tmp_path / "picture.png", view, draw)
+def test_each_can_be_drawn_into_a_file(tmp_path: Path, view: dict[str, Any], kind: str) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    pictures.write_png(tmp_path / "picture.png", kind, view)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_picture_goes_to_its_file_and_nothing_to_standard_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("matplotlib", reason="pictures need the extra demo")
+    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
     arguments = argparse.Namespace(png=str(tmp_path / "i.png"), output="table")
-    code = pictures.print_or_draw(arguments, IMPORTANCE, analyses.importance_text, pictures.draw_importance)
+    code = pictures.print_or_draw(arguments, "importance", IMPORTANCE, analyses.importance_text)
     printed = capsys.readouterr()
     assert code == ExitCode.OK
     assert printed.out == ""

@@ -72,6 +72,15 @@ def _file(media: Mapping[str, Any], *headers: str) -> Operation:
     return Operation(answers={200: Answer(description="The file", media=media, headers=(ATTACHMENT, *headers))})
 
 
+def _picture(media: Mapping[str, Any]) -> Operation:
+    return Operation(
+        answers={
+            200: Answer(description="The picture", media=media, headers=(ETAG, ATTACHMENT)),
+            304: Answer(description="The client has it already", headers=(ETAG,)),
+        }
+    )
+
+
 _REMOVED = Operation(answers={204: Answer(description="It is gone")})
 _FILE_EXAMPLE = {
     "name": "digits",
@@ -177,6 +186,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_importance": _read(analyses.ImportanceShares),
     "read_curves": _read(analyses.LearningCurves),
     "read_timeline": _read(analyses.Timeline),
+    "draw_png": _picture({"image/png": None}),
+    "draw_svg": _picture({"image/svg+xml": "<svg></svg>"}),
     # assets
     "find_missing": _shown(assets.Missing, body={"manifest": {"size": 120, "pieces": ["0" * 64]}, "after": 0}),
     "put_piece": Operation(answers={204: Answer(description="It is there")}),

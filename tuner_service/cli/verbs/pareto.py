@@ -6,10 +6,10 @@ import argparse
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.analyses import pareto_text
-from tuner_service.cli.output.pictures import draw_pareto, print_or_draw
+from tuner_service.cli.output.pictures import print_or_draw
 
 
 def run(arguments: argparse.Namespace) -> int:
     with connected(settings_of(arguments)) as client:
         view = client.analysis(resolve_experiment(client, arguments.reference), "pareto")
-    return print_or_draw(arguments, view, pareto_text, draw_pareto)
+    return print_or_draw(arguments, "pareto", view, pareto_text)
