@@ -65,8 +65,15 @@ def test_what_is_referred_to_is_there() -> None:
     assert referred == known, f"missing: {referred - known}; referred to by nothing: {known - referred}"
 
 
-# A piece has its content as its name; a session ends, and nothing else.
-NEVER_CHANGE = frozenset({"/api/v1/assets/pieces/{digest}", "/api/v1/sessions/{session_id}"})
+# A piece has its content as its name; a session ends, and nothing else; a token names who holds the trial.
+NEVER_CHANGE = frozenset(
+    {
+        "/api/v1/assets/pieces/{digest}",
+        "/api/v1/sessions/{session_id}",
+        "/api/v1/experiments/{experiment_id}/ask",
+        "/api/v1/experiments/{experiment_id}/tell",
+    }
+)
 
 
 def test_every_change_of_what_is_there_takes_if_match() -> None:

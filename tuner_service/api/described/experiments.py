@@ -101,7 +101,9 @@ class TrialForm(Shown):
     model_config = ConfigDict(extra="allow")
 
     code: Digest | None
-    command: Annotated[list[str], Field(examples=[["python", "train.py"]])]
+    command: Annotated[
+        list[str] | None, Field(description="null: an evaluator asks for its trials", examples=[["python", "train.py"]])
+    ]
     environment: Annotated[
         dict[str, Any], Field(description="null in place of a value for who may only read", examples=[{"SEED": "7"}])
     ]

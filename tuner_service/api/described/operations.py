@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner_service.api.described import analyses, assets, experiments, sessions, system, trials
+from tuner_service.api.described import analyses, asked, assets, experiments, sessions, system, trials
 
 JSON = "application/json"
 ETAG, LOCATION, ATTACHMENT = "ETag", "Location", "Content-Disposition"
@@ -188,6 +188,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_timeline": _read(analyses.Timeline),
     "draw_png": _picture({"image/png": None}),
     "draw_svg": _picture({"image/svg+xml": "<svg></svg>"}),
+    # evaluators that run themselves
+    "ask_trial": _shown(asked.AskedTrial),
+    "tell_trial": _shown(asked.ToldTrial, body={"token": "ask-5f2c", "step": 3, "value": 0.25}),
     # assets
     "find_missing": _shown(assets.Missing, body={"manifest": {"size": 120, "pieces": ["0" * 64]}, "after": 0}),
     "put_piece": Operation(answers={204: Answer(description="It is there")}),
