@@ -594,6 +594,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/experiments/{experiment_id}/plot.png": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Draw Png
+         * @description A picture, drawn in a process of its own, one at a time. 501 where the extra `plot` is not installed.
+         */
+        get: operations["draw_png"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/plot.svg": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Draw Svg
+         * @description The same as lines and text.
+         */
+        get: operations["draw_svg"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/experiments/{experiment_id}/resume": {
         parameters: {
             query?: never;
@@ -1263,6 +1303,71 @@ export interface components {
              * @default --
              */
             prefix: string;
+        };
+        /**
+         * AskedTrial
+         * @description A trial that is held by `token`.
+         */
+        AskedTrial: {
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * Held
+             * @example true
+             */
+            held: boolean;
+            /**
+             * Held Until
+             * @description unless something is told before
+             */
+            held_until: string | null;
+            /**
+             * Id
+             * @description experiment and number
+             * @example 8f3k2/12
+             */
+            id: string;
+            /**
+             * Last Step
+             * @description up to which reports of it count already
+             * @example null
+             */
+            last_step: number | null;
+            /**
+             * Lease
+             * @description seconds
+             * @example 12.5
+             */
+            lease: number;
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            /**
+             * Parameters
+             * @example {
+             *       "batch": 32,
+             *       "lr": 0.01
+             *     }
+             */
+            parameters: {
+                [key: string]: unknown;
+            };
+            /**
+             * Seed
+             * @example 1234567
+             */
+            seed: number;
+            /**
+             * Token
+             * @description to tell with
+             * @example ask-5f2c
+             */
+            token: string;
         };
         /** Asset */
         Asset: {
@@ -3004,6 +3109,11 @@ export interface components {
              */
             reference: (number | components["schemas"]["Mark"])[];
         };
+        /**
+         * Picture
+         * @enum {string}
+         */
+        Picture: "history" | "curves" | "parallel" | "importance" | "slices" | "pareto" | "timeline";
         /** Point */
         Point: {
             /**
@@ -3773,6 +3883,39 @@ export interface components {
             start_s: number[];
             status: components["schemas"]["WordColumn"];
         };
+        /** ToldTrial */
+        ToldTrial: {
+            /**
+             * Decision
+             * @description whether to go on
+             * @enum {string}
+             */
+            decision: "continue" | "stop";
+            /**
+             * Id
+             * @description experiment and number
+             * @example 8f3k2/12
+             */
+            id: string;
+            /**
+             * Message
+             * @example
+             */
+            message: string;
+            /**
+             * Number
+             * @example 12
+             */
+            number: number;
+            reason: components["schemas"]["TrialReason"];
+            status: components["schemas"]["TrialStatus"];
+            /**
+             * Taken
+             * @description what was told is kept
+             * @example true
+             */
+            taken: boolean;
+        };
         /** Trial */
         Trial: {
             /**
@@ -4126,12 +4269,13 @@ export interface components {
             code: string | null;
             /**
              * Command
+             * @description null: an evaluator asks for its trials
              * @example [
              *       "python",
              *       "train.py"
              *     ]
              */
-            command: string[];
+            command: string[] | null;
             /**
              * Environment
              * @description null in place of a value for who may only read
@@ -7989,13 +8133,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "attempt": 1,
+                     *       "held": true,
+                     *       "held_until": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2/12",
+                     *       "last_step": null,
+                     *       "lease": 12.5,
+                     *       "number": 12,
+                     *       "parameters": {
+                     *         "batch": 32,
+                     *         "lr": 0.01
+                     *       },
+                     *       "seed": 1234567,
+                     *       "token": "ask-5f2c"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AskedTrial"];
                 };
             };
             /** @description Unauthorized */
@@ -10416,6 +10577,305 @@ export interface operations {
             };
         };
     };
+    draw_png: {
+        parameters: {
+            query?: {
+                /** @description what it shows */
+                kind?: components["schemas"]["Picture"];
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture */
+            200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    draw_svg: {
+        parameters: {
+            query?: {
+                /** @description what it shows */
+                kind?: components["schemas"]["Picture"];
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture */
+            200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /** @example <svg></svg> */
+                    "image/svg+xml": string;
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     resume_experiment: {
         parameters: {
             query?: never;
@@ -11936,17 +12396,35 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "step": 3,
+                 *       "token": "ask-5f2c",
+                 *       "value": 0.25
+                 *     }
+                 */
                 "application/json": components["schemas"]["TellBody"];
             };
         };
         responses: {
-            /** @description Successful Response */
+            /** @description What there is */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    /**
+                     * @example {
+                     *       "decision": "continue",
+                     *       "id": "8f3k2/12",
+                     *       "message": "",
+                     *       "number": 12,
+                     *       "reason": "none",
+                     *       "status": "waiting",
+                     *       "taken": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ToldTrial"];
                 };
             };
             /** @description Unauthorized */
