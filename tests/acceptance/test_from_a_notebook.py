@@ -167,7 +167,7 @@ def test_a_service_that_is_killed_while_a_cell_waits_is_started_again(held: tupl
     waiting = notebook.begin("experiment.wait().status")
 
     killed = home.kill_all("service")
-    wait_until(lambda: home.pids("service"), timeout_s=30)
+    wait_until(lambda: home.pids("service"), timeout_s=CELL_S)
     home.open_gate()
 
     assert notebook.ended(waiting).result == "'completed'"

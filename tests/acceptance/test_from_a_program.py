@@ -85,7 +85,7 @@ def test_a_program_whose_service_is_killed_while_it_waits_comes_to_its_end(
     home.id = program.stdout.readline().strip()
     home.running(1)
     killed = home.kill_all("service")
-    wait_until(lambda: set(home.pids("service")) - set(killed), timeout_s=30)
+    wait_until(lambda: set(home.pids("service")) - set(killed), timeout_s=RUN_S)
     home.open_gate()
     out, err = program.communicate(timeout=RUN_S)
 
