@@ -179,19 +179,21 @@ def an_api_service(**settings: Any) -> ApiService:
     runner, hub, analyst = DirectRunner(store), FakeHub(), DirectAnalyst(store)
     rows = MemoryAssets()
     folder = Path(tempfile.mkdtemp(prefix="assets-"))
-    assets = AssetStore(str(folder), home=folder, lineage=rows.lineage)
     clock = FixedClock()
+    assets = Assets(AssetStore(str(folder), home=folder, lineage=rows.lineage), rows, clock)
     tokens = Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT})
     events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
     runner.on_committed = events.committed
     services = Services(
-        experiments=Experiments(runner=runner, queries=store.queries, clock=clock, hub=hub, new_id=new_experiment_id),
+        experiments=Experiments(
+            runner=runner, queries=store.queries, clock=clock, hub=hub, assets=assets, new_id=new_experiment_id
+        ),
         queries=store.queries,
         analyst=analyst,
         runner=runner,
         hub=hub,
         config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
-        assets=Assets(assets, rows, clock),
+        assets=assets,
         tokens=tokens,
         sessions=Sessions(store=store, tokens=tokens, clock=clock, lineage=store.lineage),
         events=events,

@@ -37,6 +37,7 @@ from trials.wire.files import (
     ENV_TRIAL_NUMBER,
     ENV_WAKE_SOCKET,
     FILE_ATTEMPT,
+    FILE_INPUTS,
     FILE_PARAMETERS,
     FILE_STOP,
 )
@@ -336,11 +337,15 @@ def open_trial(
 
 def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, Any]) -> TrialParts:
     given = json.loads((folder / FILE_PARAMETERS).read_bytes())
+    try:
+        inputs = json.loads((folder / FILE_INPUTS).read_bytes())
+    except FileNotFoundError:
+        inputs = {}
     sink = SpoolSink(folder, environ.get(ENV_WAKE_SOCKET))
     spec = _spec(folder)
     return TrialParts(
         parameters={**defaults, **given},
-        defaults=defaults,
+        defaults={**defaults, **inputs},  # of the paths, so that they stay where further parameters are given
         sink=sink,
         checkpoints=AttemptCheckpoints(folder),
         others=OtherTrials(folder, wake=sink.wake),

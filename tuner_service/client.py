@@ -228,6 +228,12 @@ class Client:
         found: list[dict[str, Any]] = answer.json()["items"]
         return found
 
+    def trial_files(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> dict[str, Any]:
+        """Which asset its output is, or the ``checkpoint`` in ``query``, and whether that is all that it left."""
+        path = self._trial_path(experiment_id, number) + "/files"
+        answer: dict[str, Any] = self.call("GET", path, query={**query, "limit": 1}).json()
+        return answer
+
     def log(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> Answer:
         """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""
         return self.call("GET", self._trial_path(experiment_id, number) + "/logs", query=query)

@@ -103,6 +103,13 @@ SETTINGS = (
         meaning="where the files of assets lie: a folder, or a URL that fsspec opens",
     ),
     Setting(
+        name="asset_cache",
+        flag="--asset-cache",
+        environment="TUNER_ASSET_CACHE",
+        default="64GiB",
+        meaning="the most that a node keeps of assets beside those that its trials use",
+    ),
+    Setting(
         name="worker_memory",
         flag="--worker-memory",
         environment="TUNER_WORKER_MEMORY",
@@ -147,6 +154,7 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
     asset_store: str = ""  # a path or a URL; empty: HOME/assets
+    asset_cache: int = 64 << 30  # bytes
     worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
@@ -286,6 +294,7 @@ def _check(
         "allowed_origins": _names,
         "checkpoint_store": lambda value: store_location(_text(value), folder=folder),
         "asset_store": lambda value: store_location(_text(value), folder=folder),
+        "asset_cache": lambda value: _size(value, name="asset_cache", least=0),
         "worker_memory": _worker_memory,
         "url": _url,
         "token": _token,
@@ -385,15 +394,21 @@ def store_location(value: str, *, folder: Path) -> str:
 
 
 def _worker_memory(value: Any) -> int:
+    return _size(value, name="worker_memory", least=WORKER_MEMORY_LEAST)
+
+
+def _size(value: Any, *, name: str, least: int) -> int:
+    """In MiB or GiB; 0 is taken whatever the least is."""
     text = str(value).replace(" ", "").lower()
     for unit, size in (("mib", 1 << 20), ("gib", 1 << 30)):
         number = text.removesuffix(unit)
         wanted = int(number) * size if number.isdecimal() and len(number) <= MEMORY_DIGITS else 0
-        if number != text and wanted >= WORKER_MEMORY_LEAST:
+        if number != text and wanted >= max(1, least):
             return wanted
     if text == "0":
         return 0
-    raise ValueError(f'worker_memory is a size such as "800MiB" or "4GiB", at least 256MiB, or 0, got {value!r:.40}')
+    bound = f", at least {least >> 20}MiB" if least else ""
+    raise ValueError(f'{name} is a size such as "800MiB" or "4GiB"{bound}, or 0, got {value!r:.40}')
 
 
 def _url(value: Any) -> str:

@@ -88,6 +88,7 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
 @contextlib.contextmanager
 def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
+    from tuner_service.service.assets.asset_store import staging_of
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
     from tuner_service.service.perform import Performer
@@ -114,6 +115,7 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
             runners[0].submit(event)
 
         folder = settings.home / "workers"
+        staging = staging_of(settings.asset_root, home=settings.home, lineage=store.lineage)
         pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
         stack.callback(pool.close)
         runner = Runner(
@@ -121,7 +123,13 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
             clock=clock,
             incarnation=secrets.token_hex(4),
             perform=Performer(
-                hub=hub, workers=pool, lineage=store.lineage, checkpoint_store=settings.checkpoint_store
+                hub=hub,
+                workers=pool,
+                lineage=store.lineage,
+                checkpoint_store=settings.checkpoint_store,
+                asset_store=settings.asset_root,
+                asset_staging=str(staging),
+                asset_cache_bytes=settings.asset_cache,
             ).perform,
             forget_agents=hub.close_all,
             on_saved=notifier.look,
@@ -189,7 +197,9 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
     from tuner_service.service.experiments import Experiments, Services
     from tuner_service.service.sessions import Sessions
 
+    assets = _open_assets(settings, core)
     experiments = Experiments(
+        assets=assets,
         runner=core.runner,
         queries=core.store.queries,
         clock=core.clock,
@@ -207,7 +217,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         hub=core.hub,
         config=settings,
         tokens=tokens,
-        assets=_open_assets(settings, core),
+        assets=assets,
         sessions=Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage),
         events=core.events,
         version=package_version(),

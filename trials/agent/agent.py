@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
 import signal
 import subprocess
 import time
@@ -20,7 +18,7 @@ from typing import Any
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
 from trials.agent.forks.servers import ForkServers
-from trials.agent.home import Home, key_of_folder
+from trials.agent.home import Home, key_of_folder, tidy
 from trials.agent.launching import (
     SUPERVISOR_LOG,
     CannotLaunchError,
@@ -32,6 +30,7 @@ from trials.agent.launching import (
 )
 from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.node_cache import NodeCache
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
@@ -40,7 +39,8 @@ from trials.processes.detached import EndWatch
 from trials.processes.ending import kill_tree
 from trials.processes.identity import boot_id, is_stopped, tree
 from trials.processes.suspended import StoppedParents
-from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
+from trials.wire.launch import assets_of
 from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
 from trials.wire.records import ExitCause
@@ -66,6 +66,7 @@ class Agent:
         self.store = CheckpointStore("")  # as the service says in its welcome
         self.held: dict[str, HeldAttempt] = {}
         self.on_held: Callable[[HeldAttempt], None] = lambda _: None
+        self.cache = NodeCache(home.assets, in_use=self._assets_in_use)
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._unclaimed: dict[str, Path] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -86,6 +87,10 @@ class Agent:
 
     def _holders(self) -> list[HeldAttempt]:
         return [held for held in self.held.values() if held.devices and held.exit is None]
+
+    def _assets_in_use(self) -> set[str]:
+        """Asked by other threads."""
+        return {digest for held in list(self.held.values()) if held.exit is None for digest in held.assets}
 
     def folder_of_running(self, nonce: str) -> Path | None:
         held = self.held.get(nonce)
@@ -221,13 +226,18 @@ class Agent:
         if nonce in self.held or self._hold_if_claimed(folder):
             self.on_held(self.held[nonce])
             return
-        self._launching[nonce] = self._run(self._launch(launch, blobs))
+        self._launching[nonce] = self._run(self._launch_with_assets(launch, blobs))
         self._launching[nonce].add_done_callback(lambda _: self._launching.pop(nonce, None))
+
+    async def _launch_with_assets(self, launch: Launch, blobs: BlobReceiver) -> None:
+        with self.cache.holding(assets_of(launch.spec)):
+            await self._launch(launch, blobs)
 
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
         self._moves.expect()
         try:
-            folder, attempt = await prepare(self.home, launch, blobs, has_devices=bool(self.devices.states))
+            has_devices = bool(self.devices.states)
+            folder, attempt = await prepare(self.home, launch, blobs, cache=self.cache, has_devices=has_devices)
             if attempt["local"].get("boot_id", boot_id()) != boot_id():
                 self._spend(launch, ExitCause.HOST_REBOOTED, tail="the machine was started anew since it was prepared")
                 return
@@ -256,6 +266,7 @@ class Agent:
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
+        held.assets, held.keeps_output = assets_of(launch.spec), launch.spec.output is not None
         if why is None:
             logger.debug("launched", extra={"nonce": launch.nonce, "attempt": launch.key, "isolation": "fork"})
         else:
@@ -482,18 +493,3 @@ class Agent:
 def _end_of(path: Path) -> str:
     data, _, _ = read_log(str(path), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
     return data.decode(errors="replace").strip()
-
-
-def tidy(folder: Path) -> None:
-    """What of an attempt nobody needs any more, once the service has everything."""
-    with os.scandir(folder) as entries:  # few, and looked at for every trial
-        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-    if FILE_SPOOL in names:
-        # Emptied, not removed: for minutes, a file system may look past each removed file before it makes another.
-        os.close(os.open(folder / FILE_SPOOL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK))
-    for name, is_folder in names.items():  # of a pipe, rmtree() would wait for a writer
-        if is_folder and (name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id=""))):
-            shutil.rmtree(folder / name, ignore_errors=True)
-    if names.get(FOLDER_CHECKPOINTS):
-        for draft in (folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
-            draft.unlink(missing_ok=True)

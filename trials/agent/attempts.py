@@ -47,6 +47,7 @@ from trials.wire.files import (
     FILES_FORMAT,
     FORMAT,
 )
+from trials.wire.launch import assets_of
 from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
 from trials.wire.messages import ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
@@ -86,6 +87,8 @@ class HeldAttempt:
         self.process: ProcessRecord | None = None
         self.exit: ExitRecord | None = None
         self.devices: tuple[str, ...] = ()  # UUIDs of those it was given
+        self.assets: frozenset[str] = frozenset()  # the digests of those it was given
+        self.keeps_output = False  # whether it was named a folder of which something is kept
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
@@ -423,6 +426,8 @@ def load_attempt(folder: Path) -> HeldAttempt | None:
         return None  # of another attempt: a trial has written it
     held = HeldAttempt(folder, key=found.key, nonce=found.nonce, lineage=found.lineage)
     held.devices = tuple(device.uuid for device in found.spec.devices)
+    held.assets = assets_of(found.spec)
+    held.keeps_output = found.spec.output is not None
     held.look()
     return held
 

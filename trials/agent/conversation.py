@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 from websockets.asyncio.client import ClientConnection
@@ -19,11 +20,13 @@ from trials.agent.attempts import HeldAttempt
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.fetching import CheckpointFetches
-from trials.agent.moving.offers import CheckpointOffers
+from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
+from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
 from trials.agent.supervision.logs import read_log
 from trials.files import is_in_the_way
 from trials.processes.identity import boot_id
+from trials.stores import FileStore
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.devices import DevicesChanged
 from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
@@ -59,6 +62,7 @@ from trials.wire.messages import (
     ToAgent,
     Welcome,
 )
+from trials.wire.outputs import OutputStored
 from trials.wire.plain import ProtocolError
 from trials.wire.records import ExitRecord
 
@@ -95,6 +99,7 @@ class Conversation:
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
         self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
+        self._outputs = OutputsCollector(send=self._send)
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -125,6 +130,7 @@ class Conversation:
         self._agent.devices.on_change = _tell_nobody
         self._blobs.lose_connection()
         self._offers.lose_connection()
+        self._outputs.lose_connection()
         await self._fetches.close()
         for pump in self._pumps.values():
             pump.cancel()
@@ -156,6 +162,10 @@ class Conversation:
             raise RefusedError(f"the service speaks version {answer.version}, the agent {PROTOCOL_VERSION}")
         self._lineage = answer.lineage
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
+        self._agent.cache.store = FileStore(answer.asset_store) if answer.asset_store else None
+        self._outputs.store = self._agent.cache.store
+        self._outputs.staging = Path(answer.asset_staging) if answer.asset_staging else None
+        self._agent.cache.limit_bytes = answer.asset_cache_bytes
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
                 self._move_spool(attempt, answer.acknowledged[attempt.nonce])
@@ -256,6 +266,8 @@ class Conversation:
             await self._fetches.look(held)
         while True:
             exit_record = held.exit  # before the reading: a spool is complete once there is an exit
+            if exit_record is not None and held.keeps_output and self._is_news("output", held):
+                await self._outputs.collect(held, exit_record)  # before its end is told: then it is all there
             batch = held.spool.next_batch()
             if not batch.lines and batch.goes_on:
                 await asyncio.sleep(0)  # the others' turn
@@ -299,6 +311,8 @@ class Conversation:
         self, held: HeldAttempt, batch: Batch, *, first: Sequence[Message] = (), last: Sequence[Message] = ()
     ) -> None:
         locations = await self._offers.offer(held, batch)
+        if held.keeps_output and held.exit is None and (step := step_of_checkpoint(batch.lines)) is not None:
+            await self._outputs.collect(held, None, step=step)
         answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
         begin, may_be_overtaken = batch.first_sequence, held.exit is None and len(batch.lines) < REPORT_BATCH_LINES
         reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
@@ -408,6 +422,8 @@ class Conversation:
                 self._offers.stored(message)
             case CheckpointsFound():
                 self._fetches.found(message)
+            case OutputStored():
+                self._outputs.stored(message)
             case Ping():
                 await self._send(Pong())
             case NotUnderstood():
@@ -424,7 +440,7 @@ class Conversation:
             pump = self._pumps.pop(order.nonce, None)
             if pump is not None:
                 pump.cancel()
-            self._told -= {("started", order.nonce), ("exited", order.nonce)}
+            self._told -= {("started", order.nonce), ("exited", order.nonce), ("output", order.nonce)}
 
     def _log_chunk(self, order: ReadLog) -> LogChunk:
         names = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}

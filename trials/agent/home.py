@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trials.files import ATTEMPT_BYTES, open_file, write_atomically
 from trials.wire.attempt import AttemptKey
-from trials.wire.files import FILE_ATTEMPT, FOLDER_CHECKPOINTS
+from trials.wire.files import FILE_ATTEMPT, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
 from trials.wire.plain import ProtocolError, from_plain
 from trials.wire.sockets import wake_socket_path
 
@@ -39,6 +39,8 @@ class Home:
         self.service_file = self.path / "service.json"
         self.code = self.agent / "code"
         self.incoming = self.agent / "incoming"
+        self.assets = self.agent / "assets"
+        self.references = self.agent / "references"
         self.forks = self.agent / "fork"
         self.sdk = self.agent / "path"  # holds a link to the package trials
         self.wake = wake_socket_path(self.path)
@@ -47,11 +49,12 @@ class Home:
         self._ended = self.agent / "ended"
 
     def make(self) -> None:
-        for folder in (self.attempts, self.checkpoints, self.code, self.incoming, self.forks, self._live, self._ended):
+        own = (self.code, self.incoming, self.assets, self.references, self.forks, self._live, self._ended)
+        for folder in (self.attempts, self.checkpoints, *own):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def drop_unsynced(self, boot: str) -> None:
-        """Remove unpacked code and blobs unless they were written since ``boot``, as this machine's start is named.
+        """Remove unpacked code, blobs and assets unless they came since ``boot``, as this machine's start is named.
 
         They are looked for at every launch and not synced when they are written, which would take longer than fetching
         them again: after a power loss there may be empty files under names that promise their digest.
@@ -62,8 +65,10 @@ class Home:
                 return
         except (OSError, ValueError):
             pass  # nothing says when they were written
-        for folder in (self.code, self.incoming):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (self.code, self.incoming, self.assets):
+            if folder.is_dir():
+                with suppress(OSError):
+                    _remove_whatever(folder)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(str(mark), boot.encode())
 
@@ -136,6 +141,7 @@ class Home:
             (self._ended / nonce).unlink(missing_ok=True)
         if os.path.lexists(folder):
             _remove_whatever(folder)
+        shutil.rmtree(self.references / experiment_id, ignore_errors=True)
 
     def remove_checkpoint(self, attempt: Path, name: str) -> None:
         """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
@@ -221,3 +227,18 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """What of an attempt nobody needs any more, once the service has everything."""
+    with os.scandir(folder) as entries:  # few, and looked at for every trial
+        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    if FILE_SPOOL in names:
+        # Emptied, not removed: for minutes, a file system may look past each removed file before it makes another.
+        os.close(os.open(folder / FILE_SPOOL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK))
+    for name, is_folder in names.items():  # of a pipe, rmtree() would wait for a writer
+        if is_folder and (name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id=""))):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    if names.get(FOLDER_CHECKPOINTS):
+        for draft in (folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
+            draft.unlink(missing_ok=True)

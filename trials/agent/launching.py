@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -19,16 +19,20 @@ from typing import Any
 import trials
 from trials.agent.home import Home
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, unpack_code
+from trials.agent.moving.inputs import paths_of
+from trials.agent.moving.node_cache import AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
+from trials.stores import StoreError, clone, opened_file
 from trials.wire.attempt_file import AttemptFile, NodeSettings
 from trials.wire.files import (
     FILE_ATTEMPT,
     FILE_CLAIM,
     FILE_FURTHER_PARAMETERS,
+    FILE_INPUTS,
     FILE_PARAMETERS,
     FOLDER_RESTORE,
     FOLDER_WORK,
@@ -47,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class NoRoomError(Exception):
-    """The disk is full: the service repeats the launch, and then there may be room."""
+    """The disk is full, or a store cannot be reached: the service repeats the launch, and then it may be done."""
 
 
 class CannotLaunchError(Exception):
@@ -55,7 +59,7 @@ class CannotLaunchError(Exception):
 
 
 async def prepare(
-    home: Home, launch: Launch, blobs: BlobReceiver, *, has_devices: bool = False
+    home: Home, launch: Launch, blobs: BlobReceiver, *, cache: NodeCache, has_devices: bool = False
 ) -> tuple[Path, dict[str, Any]]:
     """The attempt's folder, complete, and what is in its FILE_ATTEMPT.
 
@@ -74,20 +78,42 @@ async def prepare(
                 # Cut off, by a power loss perhaps: then there may be more here than was prepared.
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True, exist_ok=True)
-            await _prepare_work(home, launch, blobs, folder)
+            await _prepare_work(home, launch, blobs, folder, cache)
             if launch.spec.checkpoints:
                 await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
-            attempt = _write_attempt(home, launch, folder, has_devices=has_devices)
-        except (BlobMissingError, tarfile.TarError, EOFError) as error:
+        except (BlobMissingError, AssetUnusableError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
+        except StoreError as error:
+            raise NoRoomError(str(error)) from error
         except ConnectionError:
             raise
         except OSError as error:
             if is_full_disk(error):
                 raise NoRoomError(str(error)) from error
             raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
+    try:
+        # Also of one that was prepared: what it was to be given may have been removed or damaged since.
+        paths = await _paths(home, launch, cache)
+        if attempt is None or (paths and attempt["spec"]["parameters"] != {**launch.spec.parameters, **paths}):
+            attempt = _write_attempt(home, launch, folder, paths, has_devices=has_devices)
+    except OSError as error:
+        if is_full_disk(error):
+            raise NoRoomError(str(error)) from error
+        raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     home.put_live(launch.nonce, folder)
     return folder, attempt
+
+
+async def _paths(home: Home, launch: Launch, cache: NodeCache) -> dict[str, Any]:
+    """What it is given beside its parameters. A store that cannot be reached now may be when the launch is repeated."""
+    if not launch.spec.inputs:
+        return {}
+    try:
+        return await paths_of(home, cache, launch.spec.inputs, experiment_id=launch.key.experiment_id)
+    except AssetUnusableError as error:
+        raise CannotLaunchError(str(error)) from error
+    except StoreError as error:
+        raise NoRoomError(str(error)) from error
 
 
 def _is_new(folder: Path) -> bool:
@@ -107,8 +133,14 @@ def _is_new(folder: Path) -> bool:
 
 
 # Not in a thread: launches at the same time would make the same link.
-def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: bool) -> dict[str, Any]:
-    write_plainly(f"{folder}/{FILE_PARAMETERS}", to_json(launch.spec.parameters))
+def _write_attempt(
+    home: Home, launch: Launch, folder: Path, given: dict[str, Any], *, has_devices: bool
+) -> dict[str, Any]:
+    spec = launch.spec
+    if given:
+        spec = replace(spec, parameters={**spec.parameters, **given})
+        write_plainly(f"{folder}/{FILE_INPUTS}", to_json(given))
+    write_plainly(f"{folder}/{FILE_PARAMETERS}", to_json(spec.parameters))
     for index, parameters in enumerate(launch.spec.further_parameters, start=1):
         give_parameters(folder, index, parameters)
     paths = [str(sdk_folder(home))]
@@ -123,7 +155,7 @@ def _write_attempt(home: Home, launch: Launch, folder: Path, *, has_devices: boo
         has_devices=has_devices,
         boot_id=boot_id(),
     )
-    file = AttemptFile(key=launch.key, nonce=launch.nonce, lineage=launch.lineage, spec=launch.spec, local=local)
+    file = AttemptFile(key=launch.key, nonce=launch.nonce, lineage=launch.lineage, spec=spec, local=local)
     attempt: dict[str, Any] = to_plain(file)
     write_plainly(f"{folder}/{FILE_ATTEMPT}", to_json(attempt))  # one that was cut off is no JSON, and made anew
     return attempt
@@ -149,13 +181,17 @@ def sdk_folder(home: Home) -> Path:
 
 
 # ── the working directory ───────────────────────────────────────────────────────────────────────
-async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder: Path) -> None:
+async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder: Path, cache: NodeCache) -> None:
     work = folder / FOLDER_WORK
     try:
         os.mkdir(work)  # noqa: PTH102
     except FileExistsError:  # of a preparation that was cut off
         shutil.rmtree(work)
         work.mkdir()
+    if launch.spec.code_asset is not None:
+        tree = await cache.get(launch.spec.code_asset.asset)
+        await asyncio.to_thread(_copy_tree, tree, work)
+        return
     digest = launch.spec.code_digest
     if digest is None:
         return
@@ -170,6 +206,20 @@ async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder:
         return
     for file in files:
         write_plainly(f"{work}/{file.name}", file.data, mode=file.mode, times_ns=file.times_ns)
+
+
+def _copy_tree(tree: Path, work: Path) -> None:
+    """Files of its own, which the script may change; clones, where the file system makes such."""
+    for place, folders, names in os.walk(tree):
+        target = work / os.path.relpath(place, tree)
+        for name in folders:
+            (target / name).mkdir(mode=0o700)
+        for name in names:
+            source = Path(place) / name
+            with opened_file(source) as reading, (target / name).open("xb") as writing:
+                if not clone(reading.fileno(), writing.fileno()):
+                    shutil.copyfileobj(reading, writing)
+                os.fchmod(writing.fileno(), os.fstat(reading.fileno()).st_mode & 0o100 | 0o600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from trials.wire.inputs import Input, InputItem
 from trials.wire.records import Isolation
 
 
@@ -13,6 +14,13 @@ class Compat(StrEnum):
     """For whose library a script was written."""
 
     NNI = "nni"  # a module of that name is put on the path
+
+
+class KeepOutputs(StrEnum):
+    """When what stands in the output folder is kept."""
+
+    END = "end"  # of a trial that ends well
+    ALWAYS = "always"  # besides at each checkpoint, and however it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,7 @@ class LaunchSettings:
 
     command: tuple[str, ...]  # never through a shell; "python" means ``python`` below
     code_digest: str | None = None  # asset unpacked as the working directory
+    code_asset: InputItem | None = None  # in its place, of any size: a copy of this tree is the working directory
     arguments_prefix: str | None = None  # None: parameters are not put on the command line
     arguments_delimiter: str = "="  # " " makes two arguments of each
     environment: dict[str, str] = field(default_factory=dict)
@@ -60,6 +69,15 @@ class LaunchSettings:
     memory_bytes: int | None = None  # of the whole tree: more ends the attempt
     processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
     data: dict[str, Any] | None = None  # what ``trials.data.shared`` is given where it asks
+    inputs: dict[str, Input] = field(default_factory=dict)  # by parameter, what the trial is given the path of
+    output: str | None = None  # folder of the working directory, whose files become an asset of the trial
+    keep_outputs: KeepOutputs = KeepOutputs.END
+
+
+def assets_of(settings: LaunchSettings) -> frozenset[str]:
+    """The digests of the assets that its trials are given."""
+    items = [item for given in settings.inputs.values() for item in given.items]
+    return frozenset(item.asset for item in (*items, settings.code_asset) if item is not None and item.asset)
 
 
 _SETTINGS = tuple(entry.name for entry in fields(LaunchSettings))

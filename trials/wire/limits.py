@@ -18,3 +18,5 @@ MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the c
 DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
 FRAME_MESSAGES_LIMIT = 64  # in one frame at most; more go into further frames
 NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
+OUTPUT_FILES_LIMIT = 100_000  # of what a trial leaves; what is beyond is left out, and the output incomplete
+OUTPUT_BYTES_LIMIT = 64 << 30  # likewise

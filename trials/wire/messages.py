@@ -20,11 +20,12 @@ from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
 from trials.wire.handshake import Leave
 from trials.wire.launch import LaunchSpec
+from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -153,6 +154,7 @@ class Welcome:
     """Answer to Hello. ``acknowledged`` maps nonce → last sequence on the service's disk.
 
     ``checkpoint_store`` is a folder or a URL for checkpoints over the inline limit; empty: the agent's own folder.
+    ``asset_store`` is where the files of assets lie; ``asset_staging`` the folder in which the service takes them in.
     """
 
     kind: ClassVar[str] = "welcome"
@@ -160,6 +162,9 @@ class Welcome:
     lineage: str
     acknowledged: dict[str, int] = field(default_factory=dict)
     checkpoint_store: str = ""
+    asset_store: str = ""
+    asset_staging: str = ""
+    asset_cache_bytes: int = 64 << 30  # of what a node keeps of assets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,9 +300,11 @@ FromAgent = (
     | Pong
     | NotUnderstood
     | CheckpointsWanted
+    | OutputOffered
 )
 ToAgent = (
     Welcome | Refused | Leave | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
     | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
+    | OutputStored
 )  # fmt: skip
 Message = FromAgent | ToAgent

@@ -44,6 +44,7 @@ from trials.wire.messages import (
     ToAgent,
     Welcome,
 )
+from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.plain import ProtocolError
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher import commands as c
@@ -54,6 +55,7 @@ from tuner_service.dispatcher.commands import (
     AttemptStarted,
     BlobReceived,
     Command,
+    OutputCollected,
     ReportsReceived,
 )
 from tuner_service.domain.errors import TunerServiceError
@@ -61,6 +63,7 @@ from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
+from tuner_service.service.outputs import take_in
 from tuner_service.service.reports import parse_lines
 
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
@@ -266,6 +269,8 @@ class _Connection:
                     answer.set_result(message)
             case CheckpointsWanted():
                 self._loop.create_task(self._send_checkpoints(message)).add_done_callback(_log_failure)
+            case OutputOffered():
+                self._loop.create_task(self._take_output(message)).add_done_callback(_log_failure)
             case Pong():
                 pass
             case NotUnderstood():
@@ -323,6 +328,18 @@ class _Connection:
 
     async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
         self._send(await asyncio.to_thread(checkpoints_for, self._services.queries, wanted))
+
+    async def _take_output(self, offered: OutputOffered) -> None:
+        output, error = await asyncio.to_thread(take_in, self._services.assets, offered)
+        if output is not None:
+            command = OutputCollected(
+                at=self._now(), agent_id=self._hello.agent_id, key=offered.key, nonce=offered.nonce, output=output
+            )
+            try:
+                await self._submit_and_wait(command)
+            except TunerServiceError as exc:
+                error = str(exc)
+        self._send(OutputStored(nonce=offered.nonce, error=error))
 
     async def _send_blob(self, digest: str) -> None:
         data = await asyncio.to_thread(self._services.queries.blob, digest)

@@ -28,6 +28,7 @@ from tuner_service.api.routes import (
     sessions,
     system,
     table,
+    trial_files,
     trials,
 )
 from tuner_service.api.single_flight import SingleFlight
@@ -44,6 +45,7 @@ ROUTERS = (
     export.router,
     figures.router,
     trials.router,
+    trial_files.router,
     agents.router,
     devices.router,
     events.router,

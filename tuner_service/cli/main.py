@@ -107,6 +107,7 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--allowed-origins", metavar="ORIGINS", help="web origins that may call it, comma-separated")
     serve.add_argument("--checkpoint-store", metavar="FOLDER|URL", help="where large checkpoints go")
     serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
+    serve.add_argument("--asset-cache", metavar="SIZE", help="the most that a node keeps of assets; 64GiB")
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
     serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
     opened = _command(commands, "open", help="open the page in a browser, signed in")
@@ -276,6 +277,10 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_analyses(commands)
     for parser in (ps, show, trials, best):
         parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")
+    get = _command(commands, "get", help="fetch what a trial left into a folder")
+    get.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial; EXPERIMENT/best for the best one")
+    get.add_argument("folder", metavar="DIR", help="where to; it is made")
+    get.add_argument("--checkpoint", metavar="WHICH", help="of its checkpoints instead: best, last or a step")
     logs = _command(commands, "logs", help="print the output of a trial")
     logs.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")

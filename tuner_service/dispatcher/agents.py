@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.messages import Acknowledge, Busy, Forget, Stop
+from trials.wire.plain import to_plain
 from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
@@ -26,6 +27,7 @@ from tuner_service.dispatcher.commands import (
     AttemptExited,
     AttemptStarted,
     BlobReceived,
+    OutputCollected,
     RejectedRecord,
     ReportsReceived,
 )
@@ -166,6 +168,18 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
     attempt_over(ts, AttemptStatus.EXITED, command.exit)
     step.tell(command.agent_id, Forget(nonce=command.nonce))
     return ts.xs
+
+
+def output_collected(step: Step, command: OutputCollected) -> None:
+    """Believed of an attempt that lives, and before its exit: what another one left later stays."""
+    ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
+    if ts is None or ts.trial.output == command.output:
+        return
+    output = command.output
+    ts.put(replace(ts.trial, output=output))
+    ts.journal(LineKind.OUTPUT_COLLECTED, to_plain(output))
+    if output.asset:
+        step.changes.named_assets.append((ts.xs.id, output.asset))
 
 
 def attempt_over(

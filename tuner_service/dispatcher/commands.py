@@ -22,7 +22,7 @@ from trials.wire.records import (
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
 from tuner_service.domain.experiment import CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
-from tuner_service.domain.trial import Parameters, TrialOutcome
+from tuner_service.domain.trial import Parameters, TrialOutcome, TrialOutput
 
 
 # ── from people ─────────────────────────────────────────────────────────────────────────────────
@@ -247,6 +247,17 @@ class ReportsReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputCollected:
+    """What an attempt left is an asset now, which is in the store."""
+
+    at: float
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    output: TrialOutput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptExited:
     at: float
     agent_id: str
@@ -342,7 +353,7 @@ Request = (
 Command = (
     Request
     | AgentConnected | AgentDisconnected | DevicesChanged
-    | AttemptStarted | ReportsReceived | AttemptExited | BlobReceived
+    | AttemptStarted | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed
 )  # fmt: skip

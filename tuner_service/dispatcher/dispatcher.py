@@ -164,6 +164,9 @@ class Dispatcher:
             case c.BlobReceived():
                 agents.blob_received(step, command)
                 return []
+            case c.OutputCollected():
+                agents.output_collected(step, command)
+                return []
             case c.TimePassed():
                 return self._apply_time(step)
             case _:

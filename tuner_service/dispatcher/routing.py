@@ -33,6 +33,7 @@ class LineKind(StrEnum):
     ATTEMPT_ENDED = "attempt_ended"
     RECORD_REJECTED = "record_rejected"
     NOTICED = "noticed"
+    OUTPUT_COLLECTED = "output_collected"
     ALGORITHM_FAULTED = "algorithm_faulted"
     LINE_SKIPPED = "line_skipped"
     WORKER_REPLACED = "worker_replaced"

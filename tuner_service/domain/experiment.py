@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trials.wire.launch import LaunchSettings
+from trials.wire.launch import LaunchSettings, assets_of
 from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
 
 ExperimentId = str
@@ -134,6 +134,11 @@ class TrialTemplate(LaunchSettings):
     gpu_request: GpuRequest = GpuRequest.COUNT
     gpu_memory_bytes: int = 0  # that must be free on each of its devices
     code_origin: CodeOrigin | None = None
+
+    @property
+    def assets(self) -> frozenset[str]:
+        """The digests of the assets that its trials are given, their code among them."""
+        return assets_of(self)
 
     @property
     def blobs(self) -> tuple[str, ...]:

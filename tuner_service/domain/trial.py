@@ -116,6 +116,22 @@ class PendingEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOutput:
+    """What a trial left in its output folder, as its newest attempt that left anything. ``asset`` "": nothing is kept.
+
+    ``message``: what is missing and why, where it is not complete.
+    """
+
+    attempt: int
+    asset: str
+    size: int = 0
+    files: int = 0
+    is_complete: bool = True
+    message: str = ""
+    step: int | None = None  # of the checkpoint at which it was taken; None: at the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One row of the trials table."""
 
@@ -153,6 +169,7 @@ class Trial:
     charged: int = 0  # attempts that count against max_attempts
     deaths_without_progress: int = 0
     metric_names: tuple[str, ...] = ()
+    output: TrialOutput | None = None
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None

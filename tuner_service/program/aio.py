@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from tuner_service.cli.files.inputs import filled_in
 from tuner_service.program import bodies, reading
 from tuner_service.program.errors import ConflictError, NotFoundError, UsageError
 from tuner_service.program.lines import AsyncLine, Line, settings_for
@@ -99,7 +100,7 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
     body = bodies.experiment_body(given)
     reached = service or await connect()
     sent = key or reading.new_key()
-    view = await reached.line.call(lambda client: client.create(body, key=sent))
+    view = await reached.line.call(lambda client: client.create(filled_in(client, body), key=sent))
     return AsyncExperiment(reached.line, view)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from trials.wire.attempt import AttemptKey
@@ -46,6 +46,7 @@ from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
+from tuner_service.service.inputs import Inputs, WantedInput, WantedItem
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
 from tuner_service.service.sessions import Sessions
@@ -99,6 +100,8 @@ class Creation:
     note: str = ""
     tags: tuple[str, ...] = ()
     code_changes: bytes | None = None  # likewise: how the code differs from what was committed
+    inputs: Mapping[str, WantedInput] = field(default_factory=dict)  # beside those that ``spec`` names by digest
+    code_asset: WantedItem | None = None  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,7 @@ class Experiments:
     queries: Queries
     clock: Clock
     hub: Agents
+    assets: Assets
     new_id: Callable[[], ExperimentId]  # not unique by itself
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
@@ -178,6 +182,7 @@ class Experiments:
         if digest is not None and creation.code is None:
             await self._require_code(digest)
         await self._require_changes(creation.spec.trial.code_origin, creation.code_changes, "/trial")
+        creation = replace(creation, spec=await asyncio.to_thread(self._with_assets, creation))
         if demand_of(creation.spec).wants_gpu:
             await self._wait_for_agent()
         known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
@@ -196,6 +201,12 @@ class Experiments:
             )
         )
         return experiment_id
+
+    def _with_assets(self, creation: Creation) -> ExperimentSpec:
+        spec, inputs = creation.spec, Inputs(queries=self.queries, assets=self.assets)
+        if creation.code_asset is not None:
+            spec = inputs.with_code(spec, creation.code_asset)
+        return inputs.resolved(spec, creation.inputs) if creation.inputs else spec
 
     async def _wait_for_agent(self) -> None:
         """A service that has just started knows no devices yet, so that it could not say that there are too few."""

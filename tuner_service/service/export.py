@@ -12,6 +12,7 @@ from typing import Any
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.trial import Trial
 from tuner_service.ports import Queries
+from tuner_service.service.inputs import inputs_view
 from tuner_service.service.views import View, moment, plain, trial_view
 
 TRIALS_PAGE = 1_000
@@ -22,6 +23,7 @@ PLAIN_FIELDS = (
     "created_at", "started_at", "ended_at", "running_s",
 )  # fmt: skip
 PARAMETERS = "parameters."  # begins the columns of parameters
+INPUTS = "inputs."  # begins the columns of what trials are given the paths of
 METRIC_FIELDS = ("number", "attempt", "sequence", "step", "metric", "value", "first", "at")
 to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -36,8 +38,10 @@ class Export:
 
     def trials(self) -> Iterator[View]:
         """As the list of trials has them, by number."""
+        inputs = self._inputs()
         for trial in self._trials():
-            yield trial_view(trial, now=self.now)
+            view = trial_view(trial, now=self.now)
+            yield {**view, "inputs": inputs} if inputs else view
 
     def metrics(self) -> Iterator[View]:
         """One row for each metric of each report; ``step`` is null for a final one."""
@@ -58,7 +62,13 @@ class Export:
         for trial in self._trials():
             parameters |= dict.fromkeys(flattened(trial.result_parameters, PARAMETERS))
             finals |= dict.fromkeys(f"final.{name}" for name in trial.final)
-        return [*PLAIN_FIELDS, *parameters, *finals, "last.step", "last.metrics"]
+        inputs = [INPUTS + name for name in self._inputs()]
+        return [*PLAIN_FIELDS, *parameters, *inputs, *finals, "last.step", "last.metrics"]
+
+    def _inputs(self) -> View:
+        """The same for all of its trials."""
+        experiment = self.queries.experiment(self.experiment_id)
+        return {} if experiment is None else inputs_view(experiment.spec.trial.inputs)
 
     def _trials(self) -> Iterator[Trial]:
         after = 0
@@ -73,6 +83,7 @@ def flat_trial(view: View) -> dict[str, Any]:
     return {
         **{name: view[name] for name in PLAIN_FIELDS},
         **flattened(view["parameters"], PARAMETERS),
+        **{INPUTS + name: shown for name, shown in view.get("inputs", {}).items()},
         **{f"final.{name}": value for name, value in view["final"].items()},
         "last.step": last.get("step"),
         "last.metrics": last.get("metrics"),

@@ -20,6 +20,9 @@ class Performer:
     workers: Workers
     lineage: str
     checkpoint_store: str = ""  # a folder or a URL; empty: each agent's own folder
+    asset_store: str = ""  # a folder or a URL
+    asset_staging: str = ""  # the folder in which assets are taken in
+    asset_cache_bytes: int = 0  # of what a node keeps of them
 
     def perform(self, effect: e.Effect) -> None:
         """Carry ``effect`` out. Repeating one that was carried out is harmless."""
@@ -42,6 +45,9 @@ class Performer:
                     lineage=self.lineage,
                     acknowledged=effect.acknowledged,
                     checkpoint_store=self.checkpoint_store,
+                    asset_store=self.asset_store,
+                    asset_staging=self.asset_staging,
+                    asset_cache_bytes=self.asset_cache_bytes,
                 )
                 self.hub.send(effect.agent_id, welcome)
             case e.WarnQueueLength():

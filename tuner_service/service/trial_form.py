@@ -13,6 +13,7 @@ from trials.wire.plain import from_plain, to_plain
 from tuner_service.domain.experiment import CodeOrigin, TrialTemplate
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
+from tuner_service.service.inputs import inputs_form, item_form
 
 NAMES = {  # file: template
     "heartbeat": "heartbeat_s",
@@ -51,12 +52,13 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
     """As the file has it, with every default filled in."""
     rest = to_plain(template)
     prefix, delimiter = rest.pop("arguments_prefix"), rest.pop("arguments_delimiter")
-    code, secrets = rest.pop("code_digest"), rest.pop("secrets")
-    del rest["code_origin"]
+    secrets = rest.pop("secrets")
+    del rest["code_digest"]
+    del rest["code_origin"], rest["inputs"], rest["code_asset"]
     gpus, request = rest.pop("gpus"), rest.pop("gpu_request")
     file_name = {theirs: ours for ours, theirs in NAMES.items()}
     return {
-        "code": None if code is None else digest_view(code),
+        "code": _code_form(template),
         "code_origin": None if template.code_origin is None else _origin_form(template.code_origin),
         "command": rest.pop("command") or None,
         "arguments": None if prefix is None else {"prefix": prefix, "delimiter": delimiter},
@@ -68,8 +70,15 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
             "gpu_memory": rest.pop("gpu_memory_bytes") or None,
             "memory": rest.pop("memory_bytes"),
         },
+        **inputs_form(template.inputs),
         **{file_name.get(name, name): value for name, value in rest.items()},
     }
+
+
+def _code_form(template: TrialTemplate) -> str | dict[str, Any] | None:
+    if template.code_asset is not None:
+        return item_form(template.code_asset)
+    return None if template.code_digest is None else digest_view(template.code_digest)
 
 
 def _origin_of(form: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from tuner_service.domain.resources import describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 from tuner_service.service.digests import digest_view
+from tuner_service.service.inputs import inputs_view
 from tuner_service.service.trial_form import form_of
 
 View = dict[str, Any]
@@ -98,6 +99,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "queues": dict(queues or {}),
         "waits_for": _waits_for(experiment, len(running)),
         "chosen": _chosen_view(experiment.spec),
+        "inputs": inputs_view(experiment.spec.trial.inputs),
         "left_out": _left_out(experiment.spec.trial, variables),
         "not_set": _not_set(experiment.spec.trial, variables),
         "running": [_running_view(trial, attempt) for trial, attempt in running],
@@ -218,6 +220,7 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "final": plain(trial.final),
         "value": plain(trial.value),
         "last": last,
+        "output": output_view(trial),
         "attempts": trial.attempts,
         "retry_of": trial.retry_of,
         "forked_from": trial.rungs.forked_from,
@@ -226,6 +229,22 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "started_at": moment(trial.started_at),
         "ended_at": moment(trial.ended_at),
         "running_s": round(trial_running_s(trial, now), 3),
+    }
+
+
+def output_view(trial: Trial) -> View | None:
+    """What it left; ``asset`` is null where nothing of that is kept, which ``message`` explains."""
+    output = trial.output
+    if output is None:
+        return None
+    return {
+        "asset": digest_view(output.asset) if output.asset else None,
+        "size": output.size,
+        "files": output.files,
+        "complete": output.is_complete,
+        "message": output.message,
+        "attempt": output.attempt,
+        "step": output.step,
     }
 
 
@@ -243,6 +262,7 @@ def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], 
     """
     return {
         **trial_view(trial, now=now),
+        "inputs": inputs_view(spec.trial.inputs),
         "first_parameters": plain(trial.parameters),
         "further_parameters": [plain(parameters) for parameters in trial.further_parameters],
         "attempt_details": [attempt_view(attempt) for attempt in attempts],
@@ -256,7 +276,8 @@ def command_line(trial: Trial, spec: ExperimentSpec) -> list[str]:
     words = list(template.command)
     if template.arguments_prefix is None:
         return words
-    for name, value in trial.result_parameters.items():
+    shown = {name: _shown_input(value) for name, value in inputs_view(template.inputs).items()}
+    for name, value in {**trial.result_parameters, **shown}.items():
         option = template.arguments_prefix + name
         text = _argument_text(value)
         if not text:
@@ -266,6 +287,11 @@ def command_line(trial: Trial, spec: ExperimentSpec) -> list[str]:
         else:
             words.append(f"{option}{template.arguments_delimiter}{text}")
     return words
+
+
+def _shown_input(shown: str | list[str]) -> str:
+    """In place of a path, which every node has of its own."""
+    return ",".join(f"<{one}>" for one in ([shown] if isinstance(shown, str) else shown))
 
 
 def _argument_text(value: Any) -> str:

@@ -208,6 +208,7 @@ class _Writing:
         for digest, data in changes.blobs.items():
             blobs.save(connection, digest, data, at)
         self._trials.put(connection, [mapping.trial_in(t) for t in changes.trials.values()])
+        _name_assets(connection, changes.named_assets)
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:
@@ -246,6 +247,7 @@ class _Writing:
         if code:
             statement = dialect_insert(connection.dialect.name)(tables.code_revisions).on_conflict_do_nothing()
             connection.execute(statement, code)
+        _name_assets(connection, [(e.id, digest) for e in fresh for digest in sorted(e.spec.trial.assets)])
         self._specs |= {e.id: e.spec for e in fresh}
 
     def _save_metrics(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
@@ -302,6 +304,7 @@ def _without_deleted(changes: Changes) -> Changes:
         metrics=[m for m in changes.metrics if m.experiment_id not in gone],
         metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
         checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
+        named_assets=[named for named in changes.named_assets if named[0] not in gone],
         dropped_checkpoints=changes.dropped_checkpoints,
         fresh_blobs=changes.fresh_blobs,
         snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
@@ -321,6 +324,13 @@ def _put_quota_groups(connection: Connection, groups: Mapping[str, QuotaGroup | 
 def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
     if rows:
         execute_many(connection, upsert(table, connection.dialect.name), rows)
+
+
+def _name_assets(connection: Connection, named: Sequence[tuple[ExperimentId, str]]) -> None:
+    """What an experiment needs, or its trials left: nobody collects it as long as the experiment is there."""
+    if named:
+        statement = dialect_insert(connection.dialect.name)(tables.experiment_assets).on_conflict_do_nothing()
+        connection.execute(statement, [{"experiment_id": e, "asset_id": a} for e, a in named])
 
 
 def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trials.agent.agent import Agent, tidy
+from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt, load_attempt
 from trials.agent.conversation import Conversation
 from trials.agent.forks.servers import ForkServers
-from trials.agent.home import Home
+from trials.agent.home import Home, tidy
 from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, remove_oldest
 from trials.agent.moving.fetching import CheckpointFetches
 from trials.agent.moving.offers import CheckpointOffers

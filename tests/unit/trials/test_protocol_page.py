@@ -9,11 +9,37 @@ from typing import Any, get_args
 
 import pytest
 
-from trials.wire import attempt, checkpoints, devices, files, handshake, launch, limits, messages, records, sockets
+from trials.wire import (
+    attempt,
+    checkpoints,
+    devices,
+    files,
+    handshake,
+    inputs,
+    launch,
+    limits,
+    messages,
+    outputs,
+    records,
+    sockets,
+)
 
 WIRE: dict[str, Any] = {
     name: value
-    for module in (attempt, checkpoints, devices, files, handshake, launch, limits, messages, records, sockets)
+    for module in (
+        attempt,
+        checkpoints,
+        devices,
+        files,
+        handshake,
+        inputs,
+        launch,
+        limits,
+        messages,
+        outputs,
+        records,
+        sockets,
+    )
     for name, value in vars(module).items()
 }
 PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(encoding="utf-8")
@@ -21,11 +47,11 @@ MESSAGES = {cls.kind: cls for cls in (*get_args(messages.FromAgent), *get_args(m
 RECORDS = {cls.kind: cls for cls in get_args(records.SpoolRecord)}
 PARTS = (
     "AttemptKey", "ProcessRecord", "NodeResources", "NodeDevice", "ObservedAttempt", "ExitRecord", "CheckpointRef",
-    "GivenDevice", "LaunchSpec",
+    "GivenDevice", "LaunchSpec", "Input", "InputItem",
 )  # fmt: skip
 DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: WIRE[name] for name in PARTS}
 LIMITS = {name: value for name, value in WIRE.items() if re.search(r"_(LINES|BYTES|LIMIT)$", name)}
-UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def section(title: str) -> str:

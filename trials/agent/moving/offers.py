@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -142,6 +143,17 @@ class CheckpointOffers:
             logger.warning("checkpoint_refused", extra={"digest": record.digest, "error": answer.error})
             await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return False
+
+
+def step_of_checkpoint(lines: Sequence[str]) -> int | None:
+    """Of the newest checkpoint that the lines name."""
+    for line in reversed(lines):
+        if not line.startswith('{"kind":"metric"') and '"checkpoint"' in line:
+            with suppress(ProtocolError):
+                record = decode_record(line)
+                if isinstance(record, CheckpointRecord):
+                    return record.step
+    return None
 
 
 def _intact(path: Path, record: CheckpointRecord) -> bytes | None:

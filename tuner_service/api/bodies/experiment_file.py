@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from trials.wire.inputs import InputField
 from tuner_service.advisors.registry import check_advisor_args
 from tuner_service.api.bodies.asked_trials import asked_faults
+from tuner_service.api.bodies.inputs import wanted_inputs
 from tuner_service.api.bodies.reading import pointer_of, validate
 from tuner_service.api.bodies.schemas import (
     ONE,
@@ -28,6 +30,7 @@ from tuner_service.api.bodies.training import OBJECTIVE, TUNER, is_training, sea
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
+from tuner_service.domain.assets import parse_reference
 from tuner_service.domain.errors import Fault, InputError, LimitExceededError
 from tuner_service.domain.experiment import (
     AlgorithmSpec,
@@ -44,6 +47,7 @@ from tuner_service.domain.values import value_faults
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
 from tuner_service.service.experiments import CodeRevision
+from tuner_service.service.inputs import WantedInput, WantedItem, output_faults
 from tuner_service.service.trial_form import origin_of, template_of
 from tuner_service.service.views import View, plain, spec_view
 from tuner_service.tuners.registry import TUNERS, check_tuner_args
@@ -55,12 +59,9 @@ SAMPLES = 3  # suggestions of a dry run
 T = TypeVar("T")
 CheckArgs = Callable[[str, Any], Sequence[Fault]]
 
+SHAPED = ("code", "code_origin", "code_changes", "entry_point")  # fields of a trial that its template has otherwise
 # What belongs to later versions: the values that ask for nothing, by path.
 NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
-    ("trial", "datasets"): (None, {}),
-    ("trial", "models"): (None, {}),
-    ("trial", "pretrained_from"): (None,),
-    ("trial", "output"): (None,),
     ("trial", "nodes"): (None, 1),
     ("executor",): (None, "local", {"name": "local"}),
 }
@@ -76,6 +77,8 @@ class ResolvedExperiment:
     note: str = ""
     tags: tuple[str, ...] = ()
     code_changes: bytes | None = None  # the text that was sent along
+    inputs: dict[str, WantedInput] = field(default_factory=dict)
+    code_asset: WantedItem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +109,14 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
         archive = body.trial.code
         code = _collect(faults, "/trial/code", lambda: _archive(archive))
     faults += [] if body is None else asked_faults(body)
+    inputs: dict[str, WantedInput] | None = {}
+    if isinstance(raw, dict) and isinstance(raw.get("trial"), dict):
+        inputs = _collect(faults, "/trial", lambda: wanted_inputs(raw["trial"], raw.get("search_space")))
+        paths = [] if body is None or body.trial.code is None else [file.path for file in body.trial.code.files or ()]
+        found = output_faults(raw["trial"].get("output"), paths)
+        faults += [Fault(pointer="/trial/output", message=message) for message in found]
     faults = _distinct([_without_tag(fault) for fault in faults])
-    if faults or body is None or space is None:
+    if faults or body is None or space is None or inputs is None:
         raise InputError(faults)
     spec = _spec(body, code)
     return ResolvedExperiment(
@@ -117,6 +126,8 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
         note=body.note,
         tags=tuple(body.tags),
         code_changes=_changes(body.trial.code_origin),
+        inputs=inputs,
+        code_asset=_code_asset(body.trial.code),
     )
 
 
@@ -204,6 +215,10 @@ def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
     if _at(raw, "trial", "code_changes") == "refuse" and _at(raw, "trial", "code_origin", "dirty") is not False:
         message = "the code is not known to be as committed; commit it, or allow changes"
         faults.append(Fault(pointer="/trial/code_changes", message=message))
+    if _at(raw, "trial", "code", "asset") is not None:
+        classes = [kind for kind in ("tuner", "assessor", "advisor") if _at(raw, kind, "class") is not None]
+        message = "is a class of the code, which has to be sent as files then, not as an asset"
+        faults += [Fault(pointer=f"/{kind}/class", message=message) for kind in classes]
     resources = _at(raw, "trial", "resources")
     if isinstance(resources, dict) and resources.get("gpu_memory") is not None and not resources.get("gpus"):
         faults.append(Fault(pointer="/trial/resources/gpu_memory", message="needs gpus, on each of which it is free"))
@@ -304,8 +319,10 @@ def _without_code(raw: Any) -> Any:
 
 # ── code ────────────────────────────────────────────────────────────────────────────────────────
 def _archive(body: CodeBody) -> CodeArchive | None:
-    if (body.files is None) == (body.digest is None):
-        raise InputError([Fault(pointer="", message='should have either "files" or "digest"')])
+    if [body.files, body.digest, body.asset].count(None) != 2:
+        raise InputError([Fault(pointer="", message='should have one of "files", "digest" and "asset"')])
+    if body.asset is not None and parse_reference(body.asset) is None:
+        raise InputError([Fault(pointer="/asset", message="should be NAME, NAME@VERSION or a digest of an asset")])
     if body.files is None:
         return None
     faults: list[Fault] = []
@@ -318,6 +335,10 @@ def _archive(body: CodeBody) -> CodeArchive | None:
     if faults:
         raise InputError(faults)
     return pack_code(files)
+
+
+def _code_asset(body: CodeBody | None) -> WantedItem | None:
+    return None if body is None or body.asset is None else WantedItem(asset=body.asset, label=body.name or "")
 
 
 def _digest(body: CodeBody | None, archive: CodeArchive | None) -> str | None:
@@ -424,15 +445,7 @@ def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
 
 def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
     trial = body.trial
-    form = trial.model_dump(
-        exclude={
-            "code",
-            "code_origin",
-            "code_changes",
-            "entry_point",
-            *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial"),
-        }
-    )
+    form = trial.model_dump(exclude={*SHAPED, *InputField, *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial")})
     form["code"] = _digest(trial.code, code)
     form["code_origin"] = None if trial.code_origin is None else _origin_form(trial.code_origin)
     form["command"] = trial.command or ([] if trial.entry_point is None else _entry_command(trial.entry_point))

@@ -306,7 +306,11 @@ class CodeFileBody(Body):
 
 
 class CodeBody(Body):
+    """One of ``files``, the ``digest`` of code that the database holds, or an ``asset`` of any size."""
+
     digest: str | None = None
+    asset: str | None = Field(default=None, max_length=MAX_NAME)
+    name: str | None = Field(default=None, max_length=MAX_NAME)  # of the asset, for people
     files: Annotated[list[CodeFileBody] | None, BeforeValidator(_files)] = None
 
 
@@ -393,10 +397,11 @@ class TrialBody(Body):
     stop_grace: Duration = 30.0
     compat: Literal["nni"] | None = None
     define_by_run: bool = False
-    datasets: Any = None
+    datasets: Any = None  # these three are read in inputs.py
     models: Any = None
     pretrained_from: Any = None
     output: Any = None
+    keep_outputs: Literal["end", "always"] = "end"
     nodes: Any = None
     processes_per_node: int = Field(default=1, ge=1, le=MAX_PROCESSES_PER_NODE)
     preload: list[Annotated[str, _matching(_MODULE, 'the name of a module, like "torch"')]] = Field(

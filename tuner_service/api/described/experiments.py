@@ -34,6 +34,15 @@ Objectives = Annotated[
 ]
 
 
+Inputs = Annotated[
+    dict[str, str | list[str]],
+    Field(
+        description="by parameter, the assets whose paths trials are given, by name and short digest",
+        examples=[{"data": "digits@3 (sha256:3f9a1c02d5e7)"}],
+    ),
+]
+
+
 class Budget(Shown):
     trials: Annotated[int | None, Field(examples=[100])]
     parallel: Annotated[int, Field(examples=[4])]
@@ -100,7 +109,10 @@ class TrialForm(Shown):
 
     model_config = ConfigDict(extra="allow")
 
-    code: Digest | None
+    code: Annotated[
+        Digest | dict[str, str] | None,
+        Field(description="a digest of files, or an asset", examples=["sha256:" + "0" * 64]),
+    ]
     command: Annotated[
         list[str] | None, Field(description="null: an evaluator asks for its trials", examples=[["python", "train.py"]])
     ]
@@ -135,6 +147,7 @@ class ExperimentDetail(Experiment, ExperimentFile):
     detail: Annotated[str, Field(description="the traceback, where there is one", examples=[""])]
     queues: Annotated[dict[str, int], Field(description="lines that wait for each algorithm", examples=[{"tuner": 0}])]
     waits_for: Annotated[str | None, Field(description="what a waiting trial would need", examples=["1 GPU"])]
+    inputs: Inputs
     chosen: Annotated[dict[str, str], Field(description="why `auto` chose what it did", examples=[{}])]
     left_out: Annotated[list[str], Field(description="variables that trials are not given", examples=[[]])]
     not_set: Annotated[list[str], Field(description="variables that the service has not", examples=[[]])]

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tuner_service.api.described.experiments import Held
+from tuner_service.api.described.assets import AssetFiles
+from tuner_service.api.described.experiments import Held, Inputs
 from tuner_service.api.described.parts import (
     Bytes,
     Count,
@@ -38,6 +39,18 @@ class Report(Shown):
     values: Values
 
 
+class Output(Shown):
+    """What a trial left."""
+
+    asset: Annotated[Digest | None, Field(description="null: nothing of it could be kept")]
+    size: Bytes
+    files: Count
+    complete: Annotated[bool, Field(description="nothing was left out", examples=[True])]
+    message: Annotated[str, Field(description="what was left out, and why", examples=[""])]
+    attempt: Annotated[int, Field(examples=[1])]
+    step: Annotated[int | None, Field(description="of the checkpoint at which it was taken", examples=[None])]
+
+
 class Trial(Shown):
     number: Count
     id: TrialId
@@ -49,6 +62,7 @@ class Trial(Shown):
     final: Values
     value: Annotated[Number | None, Field(description="of the first objective")]
     last: Last | None
+    output: Output | None
     attempts: Annotated[int, Field(examples=[1])]
     retry_of: Annotated[int | None, Field(examples=[9])]
     forked_from: Annotated[int | None, Field(examples=[3])]
@@ -94,6 +108,7 @@ class Attempt(Shown):
 
 
 class TrialDetail(Trial):
+    inputs: Inputs
     first_parameters: Parameters
     further_parameters: list[Parameters]
     attempt_details: list[Attempt]
@@ -137,3 +152,8 @@ class Checkpoint(Shown):
 class Checkpoints(Shown):
     items: list[Checkpoint]
     next: Next
+
+
+class TrialFiles(AssetFiles):
+    asset: Digest
+    output: Annotated[Output | None, Field(description="null of a checkpoint")]

@@ -64,6 +64,8 @@ async def create_experiment(
             note=resolved.note,
             tags=resolved.tags,
             code_changes=resolved.code_changes,
+            inputs=resolved.inputs,
+            code_asset=resolved.code_asset,
         )
 
     creation = await read_body(request, asked, most=MAX_BODY_BYTES, is_slow=True)

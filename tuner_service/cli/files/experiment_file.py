@@ -9,18 +9,19 @@ import os
 import re
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner_service.cli.files.git_code import ALLOW, COMMIT, POLICIES, archive_of, origin_of
-from tuner_service.cli.files.ignore import Rule, is_ignored, read_rules
+from tuner_service.cli.files.ignore import Rule, is_home, is_ignored, read_rules
 from tuner_service.cli.files.nni_file import from_nni, is_nni
+from tuner_service.cli.files.places import placed
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 
 MAX_CODE_BYTES = 16 << 20  # what the service takes; beyond, the error names the largest files
 MAX_CODE_FILES = 10_000
 LARGEST_NAMED = 5
-HOME_FILES = ("token", "token-read-only")  # a folder with both is a home of the service
 MIB = 1 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -58,7 +59,7 @@ def with_code(body: dict[str, Any], folder: Path, *, commits: bool = True) -> di
     if isinstance(trial, dict):
         note = body.get("note")
         message = note if isinstance(note, str) and note.strip() else f"The code of experiment {body.get('name')}"
-        return body | {"trial": _with_code(trial, folder, message=message, commits=commits)}
+        return body | {"trial": placed(_with_code(trial, folder, message=message, commits=commits), folder)}
     return body
 
 
@@ -69,19 +70,29 @@ def _with_code(trial: dict[str, Any], folder: Path, *, message: str, commits: bo
         return {**trial, **_code_at(code, folder)}
     if not isinstance(code, str) or _DIGEST.fullmatch(code) or policy not in POLICIES:
         return trial
-    return {**trial, **code_of(folder / Path(code).expanduser(), policy=policy, message=message, commits=commits)}
+    if "@" in code and not (folder / code).exists():
+        return {**trial, "code": {"asset": code}}
+    place = folder / Path(code).expanduser()
+    return {**trial, **code_of(place, policy=policy, message=message, commits=commits, large_too=True)}
 
 
-def code_of(folder: Path, *, policy: str = ALLOW, message: str = "", commits: bool = True) -> dict[str, Any]:
-    """The fields ``code`` and ``code_origin`` of a folder as it is."""
+def code_of(
+    folder: Path, *, policy: str = ALLOW, message: str = "", commits: bool = True, large_too: bool = False
+) -> dict[str, Any]:
+    """The fields ``code`` and ``code_origin`` of a folder as it is. ``large_too``: else it has to go with the request;
+
+    one that is too large for that is named by its path, and becomes an asset.
+    """
     if policy == COMMIT and not commits:
         policy = ALLOW
         say("code_changes: nothing is committed now")
-    packed = pack_folder(folder)
-    origin = origin_of(folder, {file["path"] for file in packed["files"]}, policy=policy, message=message)
-    if policy == COMMIT:
-        return code_of(folder)  # as it is now: somebody may have saved a file meanwhile
-    return {"code": packed, "code_origin": origin}
+    files = _files_of(folder)
+    origin = origin_of(folder, {path for path, _, _ in files}, policy=policy, message=message)
+    if policy == COMMIT:  # as it is now: somebody may have saved a file meanwhile
+        return code_of(folder, large_too=large_too)
+    if large_too and _is_large(files):
+        return {"code": {"path": str(folder.absolute())}, "code_origin": origin}
+    return {"code": pack_folder(folder), "code_origin": origin}
 
 
 def _code_at(code: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -163,21 +174,11 @@ def pack_folder(folder: Path) -> dict[str, Any]:
     A home folder of the service that lies inside it is left out, whatever is ignored: it holds tokens and secrets, and
     the code of every trial before.
     """
-    if not folder.is_dir():
-        raise CommandError(f"trial.code: there is no folder {folder}", ExitCode.USAGE)
-    if _is_home(folder):
-        raise CommandError(
-            f"trial.code: {folder} is the home folder of a service, with its tokens; put the code into a folder of its "
-            "own, or give the service another home (--home, TUNER_HOME)",
-            ExitCode.USAGE,
-        )
-    files: list[tuple[str, Path, int]] = []
-    _walk(folder, "", [], files)
-    files.sort()
-    total = sum(size for _, _, size in files)
-    if total > MAX_CODE_BYTES or len(files) > MAX_CODE_FILES:
+    files = _files_of(folder)
+    if _is_large(files):
         largest = sorted(files, key=lambda f: -f[2])[:LARGEST_NAMED]
         named = ", ".join(f"{path} ({size / MIB:.1f} MiB)" for path, _, size in largest)
+        total = sum(size for _, _, size in files)
         raise CommandError(
             f"trial.code: {folder} has {len(files)} files and {total / MIB:.1f} MiB; at most {MAX_CODE_FILES} files "
             f"and {MAX_CODE_BYTES // MIB} MiB are taken. The largest: {named}. Name what the trials do not need in a "
@@ -185,6 +186,25 @@ def pack_folder(folder: Path) -> dict[str, Any]:
             ExitCode.USAGE,
         )
     return {"files": [_read_inline(path, file) for path, file, _ in files]}
+
+
+def _is_large(files: Sequence[tuple[str, Path, int]]) -> bool:
+    return sum(size for _, _, size in files) > MAX_CODE_BYTES or len(files) > MAX_CODE_FILES
+
+
+def _files_of(folder: Path) -> list[tuple[str, Path, int]]:
+    """Path, place and size of each."""
+    if not folder.is_dir():
+        raise CommandError(f"trial.code: there is no folder {folder}", ExitCode.USAGE)
+    if is_home(folder):
+        raise CommandError(
+            f"trial.code: {folder} is the home folder of a service, with its tokens; put the code into a folder of its "
+            "own, or give the service another home (--home, TUNER_HOME)",
+            ExitCode.USAGE,
+        )
+    files: list[tuple[str, Path, int]] = []
+    _walk(folder, "", [], files)
+    return sorted(files)
 
 
 def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Path, int]]) -> None:
@@ -196,16 +216,12 @@ def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Pat
             if is_ignored(path, rules, is_folder=is_folder):
                 continue
             if is_folder:
-                if not _is_home(Path(entry.path)):
+                if not is_home(Path(entry.path)):
                     _walk(root, path, rules, files)
             elif entry.is_file() and _is_inside(root, entry):
                 files.append((path, Path(entry.path), entry.stat().st_size))
             if len(files) > 10 * MAX_CODE_FILES:
                 return  # far beyond the limit already; the error needs no exact count
-
-
-def _is_home(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in HOME_FILES)
 
 
 def _is_inside(root: Path, entry: os.DirEntry[str]) -> bool:

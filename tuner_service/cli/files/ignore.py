@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 IGNORE_FILES = (".gitignore", ".tunerignore")
+HOME_FILES = ("token", "token-read-only")  # a folder with both is a home of the service
 ALWAYS_IGNORED = frozenset({
     ".git", ".hg", ".svn", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints",
     "node_modules", ".DS_Store",
@@ -41,6 +42,24 @@ def is_ignored(path: str, rules: Sequence[Rule], *, is_folder: bool) -> bool:
         if rule.decides(path, is_folder=is_folder):
             ignored = not rule.is_negated
     return ignored
+
+
+def is_home(folder: Path) -> bool:
+    """Whether it is a home of the service."""
+    return all((folder / name).is_file() for name in HOME_FILES)
+
+
+def ignoring(root: Path) -> Callable[[str, bool], bool]:
+    """What .gitignore and .tunerignore leave out of a folder of code."""
+    rules: dict[str, list[Rule]] = {}
+
+    def rules_of(folder: str) -> list[Rule]:
+        if folder not in rules:
+            above = rules_of(folder.rpartition("/")[0]) if folder else []
+            rules[folder] = [*above, *read_rules(root, folder)]
+        return rules[folder]
+
+    return lambda path, is_folder: is_ignored(path, rules_of(path.rpartition("/")[0]), is_folder=is_folder)
 
 
 def read_rules(root: Path, folder: str) -> list[Rule]:

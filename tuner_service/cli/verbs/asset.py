@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from tuner_service.assets.adding import Addition, add_asset
 from tuner_service.assets.fetching import get_asset
 from tuner_service.cli.context import connected, settings_of
-from tuner_service.cli.files.ignore import Rule, is_ignored, read_rules
+from tuner_service.cli.files.ignore import ignoring
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, print_object, print_rows
@@ -81,19 +80,6 @@ def _add(client: Client, arguments: argparse.Namespace) -> None:
 
 def _called(view: Row) -> str:
     return f"{view['name']}@{view['version']}" if view["name"] else str(view["digest"])
-
-
-def ignoring(root: Path) -> Callable[[str, bool], bool]:
-    """What .gitignore and .tunerignore leave out of a folder of code."""
-    rules: dict[str, list[Rule]] = {}
-
-    def rules_of(folder: str) -> list[Rule]:
-        if folder not in rules:
-            above = rules_of(folder.rpartition("/")[0]) if folder else []
-            rules[folder] = [*above, *read_rules(root, folder)]
-        return rules[folder]
-
-    return lambda path, is_folder: is_ignored(path, rules_of(path.rpartition("/")[0]), is_folder=is_folder)
 
 
 def _text(client: Client, view: Row) -> str:

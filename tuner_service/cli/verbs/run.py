@@ -6,6 +6,7 @@ import argparse
 
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.files.experiment_file import check_readable
+from tuner_service.cli.files.inputs import filled_in
 from tuner_service.cli.output.progress import detached, follow
 from tuner_service.cli.starting import body_of, new_key, say_what_is_not_set, service_and_body
 
@@ -14,6 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_readable(arguments.file)
     with service_and_body(settings_of(arguments), lambda: body_of(arguments)) as found:
         client, body = found
+        body = filled_in(client, body)
         view = client.create(body, key=new_key())
         say_what_is_not_set(view)
         try:

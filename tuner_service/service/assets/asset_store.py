@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trials.files import write_atomically
-from trials.stores import FileStore, StoreError, clear, sync_filesystem
+from trials.stores import FileStore, StoreError, clear, is_url, sync_filesystem
 from trials.wire.manifests import AssetFile, is_file_digest, read_manifest
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
@@ -42,9 +42,7 @@ class AssetStore:
         self._files = FileStore(root)
         self._home = home
         self.lineage = lineage
-        # Beside the files where they are in a folder, so that a file gets its place there by a new name.
-        within = self._files.folder or home / "assets"
-        self.staging = within / INCOMING / lineage
+        self.staging = staging_of(root, home=home, lineage=lineage)
 
     @property
     def root(self) -> str:
@@ -255,3 +253,9 @@ def free_bytes(folder: Path) -> int:
     """For this process, on the file system of ``folder``."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
+
+
+def staging_of(root: str, *, home: Path, lineage: str) -> Path:
+    """Beside the files where they are in a folder, so that a file gets its place there by a new name."""
+    within = home / "assets" if is_url(root) else Path(root)
+    return within / INCOMING / lineage

@@ -1,0 +1,35 @@
+"""What a trial left, made an asset: what an agent has staged is committed, and then told to the dispatcher."""
+
+from __future__ import annotations
+
+from trials.wire.outputs import OutputOffered
+from tuner_service.domain.assets import AssetKind
+from tuner_service.domain.errors import TunerServiceError
+from tuner_service.domain.trial import TrialOutput
+from tuner_service.service.assets.catalogue import Assets
+from tuner_service.service.assets.uploads import NewAsset, manifest_file
+
+MESSAGE_LIMIT = 1_000  # characters of what is missing
+
+
+def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput | None, str | None]:
+    """The output, or the error for which the agent tries again. Any thread; blocking; harmless to repeat."""
+    message = offered.message[:MESSAGE_LIMIT]
+    attempt = offered.key.attempt
+    if not offered.pieces:
+        return TrialOutput(attempt=attempt, asset="", is_complete=False, message=message, step=offered.step), None
+    try:
+        manifest = manifest_file(size=offered.size, pieces=offered.pieces)
+        asset, _, _ = assets.uploads.commit(NewAsset(manifest=manifest, kind=AssetKind.OUTPUT, name=None, kept=False))
+    except TunerServiceError as error:
+        return None, str(error)
+    output = TrialOutput(
+        attempt=attempt,
+        asset=asset.id,
+        size=asset.size,
+        files=asset.files,
+        is_complete=offered.is_complete,
+        message=message,
+        step=offered.step,
+    )
+    return output, None
