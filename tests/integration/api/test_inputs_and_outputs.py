@@ -157,7 +157,7 @@ def test_data_by_reference_is_used_where_it_is_and_a_change_of_it_is_noticed(tun
     assert json.loads((tuner.folder / "got" / "sub" / "seen.json").read_text())["parameter"] == str(data)
 
     (data / "a.txt").write_text("22")
-    tuner.run("resume", experiment_id, "--trials", "4", "--wait", code=0)
+    tuner.run("resume", experiment_id, "--trials", "4", "--wait", code=6)
 
     failed = [trial for trial in tuner.read("trials", experiment_id) if trial["status"] == "failed"]
     assert failed

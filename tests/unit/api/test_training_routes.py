@@ -105,3 +105,12 @@ def test_labels_are_there_from_the_start_and_can_be_changed(api: ApiService) -> 
     assert (changed["project"], changed["note"]) == ("speech", "the first")
     clone = api.client.post(f"{EXPERIMENTS}/{view['id']}/clone", json={}).json()
     assert (clone["project"], clone["tags"], clone["note"]) == ("speech", ["base"], "")
+
+
+def test_fixed_parameters_are_a_space_of_constants_with_one_trial(api: ApiService) -> None:
+    space = {"lr": {"type": "const", "value": 0.1}, "depth": {"type": "const", "value": 3}}
+    body = a_body() | {"search_space": space, "budget": {"trials": 1}}
+
+    resolved = api.client.post(EXPERIMENTS, params={"dry_run": True}, json=body).json()
+
+    assert (resolved["space_size"], resolved["samples"][0]) == (1, {"lr": 0.1, "depth": 3})

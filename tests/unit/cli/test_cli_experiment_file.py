@@ -146,3 +146,26 @@ def test_a_key_that_stands_twice_is_an_error_and_merging_is_not() -> None:
 def test_yaml_makes_no_objects() -> None:
     with pytest.raises(YamlError):
         load_yaml("!!python/object/apply:os.system ['true']")
+
+
+def test_code_named_as_a_version_is_an_asset_and_not_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text("trial: {code: trainer@3, command: python train.py}\n")
+
+    assert read_body(str(file))["trial"]["code"] == {"asset": "trainer@3"}
+
+    (tmp_path / "trainer@3").mkdir()
+    assert read_body(str(file))["trial"]["code"] == {"files": []}
+
+
+def test_code_too_large_for_a_request_is_named_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    with (tmp_path / "src" / "weights").open("wb") as large:
+        large.truncate(experiment_file.MAX_CODE_BYTES + 1)
+    file = tmp_path / "search.yaml"
+    file.write_text("trial: {code: src, datasets: {data: ./data, more: digits}}\n")
+
+    trial = read_body(str(file))["trial"]
+
+    assert trial["code"] == {"path": str(tmp_path / "src")}
+    assert trial["datasets"] == {"data": str(tmp_path / "data"), "more": "digits"}

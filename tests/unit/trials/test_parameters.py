@@ -49,6 +49,11 @@ def test_the_experiments_interpreter_is_preferred_and_other_programs_are_left() 
     [
         ("--", "=", ["--lr=0.1", "--name=a b", "--flag", "--none", "--on=true", '--nested={"x":[1]}']),
         ("", "=", ["lr=0.1", "name=a b", "flag", "none", "on=true", 'nested={"x":[1]}']),
+        (
+            "++",
+            "=",
+            ["++lr=0.1", "++name=a b", "++flag", "++none", "++on=true", '++nested={"x":[1]}'],
+        ),  # as hydra has it
         ("--", " ", ["--lr", "0.1", "--name", "a b", "--flag", "--none", "--on", "true", "--nested", '{"x":[1]}']),
     ],
 )
