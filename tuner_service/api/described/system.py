@@ -22,7 +22,7 @@ class Readiness(Shown):
 
 
 class Version(Shown):
-    version: Annotated[str, Field(examples=["0.1.0"])]
+    version: Annotated[str, Field(examples=["1.2.3"])]
     api: Literal["v1"]
     agent_protocols: Annotated[list[int], Field(examples=[[1]])]
 
