@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.test_repository import SERVER_ROOTS, SLOW_MACHINE
-from tests.program_twin import AWAITED, BLOCKING, blocking
+from tests.program_twin import TWINS, blocking
 
 ROOT = Path(__file__).resolve().parents[3]
 IMPORT_S = 0.15
@@ -20,7 +20,8 @@ FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def test_the_blocking_objects_are_written_from_the_awaited_ones() -> None:
-    assert BLOCKING.read_text(encoding="utf-8") == blocking(AWAITED.read_text(encoding="utf-8"))
+    for awaited, twin in TWINS.items():
+        assert twin.read_text(encoding="utf-8") == blocking(awaited.read_text(encoding="utf-8")), twin
 
 
 def test_importing_them_is_quick_and_imports_nothing_of_the_server() -> None:
