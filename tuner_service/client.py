@@ -22,9 +22,7 @@ PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 EXACT_DIGITS = 17  # tell every number from every other
 STREAM_BYTES = 1 << 16
-_BYTES = (
-    "surrogateescape"  # what was typed and is no text goes as the bytes it is; the service has nothing of that name
-)
+_BYTES = "surrogateescape"  # what was typed and is no text goes as its bytes; the service has nothing of that name
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
