@@ -161,8 +161,8 @@ def show(home: DemoHome, story: Story, picture: Picture, experiment: Row) -> Non
     for command, why in (
         (". .venv/bin/activate", "the `tuner` command"),
         (f"export TUNER_HOME={shown(home.path)}", "the folder of this search"),
-        ("tuner open", "all of it in a browser"),
         ("tuner resume @last --trials 24 --wait", "four more trials; starts the service again"),
+        ("tuner open", "all of it in a browser"),
         ("tuner trials @last", "every trial"),
         (f"tuner show @last/{picture.best}", "one trial and its processes"),
         (f"tuner logs @last/{picture.best}", "what it printed"),
