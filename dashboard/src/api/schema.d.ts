@@ -1047,6 +1047,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/trials/{experiment_id}/{number}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Trial Files
+         * @description Of its output, or of a checkpoint, by path; `output` says whether all is there that it left.
+         */
+        get: operations["list_trial_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/trials/{experiment_id}/{number}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Trial File
+         * @description One file, to be saved; ranges are taken.
+         */
+        get: operations["read_trial_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/trials/{experiment_id}/{number}/logs": {
         parameters: {
             query?: never;
@@ -1861,8 +1901,16 @@ export interface components {
              */
             seed: number | null;
         };
-        /** CodeBody */
+        /**
+         * CodeBody
+         * @description One of ``files``, the ``digest`` of code that the database holds, or an ``asset`` of any size.
+         */
         CodeBody: {
+            /**
+             * Asset
+             * @default null
+             */
+            asset: string | null;
             /**
              * Digest
              * @default null
@@ -1873,6 +1921,11 @@ export interface components {
              * @default null
              */
             files: components["schemas"]["CodeFileBody"][] | null;
+            /**
+             * Name
+             * @default null
+             */
+            name: string | null;
         };
         /** CodeFileBody */
         CodeFileBody: {
@@ -2331,6 +2384,16 @@ export interface components {
              * @example 8f3k2
              */
             id: string;
+            /**
+             * Inputs
+             * @description by parameter, the assets whose paths trials are given, by name and short digest
+             * @example {
+             *       "data": "digits@3 (sha256:3f9a1c02d5e7)"
+             *     }
+             */
+            inputs: {
+                [key: string]: string | string[];
+            };
             /**
              * Left Out
              * @description variables that trials are not given
@@ -3082,6 +3145,51 @@ export interface components {
             trials: number;
             /** Typical Gain */
             typical_gain: number | components["schemas"]["Mark"] | null;
+        };
+        /**
+         * Output
+         * @description What a trial left.
+         */
+        Output: {
+            /**
+             * Asset
+             * @description null: nothing of it could be kept
+             */
+            asset: string | null;
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * Complete
+             * @description nothing was left out
+             * @example true
+             */
+            complete: boolean;
+            /**
+             * Files
+             * @example 12
+             */
+            files: number;
+            /**
+             * Message
+             * @description what was left out, and why
+             * @example
+             */
+            message: string;
+            /**
+             * Size
+             * @description bytes
+             * @example 1048576
+             */
+            size: number;
+            /**
+             * Step
+             * @description of the checkpoint at which it was taken
+             * @example null
+             */
+            step: number | null;
         };
         /** Pareto */
         Pareto: {
@@ -3971,6 +4079,7 @@ export interface components {
              * @example 12
              */
             number: number;
+            output: components["schemas"]["Output"] | null;
             /**
              * Parameters
              * @example {
@@ -4077,6 +4186,12 @@ export interface components {
              */
             isolation: "fork" | "spawn";
             keep?: components["schemas"]["KeepBody"];
+            /**
+             * Keep Outputs
+             * @default end
+             * @enum {string}
+             */
+            keep_outputs: "end" | "always";
             /**
              * Lease
              * Format: duration
@@ -4203,6 +4318,16 @@ export interface components {
              * @example 8f3k2/12
              */
             id: string;
+            /**
+             * Inputs
+             * @description by parameter, the assets whose paths trials are given, by name and short digest
+             * @example {
+             *       "data": "digits@3 (sha256:3f9a1c02d5e7)"
+             *     }
+             */
+            inputs: {
+                [key: string]: string | string[];
+            };
             last: components["schemas"]["Last"] | null;
             /**
              * Message
@@ -4221,6 +4346,7 @@ export interface components {
              * @example 12
              */
             number: number;
+            output: components["schemas"]["Output"] | null;
             /**
              * Parameters
              * @example {
@@ -4260,13 +4386,37 @@ export interface components {
              */
             value: number | components["schemas"]["Mark"] | null;
         };
+        /** TrialFiles */
+        TrialFiles: {
+            /**
+             * Asset
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            asset: string;
+            /** Items */
+            items: components["schemas"]["AssetFile"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
+            /** @description null of a checkpoint */
+            output: components["schemas"]["Output"] | null;
+        };
         /**
          * TrialForm
          * @description How a trial is run: the `trial` of the experiment file, with every default.
          */
         TrialForm: {
-            /** Code */
-            code: string | null;
+            /**
+             * Code
+             * @description a digest of files, or an asset
+             * @example sha256:0000000000000000000000000000000000000000000000000000000000000000
+             */
+            code: string | {
+                [key: string]: string;
+            } | null;
             /**
              * Command
              * @description null: an evaluator asks for its trials
@@ -7112,6 +7262,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -7414,6 +7567,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -7862,6 +8018,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -8584,6 +8743,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -10339,6 +10501,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -10944,6 +11109,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -11967,6 +12135,9 @@ export interface operations {
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
@@ -12843,6 +13014,15 @@ export interface operations {
                      *           "message": "",
                      *           "metrics": null,
                      *           "number": 12,
+                     *           "output": {
+                     *             "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *             "attempt": 1,
+                     *             "complete": true,
+                     *             "files": 12,
+                     *             "message": "",
+                     *             "size": 1048576,
+                     *             "step": null
+                     *           },
                      *           "parameters": {
                      *             "batch": 32,
                      *             "lr": 0.01
@@ -13065,6 +13245,9 @@ export interface operations {
                      *         }
                      *       ],
                      *       "id": "8f3k2/12",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "last": {
                      *         "metrics": {
                      *           "accuracy": 0.91,
@@ -13075,6 +13258,15 @@ export interface operations {
                      *       "message": "",
                      *       "metrics": null,
                      *       "number": 12,
+                     *       "output": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "attempt": 1,
+                     *         "complete": true,
+                     *         "files": 12,
+                     *         "message": "",
+                     *         "size": 1048576,
+                     *         "step": null
+                     *       },
                      *       "parameters": {
                      *         "batch": 32,
                      *         "lr": 0.01
@@ -13319,6 +13511,15 @@ export interface operations {
                      *           "message": "",
                      *           "metrics": null,
                      *           "number": 12,
+                     *           "output": {
+                     *             "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *             "attempt": 1,
+                     *             "complete": true,
+                     *             "files": 12,
+                     *             "message": "",
+                     *             "size": 1048576,
+                     *             "step": null
+                     *           },
                      *           "parameters": {
                      *             "batch": 32,
                      *             "lr": 0.01
@@ -15160,6 +15361,9 @@ export interface operations {
                      *         }
                      *       ],
                      *       "id": "8f3k2/12",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "last": {
                      *         "metrics": {
                      *           "accuracy": 0.91,
@@ -15170,6 +15374,15 @@ export interface operations {
                      *       "message": "",
                      *       "metrics": null,
                      *       "number": 12,
+                     *       "output": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "attempt": 1,
+                     *         "complete": true,
+                     *         "files": 12,
+                     *         "message": "",
+                     *         "size": 1048576,
+                     *         "step": null
+                     *       },
                      *       "parameters": {
                      *         "batch": 32,
                      *         "lr": 0.01
@@ -15480,6 +15693,330 @@ export interface operations {
                 content: {
                     "application/octet-stream": string;
                 };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_trial_files: {
+        parameters: {
+            query?: {
+                /** @description of a checkpoint: best, last or a step */
+                checkpoint?: string | null;
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *       "items": [
+                     *         {
+                     *           "digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *           "executable": false,
+                     *           "path": "train/images.bin",
+                     *           "size": 1048576
+                     *         }
+                     *       ],
+                     *       "next": "MTAw",
+                     *       "output": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "attempt": 1,
+                     *         "complete": true,
+                     *         "files": 12,
+                     *         "message": "",
+                     *         "size": 1048576,
+                     *         "step": null
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["TrialFiles"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_trial_file: {
+        parameters: {
+            query?: {
+                /** @description of a checkpoint: best, last or a step */
+                checkpoint?: string | null;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+                number: number;
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The whole file */
+            200: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The range that was asked for */
+            206: {
+                headers: {
+                    /**
+                     * @description a name for the file
+                     * @example attachment; filename="8f3k2.csv"
+                     */
+                    "Content-Disposition"?: string;
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Unauthorized */
             401: {
@@ -15983,6 +16520,9 @@ export interface operations {
                      *         }
                      *       ],
                      *       "id": "8f3k2/12",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "last": {
                      *         "metrics": {
                      *           "accuracy": 0.91,
@@ -15993,6 +16533,15 @@ export interface operations {
                      *       "message": "",
                      *       "metrics": null,
                      *       "number": 12,
+                     *       "output": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "attempt": 1,
+                     *         "complete": true,
+                     *         "files": 12,
+                     *         "message": "",
+                     *         "size": 1048576,
+                     *         "step": null
+                     *       },
                      *       "parameters": {
                      *         "batch": 32,
                      *         "lr": 0.01
@@ -16247,6 +16796,9 @@ export interface operations {
                      *         }
                      *       ],
                      *       "id": "8f3k2/12",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
                      *       "last": {
                      *         "metrics": {
                      *           "accuracy": 0.91,
@@ -16257,6 +16809,15 @@ export interface operations {
                      *       "message": "",
                      *       "metrics": null,
                      *       "number": 12,
+                     *       "output": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "attempt": 1,
+                     *         "complete": true,
+                     *         "files": 12,
+                     *         "message": "",
+                     *         "size": 1048576,
+                     *         "step": null
+                     *       },
                      *       "parameters": {
                      *         "batch": 32,
                      *         "lr": 0.01
