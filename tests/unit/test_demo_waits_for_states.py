@@ -57,14 +57,3 @@ def test_the_service_is_killed_only_when_trials_are_held_and_in_their_training(h
 
     assert home.hold_file.exists()
     assert len(client.looks) == 1
-
-
-def test_the_trials_of_the_demo_are_told_where_they_are_held(home: DemoHome) -> None:
-    body = demo.body_of(home)
-
-    assert body["trial"]["command"] == "python held.py"
-    assert {file["path"] for file in body["trial"]["code"]["files"]} >= {"held.py", "train.py"}
-    assert body["trial"]["environment"] == {"DEMO_HOLD": str(home.hold_file)}
-    home.hold()
-    home.let_go()
-    assert not home.hold_file.exists()

@@ -134,6 +134,9 @@ def _media(media: str, example: Any) -> dict[str, Any]:
         return {"schema": {"type": "array", "items": {"type": "object"}}, "example": example}
     if example is None:
         return {"schema": {"type": "string", "format": "binary"}}
+    if media == "text/event-stream":  # of each event: the stream itself has no end
+        fields = {name: {"type": "string"} for name in ("id", "event", "data")} | {"retry": {"type": "integer"}}
+        return {"schema": {"type": "object", "properties": fields}, "example": example}
     return {"schema": {"type": "string"}, "example": example}
 
 

@@ -4485,7 +4485,7 @@ export interface components {
             api: "v1";
             /**
              * Version
-             * @example 0.1.0
+             * @example 1.2.3
              */
             version: string;
         };
@@ -6829,11 +6829,18 @@ export interface operations {
                 };
                 content: {
                     /**
-                     * @example id: 4711-9f2c51e07ab3d684
-                     *     event: begin
-                     *     data: {"sequence":4711}
+                     * @example {
+                     *       "data": "{\"sequence\":4711}",
+                     *       "event": "begin",
+                     *       "id": "4711-9f2c51e07ab3d684"
+                     *     }
                      */
-                    "text/event-stream": string;
+                    "text/event-stream": {
+                        data?: string;
+                        event?: string;
+                        id?: string;
+                        retry?: number;
+                    };
                 };
             };
             /** @description Unauthorized */
@@ -9328,11 +9335,18 @@ export interface operations {
                 };
                 content: {
                     /**
-                     * @example id: 4711-9f2c51e07ab3d684
-                     *     event: begin
-                     *     data: {"sequence":4711}
+                     * @example {
+                     *       "data": "{\"sequence\":4711}",
+                     *       "event": "begin",
+                     *       "id": "4711-9f2c51e07ab3d684"
+                     *     }
                      */
-                    "text/event-stream": string;
+                    "text/event-stream": {
+                        data?: string;
+                        event?: string;
+                        id?: string;
+                        retry?: number;
+                    };
                 };
             };
             /** @description Unauthorized */
@@ -17135,7 +17149,7 @@ export interface operations {
                      *         1
                      *       ],
                      *       "api": "v1",
-                     *       "version": "0.1.0"
+                     *       "version": "1.2.3"
                      *     }
                      */
                     "application/json": components["schemas"]["Version"];

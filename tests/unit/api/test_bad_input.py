@@ -51,6 +51,7 @@ WRONG: dict[str, list[Any]] = {
     "/trial/code_origin/ref": [5, "x" * 1_001],
     "/trial/code_origin/dirty": ["yes", 1],
     "/trial/code_origin/changes": [5, "x" * (1 << 20) + "x", "sha256:" + "0" * 64],
+    "/trial/lease": [0, -1, "soon", True, "4000d"],
     "/trial/code_changes": ["forbid", 5, "refuse"],
     "/trial/command": ["", [], "unclosed 'quote", [1], 5, "a" * 100_001, ["a" * 50_001] * 2, ["a"] * 1_001],
     "/trial/define_by_run": ["yes", 1],

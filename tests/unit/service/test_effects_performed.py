@@ -105,7 +105,8 @@ def test_what_an_agent_is_told_goes_to_that_agent_as_it_is(service: Service, mes
 def test_a_welcome_says_what_the_service_adds_to_it(service: Service) -> None:
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={"n": 3}))
 
-    assert service.wire.sent == [Welcome(version=PROTOCOL_VERSION, lineage="memory", acknowledged={"n": 3})]
+    welcome = Welcome(version=PROTOCOL_VERSION, lineage="memory", acknowledged={"n": 3}, asset_cache_bytes=0)
+    assert service.wire.sent == [welcome]
     assert service.other.sent == []
 
 

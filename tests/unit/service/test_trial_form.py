@@ -9,7 +9,7 @@ import pytest
 from trials.wire.launch import LaunchSettings, LaunchSpec, settings_of
 from tuner_service.api.bodies.experiment_file import NEUTRAL_VALUES
 from tuner_service.api.bodies.schemas import TrialBody
-from tuner_service.domain.experiment import FinalFrom, TrialTemplate
+from tuner_service.domain.experiment import CodeOrigin, FinalFrom, TrialTemplate
 from tuner_service.domain.resources import GpuRequest
 from tuner_service.service.trial_form import form_of, template_of
 
@@ -38,15 +38,22 @@ FULL = TrialTemplate(
     keep_best=2,
     heartbeat_s=10.0,
     max_attempts=3,
+    lease_s=60.0,
+    output="outputs",
+    keep_outputs="always",
+    code_origin=CodeOrigin(commit="a" * 40, branch="main", is_dirty=True, changes_digest="b" * 64),
     cpus=2.0,
     gpus=0.5,
     gpu_memory_bytes=1 << 30,
 )
 
 
+RESOLVED = {"code_asset", "inputs"}  # assets are looked up when an experiment starts, and then put into its template
+
+
 def test_the_full_template_differs_from_the_least_in_every_field_but_the_request() -> None:
     same = {f.name for f in fields(TrialTemplate) if getattr(FULL, f.name) == getattr(LEAST, f.name)}
-    assert same == {"command", "gpu_request"}
+    assert same == {"command", "gpu_request", *RESOLVED}
 
 
 @pytest.mark.parametrize("template", [LEAST, FULL, replace(LEAST, gpu_request=GpuRequest.ALL)])
@@ -61,7 +68,8 @@ def test_what_a_form_leaves_out_has_its_default() -> None:
 def test_the_form_has_every_field_of_the_experiment_file() -> None:
     later = {path[1] for path in NEUTRAL_VALUES if path[0] == "trial"}
 
-    assert set(form_of(LEAST)) == set(TrialBody.model_fields) - later - {"entry_point"}
+    at_the_start = {"entry_point", "code_changes"}  # what they were is the command, and the origin of the code
+    assert set(form_of(LEAST)) == set(TrialBody.model_fields) - later - at_the_start
 
 
 def test_a_launch_is_given_every_setting_of_the_template() -> None:

@@ -30,7 +30,7 @@ def asked_faults(body: ExperimentBody) -> list[Fault]:
 
 
 def _plain(value: Any) -> Any:
-    """What asks for nothing of a node is the same in every form."""
+    """What asks for nothing is the same in every form."""
     if isinstance(value, ResourcesBody):
         return [value.cpus or 0.0, value.gpus or 0.0, value.gpu_memory, value.memory]
-    return value
+    return value or None if isinstance(value, dict | list) else value

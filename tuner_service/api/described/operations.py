@@ -130,7 +130,7 @@ _EVENTS = Operation(
     answers={
         200: Answer(
             description="Events until one side hangs up; docs/rest-api.md says what they hold",
-            media={"text/event-stream": 'id: 4711-9f2c51e07ab3d684\nevent: begin\ndata: {"sequence":4711}\n\n'},
+            media={"text/event-stream": {"id": "4711-9f2c51e07ab3d684", "event": "begin", "data": '{"sequence":4711}'}},
         )
     }
 )

@@ -73,13 +73,19 @@ def manifest_file(*, size: int, pieces: tuple[str, ...]) -> AssetFile:
 
 
 class PieceWriter:
-    """One piece on its way into the staging folder; it has its name there once it is whole and verified."""
+    """One piece on its way into the staging folder; it has its name there once it is whole and verified.
+
+    A request that was broken off closes it while a thread may still write: the number of a closed descriptor may be
+    that of another file by then, so one lock is around both.
+    """
 
     def __init__(self, staging: Path, digest: str) -> None:
         self._target = staging / digest
         self._draft = staging / f"{DRAFT}{secrets.token_hex(8)}"
         self._hash = hashlib.sha256()
         self._size = 0
+        self._writing = threading.Lock()
+        self._is_closed = False
         self._descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
 
     def write(self, data: bytes) -> None:
@@ -87,7 +93,10 @@ class PieceWriter:
         if self._size > PIECE_BYTES:
             raise InputError([Fault(pointer="", message=f"a piece has at most {PIECE_BYTES} bytes")])
         self._hash.update(data)
-        write_all(self._descriptor, data)
+        with self._writing:
+            if self._is_closed:
+                raise BrokenPipeError(f"piece {self._target.name} was broken off")
+            write_all(self._descriptor, data)
 
     def finish(self) -> None:
         if self._hash.hexdigest() != self._target.name:
@@ -97,7 +106,10 @@ class PieceWriter:
 
     def close(self) -> None:
         """Leaves nothing of what was not finished."""
-        os.close(self._descriptor)
+        with self._writing:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._descriptor)
         self._draft.unlink(missing_ok=True)
 
 
