@@ -33,8 +33,10 @@ class CountingClient(Client):
         super().__init__(*arguments, **named)
         self.sent = Counter()
 
-    def another(self) -> Client:
-        return self
+    def another(self) -> CountingClient:
+        other = CountingClient(self.url, ADMIN_TOKEN)
+        other.sent, other.breaks_at = self.sent, self.breaks_at
+        return other
 
     def send_piece(self, digest: str, data: bytes) -> None:
         if self.breaks_at is not None and self.sent.total() >= self.breaks_at:
