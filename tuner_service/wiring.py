@@ -161,13 +161,9 @@ def _import_json_tricks_alone() -> None:
 
     Frames with NumPy values in them import it when they come. Only here: a worker runs code of users.
     """
-    if "numpy" in sys.modules:
-        return
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # the documented way to have an import refused
-    try:
-        import json_tricks  # noqa: F401
-    finally:
-        del sys.modules["numpy"]
+    from tuner_service.workers.tricks import import_json_tricks
+
+    import_json_tricks("numpy")
 
 
 def serve(settings: Settings) -> int:

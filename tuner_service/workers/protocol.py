@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-import json_tricks
+from tuner_service.workers.tricks import import_json_tricks
+
+json_tricks = import_json_tricks()
 
 FRAME_LIMIT_BYTES = 64 << 20  # FrameError on either side; senders split what holds several objects
 DEPTH_LIMIT = 100  # of nested values in a frame
