@@ -44,8 +44,19 @@ def begun(home: Home, script: str, **variables: str) -> subprocess.Popen[str]:
     environment = home.variables() | {"TUNER_HOME": str(home.home)} | variables
     command = [sys.executable, "program.py"]
     return subprocess.Popen(
-        command, cwd=home.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=home.folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509  one call of the system
     )
+
+
+def hear_ctrl_c() -> None:
+    """A shell has what it runs in the background ignore SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ran(home: Home, script: str, **variables: str) -> tuple[str, str]:
