@@ -132,7 +132,7 @@ NAMED: tuple[Mutant, ...] = (
     ),
     _mutant(
         "tuner_service/dispatcher/agents.py",
-        "if attempt.nonce == nonce and attempt.agent_id == agent_id:",
+        "if attempt.nonce == nonce and attempt.agent_id == agent_id != EVALUATOR:",
         "if attempt.nonce == nonce:",
         REPORTS,
     ),
