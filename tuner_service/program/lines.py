@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from tuner_service.client import Client
 from tuner_service.client import UnreachableError as NoAnswerError
@@ -17,6 +19,8 @@ from tuner_service.program.errors import UnreachableError, as_tuner_errors
 
 T = TypeVar("T")
 Do = Callable[[Client], T]
+
+DYING_S, LOOK_AGAIN_S = 5.0, 0.02  # for which a killed process may still be seen
 
 
 def settings_for(home: str | Path | None, url: str | None, token: str | None, profile: str | None) -> Settings:
@@ -87,14 +91,23 @@ class Line:
         return self.call(do)
 
     def was_killed(self) -> bool:
-        """Whether the home names a service whose process is gone: one that is ended on purpose takes its name away."""
-        if self.settings.url:
-            return False
-        described = read_service_file(self.settings)
-        if described is None:
-            return False
-        mark = described.get("process")
-        return not process_is_alive(described["pid"]) or bool(mark and mark != process_mark(described["pid"]))
+        """Whether the home names a service whose process is gone: one that is ended on purpose takes its name away.
+
+        A process that is killed closes its connections before it is seen to be gone, milliseconds or, with much
+        memory, longer: whoever was just refused one waits for that up to DYING_S.
+        """
+        deadline = time.monotonic() + DYING_S
+        while not self.settings.url:
+            described = read_service_file(self.settings)
+            if described is None:
+                return False
+            mark = described.get("process")
+            if not process_is_alive(described["pid"]) or (mark and mark != process_mark(described["pid"])):
+                return True
+            if time.monotonic() > deadline or accepts(described["url"]):
+                return False
+            time.sleep(LOOK_AGAIN_S)
+        return False
 
     def close(self) -> None:
         with self._lock:
@@ -133,6 +146,16 @@ class Line:
         if self.settings.url:
             return f"start the one of {self.settings.url}, or name another with url="
         return f"tuner_service.connect(home={str(self.settings.home)!r}) starts one, and what was running goes on"
+
+
+def accepts(url: str) -> bool:
+    """Whether somebody listens at ``url``: a service that is alive and merely slow needs no waiting for its end."""
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 80), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 class AsyncLine:

@@ -12,7 +12,7 @@ import pytest
 
 from tuner_service import ExperimentFailedError, UnreachableError, WaitTimeoutError
 from tuner_service.config import Settings
-from tuner_service.program import display
+from tuner_service.program import display, lines
 from tuner_service.program.display import bar, share_of, table_html
 from tuner_service.program.lines import Line, settings_for
 from tuner_service.program.reading import is_unfinished
@@ -226,12 +226,37 @@ def test_a_line_that_nobody_closes_closes_its_connection() -> None:
     ("is_alive", "mark", "killed"), [(False, "", True), (True, "", False), (True, "another boot", True)]
 )
 def test_a_service_was_killed_where_the_home_still_names_it(
-    tmp_path: Path, is_alive: bool, mark: str, killed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alive: bool, mark: str, killed: bool
 ) -> None:
-    described = {"pid": os.getpid() if is_alive else 2**22 + 1, "url": "http://127.0.0.1:1", "process": mark}
-    (tmp_path / "service.json").write_text(json.dumps(described))
+    monkeypatch.setattr(lines, "accepts", lambda _: False)
+    monkeypatch.setattr(lines, "DYING_S", 0.0)
+    pid = os.getpid() if is_alive else 2**22 + 1
 
-    assert Line(settings_for(str(tmp_path), None, None, None)).was_killed() is killed
+    assert a_line(tmp_path, pid, mark=mark).was_killed() is killed
+
+
+def test_a_killed_service_that_refuses_connections_is_waited_for_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel closes its sockets before the process is gone: who asks between the two gets no error."""
+    dying = iter([True, True, False])
+    monkeypatch.setattr(lines, "process_is_alive", lambda _: next(dying))
+    monkeypatch.setattr(lines, "accepts", lambda _: False)
+    monkeypatch.setattr(lines, "LOOK_AGAIN_S", 0.0)
+
+    assert a_line(tmp_path, os.getpid()).was_killed()
+
+
+def test_a_service_that_is_alive_and_slow_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "accepts", lambda _: True)
+    monkeypatch.setattr(lines.time, "sleep", lambda _: pytest.fail("it waited"))
+
+    assert not a_line(tmp_path, os.getpid()).was_killed()
+
+
+def a_line(home: Path, pid: int, *, url: str = "http://127.0.0.1:1", mark: str = "") -> Line:
+    (home / "service.json").write_text(json.dumps({"pid": pid, "url": url, "process": mark}))
+    return Line(settings_for(str(home), None, None, None))
 
 
 def test_a_search_is_not_started_from_within_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
