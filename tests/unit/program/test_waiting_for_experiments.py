@@ -242,7 +242,7 @@ def test_a_killed_service_that_refuses_connections_is_waited_for_until_it_is_gon
     dying = iter([True, True, False])
     monkeypatch.setattr(lines, "process_is_alive", lambda _: next(dying))
     monkeypatch.setattr(lines, "accepts", lambda _: False)
-    monkeypatch.setattr(lines, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(lines.time, "sleep", lambda _: None)
 
     assert a_line(tmp_path, os.getpid()).was_killed()
 
