@@ -29,12 +29,14 @@ from tuner_service.config import Settings
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
+from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import TunerServiceError, UnavailableError
 from tuner_service.service.access import Role, Tokens
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.events import EventHub
 from tuner_service.service.experiments import Experiments, Services
+from tuner_service.service.measures import Measures
 from tuner_service.service.questions import Check, Question, Reply
 from tuner_service.service.sessions import Sessions
 
@@ -59,6 +61,7 @@ class DirectRunner:
         self.commands: list[Command] = []
         self.trouble: dict[str, str] = {}
         self.on_committed: Callable[[Changes, int], None] = lambda _, __: None
+        self.measures = Measures()
         self._store = store
         self._dispatcher = Dispatcher(lineage=store.lineage, incarnation="test")
 
@@ -78,6 +81,12 @@ class DirectRunner:
 
     def queue_depths(self, experiment_id: str) -> dict[str, int]:
         return self._dispatcher.queue_depths(experiment_id)
+
+    def totals(self) -> Totals:
+        return self._dispatcher.totals()
+
+    def waiting(self) -> int:
+        return 0
 
     def readiness(self) -> dict[str, str]:
         return {"database": "ok", "runner": "ok"} | self.trouble

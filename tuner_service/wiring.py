@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
+    from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
     from tuner_service.storage.sql_store import SqlStore
+    from tuner_service.workers.pool import WorkerPool
 
 GRACEFUL_S = 2  # for requests under way when the service is told to end
 AGENT_FRAME_BYTES = 8 << 20
@@ -63,6 +65,7 @@ class Core:
     runner: Runner
     executor: LocalExecutor
     events: EventHub
+    workers: WorkerPool
     commands: frozenset[str]  # by which people can be told, as the home names them
 
 
@@ -88,10 +91,8 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
 @contextlib.contextmanager
 def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
-    from tuner_service.service.assets.asset_store import staging_of
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
-    from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
     from tuner_service.storage.engine import open_store
 
@@ -115,22 +116,13 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
             runners[0].submit(event)
 
         folder = settings.home / "workers"
-        staging = staging_of(settings.asset_root, home=settings.home, lineage=store.lineage)
         pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
         stack.callback(pool.close)
         runner = Runner(
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=Performer(
-                hub=hub,
-                workers=pool,
-                lineage=store.lineage,
-                checkpoint_store=settings.checkpoint_store,
-                asset_store=settings.asset_root,
-                asset_staging=str(staging),
-                asset_cache_bytes=settings.asset_cache,
-            ).perform,
+            perform=_performer(settings, lineage=store.lineage, hub=hub, pool=pool).perform,
             forget_agents=hub.close_all,
             on_saved=notifier.look,
             on_committed=events.committed,
@@ -141,8 +133,30 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
         runner.start()
         commands = frozenset(wanted.commands)
         yield Core(
-            store=store, clock=clock, hub=hub, runner=runner, executor=executor, events=events, commands=commands
+            store=store,
+            clock=clock,
+            hub=hub,
+            runner=runner,
+            executor=executor,
+            events=events,
+            workers=pool,
+            commands=commands,
         )
+
+
+def _performer(settings: Settings, *, lineage: str, hub: AgentHub, pool: WorkerPool) -> Performer:
+    from tuner_service.service.assets.asset_store import staging_of
+    from tuner_service.service.perform import Performer
+
+    return Performer(
+        hub=hub,
+        workers=pool,
+        lineage=lineage,
+        checkpoint_store=settings.checkpoint_store,
+        asset_store=settings.asset_root,
+        asset_staging=str(staging_of(settings.asset_root, home=settings.home, lineage=lineage)),
+        asset_cache_bytes=settings.asset_cache,
+    )
 
 
 def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
@@ -218,6 +232,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         events=core.events,
         version=package_version(),
         pid=os.getpid(),
+        workers=core.workers.count,
     )
     config = _http_config(create_app(services))
 

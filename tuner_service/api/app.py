@@ -13,7 +13,9 @@ from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
+from tuner_service.api.measured import MeasuredRequests, note_matched_route
 from tuner_service.api.openapi import describe
+from tuner_service.api.prometheus import Exposition
 from tuner_service.api.response_cache import ResponseCache
 from tuner_service.api.routes import (
     analyses,
@@ -33,6 +35,7 @@ from tuner_service.api.routes import (
 )
 from tuner_service.api.single_flight import SingleFlight
 from tuner_service.service.experiments import Services
+from tuner_service.service.measures import RequestMeasures
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
 ROUTERS = (
@@ -63,12 +66,14 @@ def create_app(services: Services) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
         redoc_url=None,
-        dependencies=[Depends(authorize), Depends(refuse_unknown_query)],
+        dependencies=[Depends(note_matched_route), Depends(authorize), Depends(refuse_unknown_query)],
         generate_unique_id_function=lambda route: route.name,  # by which generated clients name their functions
         redirect_slashes=False,
     )
     app.state.services = services
     app.state.routes = tuple(route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
+    requests = RequestMeasures()
+    app.state.exposition = Exposition(services=services, requests=requests)
     app.state.large_bodies = LargeBodies()
     app.state.single_flight = SingleFlight()
     app.state.drawings = SingleFlight()
@@ -76,9 +81,8 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(Dashboard)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(
-        Guard, settings=services.config, cookie_name=services.sessions.cookie_name
-    )  # the one added last is asked first
+    app.add_middleware(Guard, settings=services.config, cookie_name=services.sessions.cookie_name)
+    app.add_middleware(MeasuredRequests, measures=requests)  # the one added last is asked first
     for router in ROUTERS:
         app.include_router(router)
     describe(app, ROUTERS)

@@ -55,6 +55,7 @@ class CachedRead:
     takes_request: bool
     takes_services: bool
     by_role: bool
+    route: str  # the template of its path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,10 @@ class FoundRead:
     @property
     def by_role(self) -> bool:
         return self.read.by_role
+
+    @property
+    def route(self) -> str:
+        return self.read.route
 
     async def answer(self, scope: Scope, receive: Receive) -> Response | None:
         """What the application answers to this ``GET`` of somebody who may read; None where only it can tell."""
@@ -127,4 +132,5 @@ def _read_of(route: APIRoute) -> CachedRead:
         takes_request="request" in parameters,
         takes_services="services" in parameters,
         by_role=getattr(route.endpoint, _MARK),
+        route=route.path,
     )

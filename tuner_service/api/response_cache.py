@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.auth import role_of
+from tuner_service.api.measured import note_route
 from tuner_service.api.responses import is_known
 from tuner_service.ports import Queries
 from tuner_service.service.access import Role
@@ -33,6 +34,10 @@ class Read(Protocol):
 
     @property
     def by_role(self) -> bool: ...
+
+    @property
+    def route(self) -> str:
+        """The template of its path."""
 
     async def answer(self, scope: Scope, receive: Receive) -> Response | None: ...
 
@@ -87,6 +92,7 @@ class ResponseCache:
         if read is None or version is None or role not in _READERS:
             await self._app(scope, receive, send)
             return
+        note_route(scope, read.route)
         key = (role if read.by_role else None, scope["path"], scope["query_string"])
         answer = self._find(key, version)
         if answer is None:

@@ -32,6 +32,7 @@ from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.loaded import LoadedExperiment
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
+from tuner_service.dispatcher.totals import Totals, totals_of
 from tuner_service.domain.resources import QuotaGroup
 
 
@@ -120,6 +121,10 @@ class Dispatcher:
         """How many lines wait for each algorithm; nothing of an experiment that is not there."""
         xs = self.state.experiments.get(experiment_id)
         return {} if xs is None else {queue.value: len(waiting.pending) for queue, waiting in xs.queues.items()}
+
+    def totals(self) -> Totals:
+        """Of all experiments, about now; any thread."""
+        return totals_of(self.state)
 
     def _step(self, at: float) -> Step:
         return Step(state=self.state, changes=self._changes, at=at)

@@ -30,6 +30,7 @@ from tuner_service.dispatcher.commands import (
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.dispatcher.routing import LineKind
+from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import (
     ConflictError,
     Fault,
@@ -47,6 +48,7 @@ from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem
+from tuner_service.service.measures import Measures
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
 from tuner_service.service.sessions import Sessions
@@ -74,6 +76,15 @@ class Commands(Protocol):
 
     def queue_depths(self, experiment_id: ExperimentId) -> dict[str, int]:
         """How many lines wait for each algorithm, about now."""
+
+    def totals(self) -> Totals | None:
+        """What all experiments come to, about now; None while the database takes no writes."""
+
+    def waiting(self) -> int:
+        """How many commands wait to be taken, about now."""
+
+    @property
+    def measures(self) -> Measures: ...
 
 
 class Agents(Protocol):
@@ -454,3 +465,4 @@ class Services:
     events: EventHub
     version: str
     pid: int
+    workers: Callable[[], int] = lambda: 0  # how many processes of algorithms there are, about now

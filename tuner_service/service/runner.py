@@ -25,9 +25,11 @@ from tuner_service.dispatcher.commands import AttemptStarted, Command, QueueAnsw
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.items import Suggested, Taken
+from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
 from tuner_service.ports import Clock, Store
+from tuner_service.service.measures import Measures
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
 BATCH_LIMIT = 2_000  # commands in one transaction
@@ -56,6 +58,7 @@ class Runner:
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
+    measures: Measures = field(default_factory=Measures)
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
         default_factory=lambda: queue.Queue(maxsize=INBOX_LIMIT)
     )
@@ -99,6 +102,15 @@ class Runner:
         """How many lines wait for each algorithm, about now; a look from outside that locks nothing."""
         dispatcher = self._dispatcher
         return {} if dispatcher is None else dispatcher.queue_depths(experiment_id)
+
+    def totals(self) -> Totals | None:
+        """Likewise, what all experiments come to; None while the database takes no writes."""
+        dispatcher = self._dispatcher
+        return None if dispatcher is None else dispatcher.totals()
+
+    def waiting(self) -> int:
+        """How many commands wait to be taken, about now."""
+        return self._inbox.qsize()
 
     def close(self) -> None:
         """Finish the step at hand and stop. Commands still waiting are refused."""
@@ -167,7 +179,9 @@ class Runner:
                 self._held += accepted
                 return
             changes = dispatcher.take_changes()
+            begun = self.clock.now()
             sequence = self.store.commit(changes) if changes else None
+            took = self.clock.now() - begun
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
@@ -176,6 +190,8 @@ class Runner:
             future.set_result(None)
         self._held, self._saved_at = [], self._stepped_at
         self._perform(effects)
+        if sequence is not None:
+            self._measure(changes, batch, effects, took=took)
         self._say_saved(changes, sequence)
 
     def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
@@ -189,6 +205,16 @@ class Runner:
                 self.perform(effect)
             except Exception:  # an effect that fails is owed still, and found again on reconnect or restart
                 logger.exception("effect_failed", extra={"effect": type(effect).__name__})
+
+    def _measure(
+        self, changes: Changes, batch: list[tuple[Command, Future[None]]], effects: list[Effect], *, took: float
+    ) -> None:
+        at = self.clock.now()  # from here on launches and acknowledgements are with the agents' channels
+        try:
+            self.measures.committed(changes, seconds=took, at=at)
+            self.measures.acknowledged((command for command, _ in batch), effects, at=at)
+        except Exception:  # what is counted wrongly is no reason to end a search
+            logger.exception("step_not_measured")
 
     def _say_saved(self, changes: Changes, sequence: int | None) -> None:
         try:
@@ -205,6 +231,7 @@ class Runner:
             logger.error("database_takes_no_writes", extra={"error": str(exc)})
         else:
             logger.error("step_failed", exc_info=exc)
+        self.measures.failed_steps += 1
         self._dispatcher = None
         self._trouble = str(exc)
         error = exc if foreseen else UnavailableError(f"the service could not do this: {exc}; see its log")

@@ -93,6 +93,10 @@ class WorkerPool:
         if link is not None and generation == order.generation:
             link.ping()
 
+    def count(self) -> int:
+        """How many experiments have a worker, about now; any thread."""
+        return len(self._links)
+
     def stop(self, experiment_id: ExperimentId) -> None:
         """It is killed, not asked: everything it knows can be folded again."""
         _, link = self._links.pop(experiment_id, (0, None))

@@ -59,6 +59,7 @@ class AskedOfTheBuilder:
     """A read that a route declares, which only the application can answer."""
 
     by_role: bool
+    route: str
 
     async def answer(self, scope: Scope, receive: Receive) -> None:
         del scope, receive
@@ -69,7 +70,7 @@ DECLARED = CachedReads(ROUTERS)
 
 def find(path: str) -> AskedOfTheBuilder | None:
     found = DECLARED.find(path)
-    return None if found is None else AskedOfTheBuilder(found.by_role)
+    return None if found is None else AskedOfTheBuilder(found.by_role, found.route)
 
 
 @dataclass

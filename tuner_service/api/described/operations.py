@@ -134,6 +134,15 @@ _EVENTS = Operation(
         )
     }
 )
+_EXPOSED = "# HELP tuner_agents Agents that are connected.\n# TYPE tuner_agents gauge\ntuner_agents 1.0\n"
+_METRICS = Operation(
+    answers={
+        200: Answer(
+            description="Every measure; docs/operations.md lists them",
+            media={"text/plain": _EXPOSED, "application/openmetrics-text": f"{_EXPOSED}# EOF\n"},
+        )
+    }
+)
 _SIGNED_IN = Operation(
     answers={201: Answer(description="Signed in", model=sessions.Session, headers=("Set-Cookie",))},
     body={"code": "Xp2h9M_code"},
@@ -219,6 +228,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_health": _shown(system.Health),
     "read_readiness": _READY,
     "read_version": _shown(system.Version),
+    "scrape": _METRICS,
     "list_agents": _shown(system.Agents),
     "list_algorithms": _shown(system.Algorithms),
     "list_devices": _shown(system.Devices),

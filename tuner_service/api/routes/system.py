@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from trials.wire.messages import PROTOCOL_VERSION
 from tuner_service.advisors.registry import ADVISORS
 from tuner_service.api.auth import role_of
 from tuner_service.api.dependencies import CurrentServices
+from tuner_service.api.prometheus import Exposition
 from tuner_service.api.responses import json_response
 from tuner_service.assessors.registry import ASSESSORS
 from tuner_service.domain.algorithm_options import RegisteredAlgorithm
@@ -43,6 +45,17 @@ async def read_readiness(request: Request, services: CurrentServices) -> Respons
 @router.get("/version")
 async def read_version(services: CurrentServices) -> Response:
     return json_response({"version": services.version, "api": "v1", "agent_protocols": [PROTOCOL_VERSION]})
+
+
+@router.get("/metrics")
+async def scrape(request: Request, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+    """What the service counts of itself, for Prometheus; as OpenMetrics where `Accept` names that."""
+    exposition = request.app.state.exposition
+    assert isinstance(exposition, Exposition)  # noqa: S101  # set by create_app before any request
+    # Nothing else is done by that thread: it answers also while reads that take long have all others.
+    loop = asyncio.get_running_loop()
+    text, content_type = await loop.run_in_executor(exposition.thread, exposition.text, accept)
+    return Response(text, headers={"content-type": content_type})
 
 
 @router.get("/api/v1/agents")
