@@ -1,4 +1,4 @@
-"""The named mutants can be run: their lines stand where they are looked for, and so do the tests that must notice them."""
+"""The named mutants can be run: their lines stand where they are looked for, and so do the tests that notice them."""
 
 from __future__ import annotations
 
