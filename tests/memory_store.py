@@ -101,6 +101,12 @@ class MemoryStore:
         self.drop_sessions(in_place_of)
         self._sessions[session.id] = session
 
+    def note_uses(self, sessions: Sequence[StoredSession]) -> None:
+        for session in sessions:
+            if session.id in self._sessions:
+                used = replace(self._sessions[session.id], address=session.address, last_used_at=session.last_used_at)
+                self._sessions[session.id] = used
+
     def drop_sessions(self, ids: Sequence[str]) -> None:
         for session_id in ids:
             self._sessions.pop(session_id, None)

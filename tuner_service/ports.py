@@ -74,6 +74,9 @@ class StoredSession:
     token_sha256: str
     created_at: float
     expires_at: float
+    browser: str | None = None  # what it calls itself
+    address: str | None = None  # from which it was used last; at first, from which it was opened
+    last_used_at: float | None = None
 
 
 class SessionStore(Protocol):
@@ -86,6 +89,9 @@ class SessionStore(Protocol):
         """Add it, and drop those with these ids."""
 
     def drop_sessions(self, ids: Sequence[str]) -> None: ...
+
+    def note_uses(self, sessions: Sequence[StoredSession]) -> None:
+        """The ``address`` and ``last_used_at`` of those among them that there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

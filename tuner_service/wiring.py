@@ -219,6 +219,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         variables=tuple(os.environ),
     )
     analyst = AnalystProcess(database=settings.db)
+    sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
     services = Services(
         experiments=experiments,
         queries=core.store.queries,
@@ -228,7 +229,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         config=settings,
         tokens=tokens,
         assets=assets,
-        sessions=Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage),
+        sessions=sessions,
         events=core.events,
         version=package_version(),
         pid=os.getpid(),
@@ -246,6 +247,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         server.run(sockets=[listening])
     finally:
         withdraw(settings)
+        sessions.note_uses()
         analyst.close()
     _require_in_place(settings, core)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,3 +101,13 @@ def test_sessions_are_kept_until_they_are_dropped(store: Any) -> None:
     store.drop_sessions([])
 
     assert list(store.sessions()) == sessions[2:]
+
+
+def test_the_last_use_of_a_session_is_noted_where_it_is_there(store: Any) -> None:
+    session = StoredSession(id="s", sha256="a" * 64, token_sha256="b" * 64, created_at=1.0, expires_at=9.0, browser="B")
+    store.put_session(session, in_place_of=[])
+    used = replace(session, address="10.0.0.7", last_used_at=2.5)
+
+    store.note_uses([used, replace(used, id="gone")])
+
+    assert list(store.sessions()) == [used]

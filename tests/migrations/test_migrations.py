@@ -33,7 +33,8 @@ def schema(connection: Connection) -> list[tuple[str, ...]]:
     """Every table and index, as the database describes it."""
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
     return [
-        (kind, name, table, " ".join((sql or "").split()))
+        # A column without a type may have a space before its comma.
+        (kind, name, table, " ".join((sql or "").split()).replace(" ,", ","))
         for kind, name, table, sql in connection.exec_driver_sql(query)
     ]
 

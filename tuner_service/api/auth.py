@@ -20,6 +20,7 @@ from tuner_service.service.sessions import OpenSession
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/version", "/openapi.json", "/docs", "/docs/page.js", "/docs/page.css"})
 SIGN_IN = ("POST", "/api/v1/session")  # open to who has a code or a token, which its handler checks
 # Whoever may read may do so by a browser, too.
+FOR_ADMINS = frozenset({"/api/v1/sessions"})  # where others sign in from is not for everybody who may read
 OWN_SESSION = frozenset({("POST", "/api/v1/session-codes"), ("DELETE", "/api/v1/session")})
 AGENT_PATHS = "/api/v1/agents/"
 POLICY_VIOLATION = 1008  # the WebSocket close code
@@ -71,10 +72,15 @@ def caller_of(connection: HTTPConnection) -> Caller | None:
     if connection.scope["type"] != "http":
         return None
     for secret in cookies_of(connection.headers, services.sessions.cookie_name):
-        session = services.sessions.find(secret)
+        session = services.sessions.find(secret, address_of(connection))
         if session is not None:
             return Caller(role=session.role, session=session)
     return None
+
+
+def address_of(connection: HTTPConnection) -> str | None:
+    """Of who sends; of a proxy where the server does not trust what that says."""
+    return None if connection.client is None else connection.client.host
 
 
 def role_of(connection: HTTPConnection) -> Role | None:
@@ -107,4 +113,4 @@ def check_role(role: Role | None, connection: HTTPConnection) -> None:
 
 
 def _is_for_readers(method: str, path: str) -> bool:
-    return method in READING_METHODS or (method, path) in OWN_SESSION
+    return (method in READING_METHODS and path not in FOR_ADMINS) or (method, path) in OWN_SESSION

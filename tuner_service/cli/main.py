@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_changes(commands)
     _add_quota(commands)
     _add_secret(commands)
+    _add_sessions(commands)
     _add_asset(commands)
     _add_reads(commands)
     _add_care(commands)
@@ -231,6 +232,15 @@ def _add_secret(commands: Commands[argparse.ArgumentParser]) -> None:
     secret.add_argument(
         "name", metavar="NAME", nargs="?", help="of set and rm; set reads the value from standard input"
     )
+
+
+def _add_sessions(commands: Commands[argparse.ArgumentParser]) -> None:
+    sessions = _command(
+        commands, "sessions", help="list or end the sessions of browsers that are signed in", output=True
+    )
+    sessions.add_argument("action", choices=("ls", "end"), nargs="?", default="ls", help="what to do (default: ls)")
+    sessions.add_argument("session", metavar="SESSION", nargs="?", help="of end: its id, or a prefix of it")
+    sessions.add_argument("--all", action="store_true", help="of end: every one of them")
 
 
 def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:

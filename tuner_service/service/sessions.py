@@ -7,11 +7,13 @@ alone. What a session may do is looked up by the hash of its token every time, s
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tuner_service.domain.errors import TunerServiceError
 from tuner_service.ports import Clock, SessionStore, StoredSession
 from tuner_service.service.access import Role, Tokens
 
@@ -21,6 +23,8 @@ SESSION_S = 30 * 86_400.0
 SESSIONS_LIMIT = 100  # of one token; one more takes the place of the oldest
 SECRET_BYTES = 32
 ID_BYTES = 6
+USES_NOTED_S = 3_600.0  # in memory each use is known at once; on the disk after so long at most, and at the end
+BROWSER_CHARACTERS = 200
 PEOPLE = frozenset({Role.ADMIN, Role.READ_ONLY})
 
 
@@ -30,6 +34,23 @@ class OpenSession:
 
     stored: StoredSession
     role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Where a request comes from, as far as it is known. What a browser calls itself is cut, and is one line."""
+
+    address: str | None = None
+    browser: str | None = None
+
+    @classmethod
+    def of(cls, *, address: str | None, browser: str | None) -> Visitor:
+        shown = "".join(sign for sign in (browser or "")[:BROWSER_CHARACTERS] if sign.isprintable())
+        return cls(address=address, browser=shown or None)
+
+
+NOBODY = Visitor()
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -42,10 +63,13 @@ class Sessions:
     lineage: str
     _codes: dict[str, tuple[str, float]] = field(default_factory=dict)  # hash → that of its token, until when
     _sessions: dict[str, StoredSession] = field(default_factory=dict)  # by the hash of the secret, oldest first
+    _uses: dict[str, tuple[float, str | None]] = field(default_factory=dict)  # since they were noted: id → when, where
+    _noted_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._sessions = {session.sha256: session for session in self.store.sessions()}
+        self._noted_at = self.clock.now()
 
     @property
     def cookie_name(self) -> str:
@@ -66,45 +90,84 @@ class Sessions:
             self._codes[_hash(code)] = (token_sha256, now + CODE_S)
         return code
 
-    def open_with_code(self, code: str) -> tuple[str, OpenSession] | None:
+    def open_with_code(self, code: str, visitor: Visitor = NOBODY) -> tuple[str, OpenSession] | None:
         """The secret of a new session; None where the code was used, is too old or never was one."""
         with self._lock:
             token_sha256, until = self._codes.pop(_hash(code), ("", 0.0))
-        return self._open(token_sha256) if self.clock.now() < until else None
+        return self._open(token_sha256, visitor) if self.clock.now() < until else None
 
-    def open_with_token(self, token: str) -> tuple[str, OpenSession] | None:
+    def open_with_token(self, token: str, visitor: Visitor = NOBODY) -> tuple[str, OpenSession] | None:
         """The secret of a new session; None where ``token`` is none that people have."""
         token_sha256 = self._known(token)
-        return None if token_sha256 is None else self._open(token_sha256)
+        return None if token_sha256 is None else self._open(token_sha256, visitor)
 
-    def find(self, secret: str) -> OpenSession | None:
-        """The session with that secret, while it lasts and its token is one."""
+    def find(self, secret: str, address: str | None = None) -> OpenSession | None:
+        """The session with that secret, while it lasts and its token is one: it is used now, from ``address``."""
         stored = self._sessions.get(_hash(secret))
-        return None if stored is None else self._opened(stored)
+        opened = None if stored is None else self._opened(stored)
+        if opened is not None:
+            now = self.clock.now()
+            self._uses[opened.stored.id] = (now, address)
+            if now - self._noted_at >= USES_NOTED_S:
+                self._noted_at = now
+                threading.Thread(target=self.note_uses, name="uses-of-sessions", daemon=True).start()
+        return opened
+
+    def note_uses(self) -> None:
+        """Those since the last time are on the disk when it returns; where that takes none, they are tried again."""
+        with self._lock:
+            uses, self._uses = self._uses, {}
+            if not uses:
+                return
+            used = {
+                session.id: self._with_use(session, uses) for session in self._sessions.values() if session.id in uses
+            }
+            try:
+                self.store.note_uses(list(used.values()))
+            except TunerServiceError as exc:
+                logger.warning("uses_of_sessions_not_noted", extra={"error": str(exc)})
+                self._uses = uses | self._uses
+                return
+            self._sessions = {sha256: used.get(one.id, one) for sha256, one in self._sessions.items()}
+
+    def _with_use(self, session: StoredSession, uses: dict[str, tuple[float, str | None]]) -> StoredSession:
+        at, address = uses.get(session.id, (session.last_used_at, session.address))
+        return replace(session, last_used_at=at, address=address or session.address)
 
     def is_open(self, session: OpenSession) -> bool:
         """Whether it still is what it was."""
         stored = self._sessions.get(session.stored.sha256)
-        return stored is not None and self._opened(stored) == session
+        opened = None if stored is None else self._opened(stored)
+        return opened is not None and opened.role is session.role
 
     def all(self) -> Sequence[OpenSession]:
-        """Those that are open, oldest first."""
+        """Those that are open, oldest first, with their last uses."""
         opened = (self._opened(stored) for stored in list(self._sessions.values()))
-        return [session for session in opened if session is not None]
+        return [replace(one, stored=self._with_use(one.stored, self._uses)) for one in opened if one is not None]
 
     def end(self, session_id: str) -> bool:
         """Whether there was one with that id."""
+        return self._end([session_id]) > 0
+
+    def end_all(self) -> int:
+        """How many there were."""
+        return self._end(None)
+
+    def _end(self, ids: Sequence[str] | None) -> int:
+        """Those with these ids; None: all of them."""
         with self._lock:
-            found = [stored for stored in self._sessions.values() if stored.id == session_id]
+            found = [stored for stored in self._sessions.values() if ids is None or stored.id in ids]
+            count = sum(self._opened(stored) is not None for stored in found)
             self.store.drop_sessions([stored.id for stored in found])
             for stored in found:
                 del self._sessions[stored.sha256]
-        return bool(found)
+                self._uses.pop(stored.id, None)
+        return count
 
     def _known(self, token: str) -> str | None:
         return _hash(token) if self.tokens.role_of(token) in PEOPLE else None
 
-    def _open(self, token_sha256: str) -> tuple[str, OpenSession] | None:
+    def _open(self, token_sha256: str, visitor: Visitor) -> tuple[str, OpenSession] | None:
         secret, now = secrets.token_urlsafe(SECRET_BYTES), self.clock.now()
         stored = StoredSession(
             id=secrets.token_hex(ID_BYTES),
@@ -112,6 +175,8 @@ class Sessions:
             token_sha256=token_sha256,
             created_at=now,
             expires_at=now + SESSION_S,
+            browser=visitor.browser,
+            address=visitor.address,
         )
         opened = self._opened(stored)
         if opened is None:

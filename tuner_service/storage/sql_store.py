@@ -136,6 +136,14 @@ class SqlStore:
         with translated(), self._writer.begin() as connection:
             _drop_sessions(connection, ids)
 
+    def note_uses(self, sessions: Sequence[StoredSession]) -> None:
+        """The ``address`` and ``last_used_at`` of those among them that there are. Any thread."""
+        s = tables.sessions
+        with translated(), self._writer.begin() as connection:
+            for session in sessions:
+                used = {"address": session.address, "last_used_at": session.last_used_at}
+                connection.execute(update(s).where(s.c.id == session.id).values(used))
+
     def unnamed_blobs(self) -> dict[str, int]:
         """Digest → size of the blobs that nothing names, and that no running attempt can be about to name."""
         a, b = tables.attempts, tables.blobs

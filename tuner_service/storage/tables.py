@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0008"  # of the migrations; a test compares
+HEAD_REVISION = "0009"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -426,6 +426,9 @@ sessions = Table(
     Column("token_sha256", Text, nullable=False),
     Column("created_at", Number, nullable=False),
     Column("expires_at", Number, nullable=False),
+    Column("browser", Text),
+    Column("address", Text),
+    Column("last_used_at", Number),
 )
 
 # The newest of them at least: what is committed next has the sequence after it.

@@ -956,12 +956,16 @@ export interface paths {
         };
         /**
          * List Sessions
-         * @description Those that are open, oldest first.
+         * @description Those that are open, oldest first, with their last uses.
          */
         get: operations["list_sessions"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * End Sessions
+         * @description Sign every browser out, this one too. Streams that they have open end.
+         */
+        delete: operations["end_sessions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2140,6 +2144,15 @@ export interface components {
              * @example Infinity
              */
             space_size: number | components["schemas"]["Mark"] | null;
+        };
+        /** EndedSessions */
+        EndedSessions: {
+            /**
+             * Ended
+             * @description how many there were
+             * @example 2
+             */
+            ended: number;
         };
         /**
          * Exit
@@ -3688,6 +3701,18 @@ export interface components {
         /** Session */
         Session: {
             /**
+             * Address
+             * @description it was used last from there
+             * @example 10.0.0.7
+             */
+            address: string | null;
+            /**
+             * Browser
+             * @description what it called itself
+             * @example Mozilla/5.0 (X11; Linux)
+             */
+            browser: string | null;
+            /**
              * Created At
              * @description RFC 3339, UTC
              * @example 2026-11-22T10:00:00.000Z
@@ -3710,6 +3735,8 @@ export interface components {
              * @example a939b85e64f1
              */
             id: string;
+            /** Last Used At */
+            last_used_at: string | null;
             /**
              * Role
              * @enum {string}
@@ -14437,10 +14464,13 @@ export interface operations {
                      * @example {
                      *       "role": "admin",
                      *       "session": {
+                     *         "address": "10.0.0.7",
+                     *         "browser": "Mozilla/5.0 (X11; Linux)",
                      *         "created_at": "2026-11-22T10:00:00.000Z",
                      *         "current": true,
                      *         "expires_at": "2026-11-22T10:00:00.000Z",
                      *         "id": "a939b85e64f1",
+                     *         "last_used_at": "2026-11-22T10:00:00.000Z",
                      *         "role": "admin"
                      *       }
                      *     }
@@ -14549,10 +14579,13 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "address": "10.0.0.7",
+                     *       "browser": "Mozilla/5.0 (X11; Linux)",
                      *       "created_at": "2026-11-22T10:00:00.000Z",
                      *       "current": true,
                      *       "expires_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "a939b85e64f1",
+                     *       "last_used_at": "2026-11-22T10:00:00.000Z",
                      *       "role": "admin"
                      *     }
                      */
@@ -15050,10 +15083,13 @@ export interface operations {
                      * @example {
                      *       "items": [
                      *         {
+                     *           "address": "10.0.0.7",
+                     *           "browser": "Mozilla/5.0 (X11; Linux)",
                      *           "created_at": "2026-11-22T10:00:00.000Z",
                      *           "current": true,
                      *           "expires_at": "2026-11-22T10:00:00.000Z",
                      *           "id": "a939b85e64f1",
+                     *           "last_used_at": "2026-11-22T10:00:00.000Z",
                      *           "role": "admin"
                      *         }
                      *       ],
@@ -15092,6 +15128,167 @@ export interface operations {
                      *       "status": 403,
                      *       "title": "Forbidden",
                      *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    end_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "ended": 2
+                     *     }
+                     */
+                    "application/json": components["schemas"]["EndedSessions"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

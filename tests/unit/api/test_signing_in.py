@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.unit.api.test_api_access import routes
-from tuner_service.api.auth import OWN_SESSION, is_open
-from tuner_service.service.sessions import CODE_S, CODES_LIMIT, SESSION_S, SESSIONS_LIMIT, Sessions
+from tuner_service.api.auth import FOR_ADMINS, OWN_SESSION, is_open, is_still_allowed
+from tuner_service.domain.errors import StorageError
+from tuner_service.service.sessions import (
+    BROWSER_CHARACTERS,
+    CODE_S,
+    CODES_LIMIT,
+    SESSION_S,
+    SESSIONS_LIMIT,
+    USES_NOTED_S,
+    Sessions,
+)
 
 PAGE = {"x-tuner-page": "1"}
 OURS = {"origin": "http://localhost"}
@@ -200,6 +212,116 @@ def test_every_session_is_listed_and_can_be_ended(api: ApiService) -> None:
     assert api.client.delete(f"/api/v1/sessions/{listed[1]['id']}").status_code == 404
 
 
+def test_sessions_are_listed_with_what_opened_them_and_their_last_use(api: ApiService) -> None:
+    used = signed_in(api)
+    sign_in(api, {"token": READ_ONLY_TOKEN}, **{"user-agent": "Firefox \x1b[31m" + "x" * 500})
+    api.clock.at += 60
+    ask(api, "GET", "/api/v1/experiments", used)
+
+    first, second = api.client.get("/api/v1/sessions").json()["items"]
+
+    assert (first["created_at"], first["last_used_at"]) == ("2025-06-15T15:06:40.000Z", "2025-06-15T15:07:40.000Z")
+    assert first["address"] == "127.0.0.1"
+    assert (second["role"], second["last_used_at"]) == ("read_only", None)
+    assert second["browser"] == "Firefox [31m" + "x" * (BROWSER_CHARACTERS - 13)
+
+
+def test_the_last_use_survives_the_service(api: ApiService) -> None:
+    cookie = signed_in(api)
+    api.clock.at += 60
+    ask(api, "GET", "/api/v1/experiments", cookie)
+    used = api.services.sessions.all()
+    api.services.sessions.note_uses()
+
+    after = Sessions(store=api.store, tokens=api.services.tokens, clock=api.clock, lineage="memory")
+    assert after.all() == used
+    assert used[0].stored.last_used_at == api.clock.at
+
+
+def test_uses_are_written_once_an_hour_and_not_by_each_request(api: ApiService) -> None:
+    written: list[int] = []
+    done = threading.Event()
+    note = api.store.note_uses
+
+    def noted(sessions: Any) -> None:
+        note(sessions)
+        written.append(len(sessions))
+        done.set()
+
+    api.store.note_uses = noted
+    cookies = [signed_in(api), signed_in(api)]
+    for after_s in (1, 1, USES_NOTED_S, 1):
+        api.clock.at += after_s
+        for cookie in cookies:
+            ask(api, "GET", "/version", cookie)
+            ask(api, "GET", "/api/v1/experiments", cookie)
+    assert done.wait(10)
+    assert len(written) == 1
+
+
+def test_a_use_that_cannot_be_written_is_known_still_and_written_the_next_time(api: ApiService) -> None:
+    def full(_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    cookie, note = signed_in(api), api.store.note_uses
+    ask(api, "GET", "/api/v1/experiments", cookie)
+    used = api.services.sessions.all()
+    api.store.note_uses = full
+    api.services.sessions.note_uses()
+    assert api.services.sessions.all() == used
+    api.store.note_uses = note
+    api.services.sessions.note_uses()
+
+    assert [session.last_used_at for session in api.store.sessions()] == [api.clock.at]
+
+
+def test_all_sessions_are_ended_at_once_and_tokens_are_not(api: ApiService) -> None:
+    cookies = [signed_in(api), signed_in(api, READ_ONLY_TOKEN)]
+
+    assert api.client.delete("/api/v1/sessions").json() == {"ended": 2}
+    assert [ask(api, "GET", "/api/v1/session", cookie).status_code for cookie in cookies] == [401, 401]
+    assert api.client.get("/api/v1/sessions").json()["items"] == []
+    assert api.client.delete("/api/v1/sessions").json() == {"ended": 0}
+    assert api.store.sessions() == []
+
+
+@pytest.mark.parametrize("ends", ["one", "all"])
+def test_the_streams_of_a_session_that_is_ended_close_and_others_go_on(api: ApiService, ends: str) -> None:
+    admin, other = signed_in(api), signed_in(api)
+    listed = api.client.get("/api/v1/sessions").json()["items"]
+
+    async def streams() -> list[bool]:
+        hub = api.services.events
+        kept, mine, his = (
+            hub.open("", is_still_allowed(Request({**scope, "app": api.client.app})))
+            for scope in (by(authorization=f"Bearer {ADMIN_TOKEN}"), by(cookie=admin), by(cookie=other))
+        )
+        path = "/api/v1/sessions" if ends == "all" else f"/api/v1/sessions/{listed[1]['id']}"
+        await api.client.ask("DELETE", path)
+        async with asyncio.timeout(10):
+            while await his.next() is not None:
+                pass
+        found = [stream.has_ended for stream in (kept, mine, his)]
+        for stream in (kept, mine, his):
+            hub.close_stream(stream)
+        return found
+
+    assert asyncio.run(streams()) == [False, ends == "all", True]
+
+
+def by(**headers: str) -> dict[str, Any]:
+    raw = [(name.encode(), text.encode()) for name, text in (headers | PAGE | OURS | {"host": "localhost"}).items()]
+    return {"type": "http", "method": "GET", "path": "/api/v1/events", "headers": raw, "query_string": b""}
+
+
+def test_a_reader_is_not_told_who_else_is_signed_in(api: ApiService) -> None:
+    reader = signed_in(api, READ_ONLY_TOKEN)
+
+    for method in ("GET", "HEAD", "DELETE"):
+        assert ask(api, method, "/api/v1/sessions", reader).status_code == 403
+        assert api.as_role(READ_ONLY_TOKEN).request(method, "/api/v1/sessions").status_code == 403
+
+
 def test_a_reader_ends_no_session_but_its_own(api: ApiService) -> None:
     admin, reader = signed_in(api), signed_in(api, READ_ONLY_TOKEN)
     (first, _) = ask(api, "GET", "/api/v1/sessions", admin).json()["items"]
@@ -263,18 +385,16 @@ def test_no_other_page_may_do_anything_with_the_cookie(token: str | None, page: 
 @pytest.mark.parametrize("page", OWN_PAGES, ids=repr)
 def test_our_own_page_may_do_with_the_cookie_what_its_token_may(page: dict[str, str]) -> None:
     api = an_api_service()
-    reader = signed_in(api, READ_ONLY_TOKEN)
 
     for method, path in guarded(api):
-        cookie = signed_in(api)
-        by_admin = api.as_role(None).request(method, path, headers={"cookie": cookie, **page})
+        by_admin = api.as_role(None).request(method, path, headers={"cookie": signed_in(api), **page})
+        reader = signed_in(api, READ_ONLY_TOKEN)
         by_reader = api.as_role(None).request(method, path, headers={"cookie": reader, **page})
         is_code = path == "/api/v1/session-codes"  # made with a token only
         assert by_admin.status_code not in {401, 403} or is_code, (method, path)
-        may = method in {"GET", "HEAD"} or ((method, path) in OWN_SESSION and not is_code)
+        reads = method in {"GET", "HEAD"} and path not in FOR_ADMINS
+        may = reads or ((method, path) in OWN_SESSION and not is_code)
         assert (by_reader.status_code == 403) == (not may), (method, path, by_reader.text)
-        if (method, path) == ("DELETE", "/api/v1/session"):
-            reader = signed_in(api, READ_ONLY_TOKEN)
 
 
 @pytest.mark.parametrize("page", [OURS, {"sec-fetch-site": "same-origin"}], ids=repr)

@@ -224,6 +224,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "sign_out": _REMOVED,
     "list_sessions": _shown(sessions.Sessions),
     "end_session": _REMOVED,
+    "end_sessions": _shown(sessions.EndedSessions),
     # the service
     "read_health": _shown(system.Health),
     "read_readiness": _READY,

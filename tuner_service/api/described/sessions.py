@@ -22,12 +22,19 @@ class Session(Shown):
     role: RoleName
     created_at: Moment
     expires_at: Moment
+    last_used_at: Moment | None
+    address: Annotated[str | None, Field(description="it was used last from there", examples=["10.0.0.7"])]
+    browser: Annotated[str | None, Field(description="what it called itself", examples=["Mozilla/5.0 (X11; Linux)"])]
     current: Annotated[bool, Field(description="whether this request was sent with it", examples=[True])]
 
 
 class Caller(Shown):
     role: RoleName
     session: Annotated[Session | None, Field(description="null for who sent a token")]
+
+
+class EndedSessions(Shown):
+    ended: Annotated[int, Field(description="how many there were", examples=[2])]
 
 
 class Sessions(Shown):

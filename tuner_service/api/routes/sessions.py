@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tuner_service.api.auth import Caller, caller_of, token_of
+from tuner_service.api.auth import Caller, address_of, caller_of, token_of
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.sessions import SessionBody
@@ -18,7 +18,7 @@ from tuner_service.api.own_page import page_fault, session_cookie
 from tuner_service.api.responses import json_response
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.service.experiments import Services
-from tuner_service.service.sessions import CODE_S, SESSION_S, OpenSession
+from tuner_service.service.sessions import CODE_S, SESSION_S, OpenSession, Visitor
 from tuner_service.service.views import View, moment
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"])
@@ -42,10 +42,11 @@ async def sign_in(request: Request, services: CurrentServices) -> Response:
     if fault is not None:
         raise NotAllowedError(fault)
     body = await read_as(request, SessionBody)
+    visitor = Visitor.of(address=address_of(request), browser=request.headers.get("user-agent"))
     if body.code is not None:
-        opened = await asyncio.to_thread(services.sessions.open_with_code, body.code)
+        opened = await asyncio.to_thread(services.sessions.open_with_code, body.code, visitor)
     else:
-        opened = await asyncio.to_thread(services.sessions.open_with_token, body.token or "")
+        opened = await asyncio.to_thread(services.sessions.open_with_token, body.token or "", visitor)
     if opened is None:
         raise AuthenticationError(
             "the code was used before or is older than a minute: `tuner open` makes another"
@@ -78,10 +79,19 @@ async def sign_out(request: Request, services: CurrentServices) -> Response:
 
 @router.get("/sessions")
 async def list_sessions(request: Request, services: CurrentServices) -> Response:
-    """Those that are open, oldest first."""
+    """Those that are open, oldest first, with their last uses."""
     own = _caller(request).session
-    views = [_view(session, is_current=session == own) for session in services.sessions.all()]
+    own_id = None if own is None else own.stored.id
+    views = [_view(session, is_current=session.stored.id == own_id) for session in services.sessions.all()]
     return json_response({"items": views, "next": None})
+
+
+@router.delete("/sessions")
+async def end_sessions(services: CurrentServices) -> Response:
+    """Sign every browser out, this one too. Streams that they have open end."""
+    count = await asyncio.to_thread(services.sessions.end_all)
+    services.events.end_those_who_may_not()
+    return json_response({"ended": count})
 
 
 @router.delete("/sessions/{session_id}", status_code=204)
@@ -117,5 +127,8 @@ def _view(session: OpenSession, *, is_current: bool) -> View:
         "role": session.role.value,
         "created_at": moment(stored.created_at),
         "expires_at": moment(stored.expires_at),
+        "last_used_at": moment(stored.last_used_at),
+        "address": stored.address,
+        "browser": stored.browser,
         "current": is_current,
     }
