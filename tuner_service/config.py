@@ -18,6 +18,7 @@ from typing import Any
 from tuner_service.domain.errors import Fault, InputError
 
 PROJECT_FILE = "tuner.toml"
+LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65_535
 WORKER_MEMORY_LEAST = 256 << 20  # a worker that has imported its own algorithms holds a fifth of it
@@ -72,6 +73,14 @@ SETTINGS = (
         environment="TUNER_LOG_LEVEL",
         default="info",
         meaning="how much the service writes to its log: debug, info, warning or error",
+        of_project=True,
+    ),
+    Setting(
+        name="log_format",
+        flag="--log-format",
+        environment="TUNER_LOG_FORMAT",
+        default="auto",
+        meaning="of the logs of service, agent and what they start: json, text, or auto: text on a terminal, else json",
         of_project=True,
     ),
     Setting(
@@ -150,6 +159,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     log_level: str = "info"
+    log_format: str = "auto"
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
@@ -290,6 +300,7 @@ def _check(
         "host": _text,
         "port": _port,
         "log_level": _log_level,
+        "log_format": _log_format,
         "allowed_hosts": _names,
         "allowed_origins": _names,
         "checkpoint_store": lambda value: store_location(_text(value), folder=folder),
@@ -376,6 +387,12 @@ def _port(value: Any) -> int:
 def _log_level(value: Any) -> str:
     if value not in LOG_LEVELS:
         raise ValueError(f"a log level is one of {', '.join(LOG_LEVELS)}, got {value!r}")
+    return str(value)
+
+
+def _log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError(f"a log format is one of {', '.join(LOG_FORMATS)}, got {value!r}")
     return str(value)
 
 

@@ -160,6 +160,7 @@ def start_service(settings: Settings) -> StartingService:
     command = [sys.executable, "-P", "-m", "tuner_service.cli.main", "serve"]
     command += ["--home", str(settings.home)]
     command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
+    command += ["--log-format", settings.log_format]
     if settings.profile:  # it may say more of the service than these flags do
         command += ["--profile", settings.profile]
     with log:
@@ -174,7 +175,7 @@ def _spawn(command: list[str], log: IO[bytes], settings: Settings) -> subprocess
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=log,
+        stdout=subprocess.DEVNULL,  # where it listens stands in its log, too
         stderr=log,
         # The address of a database may hold its password, and other users see command lines.
         env=with_path(os.environ, root) | {"TUNER_DB": settings.db} | stores,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from trials.files import BY_UMASK, write_atomically
 from trials.wire.log_format import configure_logging
+from trials.wire.log_lines import LogForm
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import MAX_PORT, Settings, package_version
 from tuner_service.domain.errors import StorageError
@@ -78,7 +79,9 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
     make_private(settings.home)
     with contextlib.ExitStack() as stack:
         read_or_make_token(settings.agent_token_file)
-        executor = LocalExecutor(home=settings.home, service_file=settings.service_file, umask=umask)
+        executor = LocalExecutor(
+            home=settings.home, service_file=settings.service_file, log_format=settings.log_format, umask=umask
+        )
         stack.callback(executor.close)
         executor.start()
         spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
@@ -218,7 +221,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         commands=core.commands,
         variables=tuple(os.environ),
     )
-    analyst = AnalystProcess(database=settings.db)
+    analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
     services = Services(
         experiments=experiments,
@@ -391,5 +394,6 @@ def withdraw(settings: Settings) -> None:
 
 # ── logging ─────────────────────────────────────────────────────────────────────────────────────
 def log_to_standard_error(settings: Settings) -> None:
-    configure_logging(logging.StreamHandler(sys.stderr), level=settings.log_level.upper())
+    form = LogForm(settings.log_format)
+    configure_logging(logging.StreamHandler(sys.stderr), level=settings.log_level.upper(), form=form)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

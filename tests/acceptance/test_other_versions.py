@@ -86,5 +86,5 @@ def test_running_trials_survive_the_exchange_of_the_version(
     for number in range(1, 5):
         assert home.trial(number)["status"] == "succeeded"
         assert home.steps(number) == OF_EACH_TRIAL
-    assert 'event="attempt_damaged"' not in (home.home / "agent" / "agent.log").read_text()
+    assert '"event":"attempt_damaged"' not in (home.home / "agent" / "agent.log").read_text()
     assert home.pids("agent") == [agent]

@@ -128,7 +128,7 @@ def test_a_token_is_not_shown_by_accident(tmp_path: Path) -> None:
     assert [setting.name for setting in SETTINGS if not setting.flag] == ["token"]
 
 
-OF_PROJECTS = {"port": "8123", "log_level": "debug", "profile": "mine"}
+OF_PROJECTS = {"port": "8123", "log_level": "debug", "log_format": "json", "profile": "mine"}
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

@@ -21,6 +21,7 @@ from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
 from trials.processes.identity import boot_id
 from trials.wire.log_format import configure_logging
+from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm, form_named
 from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
@@ -38,7 +39,15 @@ def main() -> int:
     parser.add_argument("--service-file", type=Path, help="where the service's address is (default: HOME/service.json)")
     parser.add_argument("--agent-id", help="name of this agent (default: kept in HOME/agent/id)")
     parser.add_argument("--umask", type=lambda text: int(text, 8), help="of trials (default: the agent's own)")
+    parser.add_argument(
+        "--log-format",
+        type=LogForm,
+        choices=[form.value for form in LogForm],
+        default=form_named(os.environ.get(ENV_LOG_FORMAT)),
+        help="of its log and those of what it starts (default: auto, which is json in files)",
+    )
     options = parser.parse_args()
+    os.environ[ENV_LOG_FORMAT] = options.log_format.value  # for what it starts
     own_umask = os.umask(PRIVATE_UMASK)
     home = Home(options.home)
     home.umask = own_umask if options.umask is None else options.umask
@@ -52,7 +61,7 @@ def main() -> int:
         return 0
     home.drop_unsynced(boot_id())
     _leave_session()
-    _log_to(home.agent / "agent.log")
+    _log_to(home.agent / "agent.log", options.log_format)
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
     asyncio.run(_serve(home, agent_id, lock))
     return 0
@@ -65,9 +74,9 @@ def _leave_session() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _log_to(path: Path) -> None:
+def _log_to(path: Path, form: LogForm) -> None:
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=AGENT_LOG_BYTES, backupCount=1, encoding="utf-8")
-    configure_logging(handler)
+    configure_logging(handler, form=form)
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
@@ -79,7 +88,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     data = DataServers(home, agent.folder_of_running)
     data.open()
     gc.freeze()  # what was imported stays: reading reports need not look through it
-    logger.info("agent_started", extra={"pid": os.getpid(), "agent_id": agent_id})
+    logger.info("agent_started", extra={"pid": os.getpid(), "agent": agent_id})
     agent.adopt()
     agent.prepare_fork_server()
     await agent.devices.open()

@@ -1,41 +1,84 @@
-"""One form for the lines of every log, of the service and of agents: ``time level logger event="…" field=value …``.
-
-The message of a record is the event, a constant in snake case; what it is about stands in fields, which are the
-``extra`` of the call. So a line is found by its event and read by a program without knowledge of its sentence.
-"""
+"""``logging`` in the one form of log_lines.py: for services, agents and every process that logs."""
 
 from __future__ import annotations
 
-import json
 import logging
-import re
+import sys
+import threading
+from types import TracebackType
 
-from trials.wire.texts import valid_text
+from trials.wire.attempt import AttemptKey
+from trials.wire.log_lines import LogForm, log_line
 
-FIELD_CHARACTERS = 2_000  # of one field; the rest is cut
-_BARE = re.compile(r"[\w./:@%+,-]+")  # a text that needs no quotes
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
+LIBRARY_EVENT = "message"  # whose loggers say sentences: these stand in the field `message`
+OWN_LOGGERS = ("tuner_service", "trials", "__main__")
 
 
 class LogFormatter(logging.Formatter):
-    """A record as one line, whatever its fields hold; its traceback, if it has one, on lines of its own below."""
+    """A record as one line, whatever its fields hold."""
+
+    def __init__(self, form: LogForm = LogForm.TEXT) -> None:
+        super().__init__()
+        self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
-        event = json.dumps(record.getMessage(), ensure_ascii=False)
-        text = f"{self.formatTime(record)} {record.levelname.lower()} {record.name} event={event}"
-        text += "".join(f" {name}={_field(value)}" for name, value in fields.items())
-        return text + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
+        fields = _expanded({name: value for name, value in record.__dict__.items() if name not in _RECORD_FIELDS})
+        event = _message(record)
+        if record.name.partition(".")[0] not in OWN_LOGGERS:
+            event, fields = LIBRARY_EVENT, {"message": event} | fields
+        return log_line(
+            self._form,
+            at=record.created,
+            level=record.levelname,
+            logger=record.name,
+            event=event,
+            fields=fields,
+            traceback=self.formatException(record.exc_info) if record.exc_info else "",
+        )
 
 
-def configure_logging(handler: logging.Handler, *, level: str = "INFO") -> None:
-    """Everything that the process logs goes to ``handler``, in the one form."""
-    handler.setFormatter(LogFormatter())
+def configure_logging(handler: logging.Handler, *, level: str = "INFO", form: LogForm = LogForm.AUTO) -> None:
+    """Everything that the process logs goes to ``handler`` in the one form: warnings, and what nobody catches, too."""
+    stream = handler.stream if type(handler) is logging.StreamHandler else None
+    handler.setFormatter(LogFormatter(form.on(stream)))
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    threading.excepthook = _thread_failed
+    sys.excepthook = _process_failed
 
 
-def _field(value: object) -> str:
-    if value is None or isinstance(value, bool | int | float):
-        return json.dumps(value)
-    text = valid_text(str(value)[:FIELD_CHARACTERS])  # half a surrogate pair cannot be written
-    return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+def _expanded(fields: dict[str, object]) -> dict[str, object]:
+    """An attempt is its experiment, its trial and its number, whatever it is called by."""
+    found: dict[str, object] = {}
+    for name, value in fields.items():
+        if isinstance(value, AttemptKey):
+            found |= {"experiment": value.experiment_id, "trial": value.number, "attempt": value.attempt}
+        else:
+            found[name] = value
+    return found
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  # a library's sentence and its values do not fit, or one of them has no text
+        return str(record.msg)
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_type is SystemExit or failed.exc_value is None:
+        return
+    name = None if failed.thread is None else failed.thread.name
+    _uncaught("thread_failed", failed.exc_value, thread=name)
+
+
+def _process_failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    _uncaught("process_failed", error.with_traceback(trace))
+
+
+def _uncaught(event: str, error: BaseException, **fields: object) -> None:
+    logging.getLogger("trials.uncaught").critical(event, exc_info=error, extra=fields)

@@ -43,6 +43,7 @@ class AnalystProcess:
     """Implements ``questions.Analyst``. One question at a time; any thread."""
 
     database: str
+    log_format: str = "auto"
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _process: subprocess.Popen[bytes] | None = None
     _number: int = 0
@@ -129,7 +130,7 @@ class AnalystProcess:
             paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "tuner_service.analyst.serving", self.database],
+                    [sys.executable, "-P", "-m", "tuner_service.analyst.serving", self.database, self.log_format],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**kept, "PYTHONPATH": os.pathsep.join(paths)},

@@ -94,7 +94,7 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
             _dismiss(services.hub, greeting)
         await socket.close(PROTOCOL_ERROR)
     except (TimeoutError, KeyError) as exc:
-        logger.warning("agent_channel_closed", extra={"agent_id": agent_id, "error": repr(exc)})
+        logger.warning("agent_channel_closed", extra={"agent": agent_id, "error": repr(exc)})
         await socket.close(PROTOCOL_ERROR)
     except WebSocketDisconnect:
         pass
@@ -124,7 +124,7 @@ def _greeted(text: str, agent_id: str) -> tuple[Greeting | None, Hello | Refused
 def _dismiss(hub: AgentHub, greeting: Greeting) -> None:
     logger.warning(
         "agent_ordered_to_leave",
-        extra={"agent_id": greeting.agent_id, "version": greeting.version, "own_version": PROTOCOL_VERSION},
+        extra={"agent": greeting.agent_id, "version": greeting.version, "own_version": PROTOCOL_VERSION},
     )
     hub.dismiss(greeting.pid)
 
@@ -147,7 +147,7 @@ class _Connection:
         hello = self._hello
         for attempt in hello.attempts:
             if attempt.unreadable:
-                fields = {"agent_id": hello.agent_id, "attempt": str(attempt.key), "error": attempt.unreadable}
+                fields = {"agent": hello.agent_id, "attempt": attempt.key, "error": attempt.unreadable}
                 logger.error("attempt_left_alone", extra=fields)
         self._hub.add(self._channel)
         writer = asyncio.create_task(self._write())
@@ -164,7 +164,7 @@ class _Connection:
             )
             await self._read()
         except TunerServiceError as exc:
-            logger.warning("agent_not_welcomed", extra={"agent_id": hello.agent_id, "error": str(exc)})
+            logger.warning("agent_not_welcomed", extra={"agent": hello.agent_id, "error": str(exc)})
         finally:
             if self._hub.remove(self._channel):
                 self._services.runner.submit(AgentDisconnected(at=self._now(), agent_id=hello.agent_id))
@@ -237,7 +237,7 @@ class _Connection:
                     self._ignore(kind_of(message), exc)
 
     def _ignore(self, about: str, error: ProtocolError) -> None:
-        logger.warning("agent_message_ignored", extra={"agent_id": self._hello.agent_id, "error": str(error)})
+        logger.warning("agent_message_ignored", extra={"agent": self._hello.agent_id, "error": str(error)})
         self._say_not_understood(about, str(error))
 
     def _say_not_understood(self, about: str, reason: str) -> None:
@@ -274,7 +274,7 @@ class _Connection:
             case Pong():
                 pass
             case NotUnderstood():
-                fields = {"agent_id": agent_id, "about": message.about, "error": message.reason}
+                fields = {"agent": agent_id, "about": message.about, "error": message.reason}
                 logger.warning("agent_did_not_understand", extra=fields)
             case _:
                 raise ProtocolError(f"{message.kind!r} is not for a service at this point; {_TAKEN}")

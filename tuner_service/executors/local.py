@@ -59,6 +59,7 @@ class _Leaving:
 class LocalExecutor:
     home: Path
     service_file: Path
+    log_format: str = "auto"  # of the agent and what it starts
     umask: int | None = None  # of trials; None: this process's own
     _agent: subprocess.Popen[bytes] | None = None
     _closing: bool = False
@@ -175,6 +176,7 @@ class LocalExecutor:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The id is constant, so that attempts are still this agent's when its own folder was lost.
         command = [sys.executable, "-P", "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
+        command += ["--log-format", self.log_format]
         if self.umask is not None:
             command += ["--umask", f"{self.umask:03o}"]
         with (folder / "agent.out").open("ab") as output:

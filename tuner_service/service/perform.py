@@ -51,10 +51,10 @@ class Performer:
                 )
                 self.hub.send(effect.agent_id, welcome)
             case e.WarnQueueLength():
-                fields = {"experiment_id": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
+                fields = {"experiment": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
                 logger.warning("queue_is_long", extra=fields)
             case e.WarnNoCheckpoint():
-                fields = {"experiment_id": effect.experiment_id, "trial": effect.number}
+                fields = {"experiment": effect.experiment_id, "trial": effect.number}
                 logger.warning("trial_begins_anew", extra=fields)
             case _:
                 assert_never(effect)

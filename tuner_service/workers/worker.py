@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
+from trials.wire.log_lines import LogForm, write_line
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import Faulted, guarded
@@ -278,8 +279,8 @@ def _snapshot_text(fold: Fold) -> str | None:
 
 
 def _note(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # an algorithm may have closed it
-        print(text, file=sys.stderr, flush=True)  # noqa: T201  # the worker's log is its standard error
+    """In its log, which is its standard error: among what algorithms print, and shown to people as it is."""
+    write_line(LogForm.TEXT, logger="tuner_service.workers", event="worker_leaves", error=text)
 
 
 def leave(code: int) -> NoReturn:

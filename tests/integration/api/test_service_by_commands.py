@@ -104,7 +104,7 @@ def test_ctrl_c_on_run_detaches_and_the_experiment_goes_on(tuner: CommandLine) -
 
 
 def test_ctrl_c_on_serve_leaves_trials_running_and_says_so(tuner: CommandLine) -> None:
-    with tuner.start("serve") as service:
+    with tuner.start("serve", "--log-format", "text") as service:
         assert service.stdout is not None
         assert "http://127.0.0.1:" in service.stdout.readline()
         tuner.run("start", tuner.slow_file())

@@ -33,7 +33,7 @@ def test_an_agent_that_is_ordered_to_leave_ends_and_the_next_one_has_its_trial(
     service.orders_to_leave = True
     service.disconnect()
     assert first.wait(timeout_s=20) == 0
-    assert 'event="ordered_to_leave"' in (home / "agent" / "agent.log").read_text()
+    assert '"event":"ordered_to_leave"' in (home / "agent" / "agent.log").read_text()
 
     service.orders_to_leave = False
     start_agent()
@@ -48,7 +48,7 @@ def test_a_service_that_welcomes_in_another_version_is_not_spoken_to(home: Path)
     agent = AgentProcess(home)
     try:
         log = home / "agent" / "agent.log"
-        wait_until(lambda: log.exists() and 'event="refused"' in log.read_text())
+        wait_until(lambda: log.exists() and '"event":"refused"' in log.read_text())
         assert f"the service speaks version {service.version}, the agent {PROTOCOL_VERSION}" in log.read_text()
     finally:
         agent.kill()
@@ -80,7 +80,7 @@ def test_an_attempt_of_an_unknown_format_is_left_alone_until_an_agent_comes_that
     service.wait_for(Pong)
     assert second.terminate() == 0
     assert contents(service.folder()) == before
-    assert 'event="format_unknown"' in (home / "agent" / "agent.log").read_text()
+    assert '"event":"format_unknown"' in (home / "agent" / "agent.log").read_text()
 
     file.write_text(own)
     start_agent()

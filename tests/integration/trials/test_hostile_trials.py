@@ -195,7 +195,7 @@ def test_a_parent_that_was_stopped_is_continued_and_sees_the_end_of_its_trials(
     assert (record.cause, record.code) == ("exited", 0)
     assert service.values("loss") == [1]
     assert [record["code"] for record in service.spools["n1"] if record["kind"] == "notice"] == ["parent_stopped"]
-    assert 'event="parent_stopped"' in (home / "agent" / "agent.log").read_text()
+    assert '"event":"parent_stopped"' in (home / "agent" / "agent.log").read_text()
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_why_a_trial_was_not_forked_stands_in_the_agents_log_and_in_its_exit(
 
     assert record.why_spawned == "the command has the interpreter's option -O"
     log = (service.home / "agent" / "agent.log").read_text()
-    assert 'isolation=spawn why="the command has the interpreter\'s option -O"' in log
+    assert '"isolation":"spawn","why":"the command has the interpreter\'s option -O"' in log
 
 
 def test_generators_are_seeded_before_the_script_whether_their_library_was_loaded_or_not(

@@ -156,4 +156,4 @@ def test_an_attempt_that_its_agent_cannot_follow_is_logged(caplog: pytest.LogCap
     Script([], welcome).run(a_hello(attempts=(unreadable,)))
 
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert (record.__dict__["attempt"], record.__dict__["error"]) == ("e/1/1", "claim.json is of format 2")
+    assert (record.__dict__["attempt"], record.__dict__["error"]) == (KEY, "claim.json is of format 2")

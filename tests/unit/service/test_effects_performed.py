@@ -134,8 +134,8 @@ def test_a_long_queue_is_one_line_of_the_log(service: Service, caplog: pytest.Lo
     service.performer.perform(e.WarnQueueLength(experiment_id=EXPERIMENT_ID, queue=Queue.TUNER, depth=21))
 
     (record,) = caplog.records
-    said = {name: getattr(record, name) for name in ("experiment_id", "queue", "depth")}
-    assert said == {"experiment_id": EXPERIMENT_ID, "queue": "tuner", "depth": 21}
+    said = {name: getattr(record, name) for name in ("experiment", "queue", "depth")}
+    assert said == {"experiment": EXPERIMENT_ID, "queue": "tuner", "depth": 21}
 
 
 def test_what_an_absent_agent_should_be_told_is_dropped(service: Service) -> None:

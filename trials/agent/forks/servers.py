@@ -25,6 +25,7 @@ from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import Identity, is_alive
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
+from trials.wire.log_lines import ENV_LOG_FORMAT
 from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
 
@@ -279,6 +280,7 @@ class ForkServers:
             "preload": list(choice.preload),
             "wake": str(wake),
             "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),
+            "log_format": os.environ.get(ENV_LOG_FORMAT, ""),
             "makes_groups": os.environ.get(ENV_CGROUPS) != "off",
         }
         path = folder / f"{number}.config.json"

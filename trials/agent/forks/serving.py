@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -55,7 +55,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
     """
     config = read_json(path)
     if config is None:
-        sys.stderr.write(f"{path} is missing or damaged\n")
+        _log(None, "config_unreadable", path=path)
         return None
     try:
         ForkServer(config, at_start=at_start).run()
@@ -86,7 +86,7 @@ class ForkServer:
 
     def run(self) -> None:
         """Until told to end, or nobody has been there for a while."""
-        problem = _preload(self._config["preload"])
+        problem = _preload(self._config)
         self._pools = threads.Pools()
         memory.settle()
         self._environ = dict(os.environ)
@@ -136,7 +136,7 @@ class ForkServer:
             try:
                 self._follow(json.loads(data))
             except Exception as error:  # noqa: BLE001  one order, about one attempt; the others go on
-                sys.stderr.write(f"an order could not be followed: {data!r:.500}: {error!a}\n")
+                _log(self._config, "order_not_followed", order=f"{data!r:.500}", error=repr(error))
 
     def _follow(self, order: dict[str, Any]) -> None:
         match order:
@@ -223,14 +223,21 @@ class ForkServer:
         return time.monotonic() - self._alone_since > float(self._config["agent_gone_s"])
 
 
-def _preload(names: Sequence[str]) -> str | None:
+def _log(config: dict[str, Any] | None, event: str, **fields: str) -> None:
+    """Imported when there is something to say: what is imported here is copied for each trial."""
+    from trials.wire.log_lines import form_named, write_line
+
+    write_line(form_named((config or {}).get("log_format")), logger="trials.agent.forks", event=event, **fields)
+
+
+def _preload(config: dict[str, Any]) -> str | None:
     """Import what can be imported; why nothing must be forked from here, or None."""
     threads.hold_back(os.environ)
-    for name in names:
+    for name in config["preload"]:
         try:
             import_module(name)
         except _IMPORT_ERRORS as error:
-            sys.stderr.write(f"{name} could not be imported: {error!r}\n")
+            _log(config, "import_failed", module=name, error=repr(error))
         if threads.count() > 1:
             return f"importing {name} starts threads"
     if has_open(DEVICE_FILES):

@@ -27,6 +27,7 @@ from trials.files import read_json, to_json, write_atomically
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
 from trials.processes.usage import memory_of
+from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm
 from trials.wire.plain import ProtocolError, from_plain
 from trials.wire.sockets import data_socket_path
 
@@ -243,7 +244,8 @@ def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: i
         [python, "-m", "trials.data.sharing.producer_main", json.dumps(spec)],
         log=folder / FILE_LOG,
         folder=folder / FOLDER_WORK,
-        environment=variables | {"TUNER_DATA_READY": str(ready)},
+        environment=variables
+        | {"TUNER_DATA_READY": str(ready), ENV_LOG_FORMAT: os.environ.get(ENV_LOG_FORMAT, LogForm.AUTO.value)},
         passed=(ready,),
     )
 

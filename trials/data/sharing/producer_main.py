@@ -23,6 +23,7 @@ from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer import ServerOptions, SharedDataServer
 from trials.data.sharing.producer_protocol import listen, require_private
 from trials.wire.log_format import configure_logging
+from trials.wire.log_lines import ENV_LOG_FORMAT, form_named
 from trials.wire.plain import ProtocolError, from_plain
 
 BLOCK_SIZE = 128
@@ -151,7 +152,7 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m trials.data.sharing.producer_main SPEC\n")
         return 2
-    configure_logging(logging.StreamHandler())
+    configure_logging(logging.StreamHandler(), form=form_named(environ.get(ENV_LOG_FORMAT)))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ready = environ.get("TUNER_DATA_READY")
     return serve(read_spec(arguments[0]), ready=None if ready is None else int(ready))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
+import sys
 
+from trials.wire.log_lines import LogForm
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.config import Settings
@@ -30,14 +33,21 @@ def run(arguments: argparse.Namespace) -> int:
         code: int = serve_until_told(settings)
     except SystemExit as exc:  # a signal ended it, in order
         code = int(exc.code or 0)
-    _say_what_runs_on(settings)
+    if LogForm(settings.log_format).on(sys.stderr) is LogForm.TEXT:
+        _say_what_runs_on(settings)
+    elif count := _running_on(settings):  # every line is one of the log there
+        logging.getLogger(__name__).info("trials_run_on", extra={"count": count})
     return code
 
 
-def _say_what_runs_on(settings: Settings) -> None:
+def _running_on(settings: Settings) -> int:
     from trials.agent.local import list_local
 
-    count = sum(attempt.alive for attempt in list_local(settings.home))
+    return sum(attempt.alive for attempt in list_local(settings.home))
+
+
+def _say_what_runs_on(settings: Settings) -> None:
+    count = _running_on(settings)
     if count:
         trials = "1 trial runs" if count == 1 else f"{count} trials run"
         say(f"{trials} on without the service: `tuner ps --local` shows them, `tuner stop --local` stops them,")
