@@ -21,6 +21,7 @@ from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
 from trials.agent.launching import (
     SUPERVISOR_LOG,
+    CannotBeGivenError,
     CannotLaunchError,
     NoRoomError,
     give_parameters,
@@ -251,6 +252,10 @@ class Agent:
         except DeviceUnavailableError as error:
             logger.warning("device_unavailable", extra={"nonce": launch.nonce, "error": error})
             self._spend(launch, ExitCause.DEVICE_UNAVAILABLE, tail=str(error))
+            return
+        except CannotBeGivenError as error:
+            logger.warning("assets_missing", extra={"nonce": launch.nonce, "error": error})
+            self._spend(launch, ExitCause.ASSETS_MISSING, tail=str(error))
             return
         except CannotLaunchError as error:
             logger.warning("launch_failed", extra={"nonce": launch.nonce, "error": error})

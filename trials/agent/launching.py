@@ -20,7 +20,7 @@ import trials
 from trials.agent.home import Home
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, unpack_code
 from trials.agent.moving.inputs import paths_of
-from trials.agent.moving.node_cache import AssetUnusableError, NodeCache
+from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
@@ -58,6 +58,10 @@ class CannotLaunchError(Exception):
     """The attempt cannot be prepared, now or later; the text says why."""
 
 
+class CannotBeGivenError(CannotLaunchError):
+    """The store of assets has not what it is to be given: no attempt of the experiment can be prepared meanwhile."""
+
+
 async def prepare(
     home: Home, launch: Launch, blobs: BlobReceiver, *, cache: NodeCache, has_devices: bool = False
 ) -> tuple[Path, dict[str, Any]]:
@@ -81,6 +85,8 @@ async def prepare(
             await _prepare_work(home, launch, blobs, folder, cache)
             if launch.spec.checkpoints:
                 await lay_out(home, folder / FOLDER_RESTORE, launch.spec.checkpoints, blobs)
+        except AssetMissingError as error:
+            raise CannotBeGivenError(str(error)) from error
         except (BlobMissingError, AssetUnusableError, tarfile.TarError, EOFError) as error:
             raise CannotLaunchError(f"the code of the experiment cannot be unpacked: {error}") from error
         except StoreError as error:
@@ -110,6 +116,8 @@ async def _paths(home: Home, launch: Launch, cache: NodeCache) -> dict[str, Any]
         return {}
     try:
         return await paths_of(home, cache, launch.spec.inputs, experiment_id=launch.key.experiment_id)
+    except AssetMissingError as error:
+        raise CannotBeGivenError(str(error)) from error
     except AssetUnusableError as error:
         raise CannotLaunchError(str(error)) from error
     except StoreError as error:

@@ -19,7 +19,7 @@ from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
-from tuner_service.domain.experiment import Experiment, ExperimentSpec, FinalFrom
+from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus, FinalFrom
 from tuner_service.domain.objectives import further_value, further_values
 from tuner_service.domain.trial import Attempt, PendingEnd, Trial, TrialOutcome, TrialReason, TrialStatus
 
@@ -49,6 +49,8 @@ def attempt_ended(
     meaning = known or _meaning(ts, ended, record)
     if lost and not isinstance(meaning, exits.Ended):
         meaning = exits.Interrupted(reason=TrialReason.DEVICE_LOST, message=lost)
+    if record.cause is ExitCause.ASSETS_MISSING:
+        _pause_for_assets(ts, record)
     if trial.status is TrialStatus.STOPPING and trial.reason is TrialReason.RUNG_REACHED:
         _left_at_rung(ts, ended, record)
         return
@@ -197,7 +199,18 @@ def _died(ts: TrialStep, failure: exits.Died) -> None:
         _failed(ts, failure)
 
 
+def _pause_for_assets(ts: TrialStep, record: ExitRecord) -> None:
+    """Every launch to come would end the same way: a person brings the store back, and nothing is lost meanwhile."""
+    if ts.xs.experiment.status is ExperimentStatus.RUNNING:
+        message = f"{exits.last_line(record.tail)}; once it is there again: tuner resume {ts.xs.id}"
+        why = Why(reason=ExperimentReason.ASSETS_MISSING, message=message)
+        ts.step.move_experiment(ts.xs, ExperimentStatus.PAUSED, why)
+
+
 def _interrupted(ts: TrialStep, meaning: exits.Interrupted) -> None:
+    if meaning.reason is TrialReason.ASSETS_MISSING:  # no death of its own
+        _go_on(ts, Why(reason=meaning.reason, message=meaning.message))
+        return
     deaths = ts.trial.deaths_without_progress + 1
     ts.put(replace(ts.trial, deaths_without_progress=deaths))
     if deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:

@@ -40,6 +40,7 @@ class ExperimentReason(StrEnum):
     ALGORITHM_HANGS = "algorithm_hangs"  # it did not answer within its limit, several times
     WORKER_DIES = "worker_dies"  # the algorithm worker died again and again
     NOT_SUPPORTED = "not_supported"  # the algorithm cannot search this space
+    ASSETS_MISSING = "assets_missing"  # the store has not, or has damaged, what trials are to be given
     TOO_MANY_FAILURES = "too_many_failures"
     TRIALS_ADDED = "trials_added"  # it had ended, and runs what people added to it since, and nothing else
     IDENTICAL_FAILURES = "identical_failures"  # the first trials all failed with the same error

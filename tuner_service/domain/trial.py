@@ -75,6 +75,7 @@ class TrialReason(StrEnum):
     CRASH_LOOP = "crash_loop"  # died again and again without progress
     PREEMPTED = "preempted"  # a signal from outside, a stop without the service; goes on in a new attempt
     DEVICE_LOST = "device_lost"  # a device it held cannot be used any more; goes on in a new attempt
+    ASSETS_MISSING = "assets_missing"  # the store had not what it is given; goes on once the experiment is resumed
     DEVICE_UNAVAILABLE = "device_unavailable"  # a device was not free when it was to start; goes on in a new attempt
     LEASE_EXPIRED = "lease_expired"  # its evaluator told nothing for too long; goes to another that asks
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt

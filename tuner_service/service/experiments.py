@@ -47,7 +47,7 @@ from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
-from tuner_service.service.inputs import Inputs, WantedInput, WantedItem
+from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
 from tuner_service.service.measures import Measures
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
@@ -237,7 +237,9 @@ class Experiments:
         revision: CodeRevision | None = None,
         skip_line: int | None = None,
     ) -> None:
+        """ConflictError where its assets are not all in the store: before a trial fails for want of them."""
         revision = revision or CodeRevision()
+        await asyncio.to_thread(self.assets.require_all_of, experiment_id)
         if revision.digest is not None and revision.code is None:
             await self._require_code(revision.digest)
         await self._require_changes(revision.origin, revision.changes, "")
@@ -379,9 +381,10 @@ class Experiments:
             self._waiting -= 1
 
     # ── trials ──────────────────────────────────────────────────────────────────────────────────
-    def trial_views(self, trials: Sequence[Trial]) -> list[View]:
-        now = self.clock.now()
-        return [trial_view(trial, now=now) for trial in trials]
+    def trial_views(self, experiment: Experiment, trials: Sequence[Trial]) -> list[View]:
+        """Each with what its script is given the paths of, which is the same for all."""
+        now, inputs = self.clock.now(), inputs_view(experiment.spec.trial.inputs)
+        return [{**trial_view(trial, now=now), "inputs": inputs} for trial in trials]
 
     def trial_detail_view(self, experiment_id: ExperimentId, number: int) -> View:
         with self.queries.snapshot():

@@ -41,7 +41,7 @@ class Export:
         inputs = self._inputs()
         for trial in self._trials():
             view = trial_view(trial, now=self.now)
-            yield {**view, "inputs": inputs} if inputs else view
+            yield {**view, "inputs": inputs}
 
     def metrics(self) -> Iterator[View]:
         """One row for each metric of each report; ``step`` is null for a final one."""

@@ -2565,7 +2565,7 @@ export interface components {
          * @description Why an experiment has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "too_many_failures" | "trials_added" | "identical_failures";
+        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "too_many_failures" | "trials_added" | "identical_failures";
         /**
          * ExperimentStatus
          * @enum {string}
@@ -4108,6 +4108,16 @@ export interface components {
              * @example 8f3k2/12
              */
             id: string;
+            /**
+             * Inputs
+             * @description by parameter, the assets whose paths trials are given, by name and short digest
+             * @example {
+             *       "data": "digits@3 (sha256:3f9a1c02d5e7)"
+             *     }
+             */
+            inputs: {
+                [key: string]: string | string[];
+            };
             last: components["schemas"]["Last"] | null;
             /**
              * Message
@@ -4499,7 +4509,7 @@ export interface components {
          * @description Why a trial has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        TrialReason: "none" | "suggested" | "added" | "launched" | "asked" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "told_failed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "device_unavailable" | "lease_expired" | "attempt_lost";
+        TrialReason: "none" | "suggested" | "added" | "launched" | "asked" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "told_failed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "assets_missing" | "device_unavailable" | "lease_expired" | "attempt_lost";
         /**
          * TrialStatus
          * @enum {string}
@@ -13065,6 +13075,9 @@ export interface operations {
                      *           },
                      *           "forked_from": 3,
                      *           "id": "8f3k2/12",
+                     *           "inputs": {
+                     *             "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *           },
                      *           "last": {
                      *             "metrics": {
                      *               "accuracy": 0.91,
@@ -13562,6 +13575,9 @@ export interface operations {
                      *           },
                      *           "forked_from": 3,
                      *           "id": "8f3k2/12",
+                     *           "inputs": {
+                     *             "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *           },
                      *           "last": {
                      *             "metrics": {
                      *               "accuracy": 0.91,

@@ -48,6 +48,7 @@ const TRIAL_REASONS: Record<string, string> = {
   crash_loop: "it died again and again without progress",
   preempted: "it was interrupted from outside; it goes on in a new attempt",
   device_lost: "a device it held failed; it goes on in a new attempt",
+  assets_missing: "the store had not what it is given; it goes on when the experiment is resumed",
   device_unavailable: "a device was not free when it was to start; it goes on in a new attempt",
   attempt_lost: "its process or its machine is gone; it goes on in a new attempt",
 };
@@ -63,6 +64,7 @@ const EXPERIMENT_REASONS: Record<string, string> = {
   algorithm_hangs: "the tuner or the assessor did not answer in time, several times",
   worker_dies: "the process of the tuner died again and again",
   not_supported: "the algorithm cannot search this space",
+  assets_missing: "the store has not what trials are given; bring it back, then resume",
   too_many_failures: "more trials failed than the budget allows",
   trials_added: "it runs what was added after its end",
   identical_failures: "the first trials all failed with the same error",

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +193,56 @@ with trials.init() as trial:
     assert [(trial["output"]["files"], trial["output"]["complete"]) for trial in trials] == [(300, True)] * 3
     tuner.run("get", f"{experiment_id}/1", "got")
     assert len(list((tuner.folder / "got").iterdir())) == 300
+
+
+def test_database_and_store_copied_while_a_search_runs_go_on_elsewhere(tuner: CommandLine) -> None:
+    """The operations page's commands, after the machine with the home was lost."""
+    (tuner.folder / "digits").mkdir()
+    (tuner.folder / "digits" / "a.txt").write_text("1")
+    script = """\
+import pathlib, time, trials
+with trials.init() as trial:
+    data = pathlib.Path(trial.parameters["data"])
+    state = trial.restore() or {"step": 0}
+    for step in range(state["step"] + 1, 4):
+        trial.save_checkpoint({"step": step}, step=step)
+        trial.report(step=step, accuracy=float((data / "a.txt").read_text()))
+        while trial.number > 1 and not pathlib.Path(trial.parameters["gate"]).exists():
+            time.sleep(0.02)
+    trial.report_final(accuracy=float((data / "a.txt").read_text()))
+"""
+    gate = tuner.folder / "gate"
+    file = file_of(tuner, script=script, datasets={"data": "./digits"})
+    described = json.loads(Path(file).read_text())
+    described["search_space"]["gate"] = {"_type": "choice", "_value": [str(gate)]}
+    Path(file).write_text(json.dumps(described))
+    experiment_id = tuner.run("start", file).strip()
+    wait_until(lambda: len(tuner.running()) == 2, timeout_s=60)
+
+    with (
+        closing(sqlite3.connect(tuner.home / "tuner.db")) as read,
+        closing(sqlite3.connect(tuner.folder / "copy.db")) as copy,
+    ):
+        read.backup(copy)
+    shutil.copytree(tuner.home / "assets", tuner.folder / "copy-assets", ignore=shutil.ignore_patterns("incoming"))
+    tuner.run("stop", "--local")
+    shutil.rmtree(tuner.home)
+    shutil.rmtree(tuner.folder / "digits")
+
+    elsewhere = tuner.folder / "elsewhere"
+    tuner.homes.append(elsewhere)
+    at = ("--home", str(elsewhere), "--db", str(tuner.folder / "copy.db"))
+    refused = tuner.run("resume", experiment_id, *at, code=4)
+    assert "needs assets that the store has not: sha256:" in refused
+    busy = tuner.run("resume", experiment_id, *at, "--assets", "copy-assets", code=4)
+    assert "end it with `tuner serve --stop`" in busy
+    tuner.run("serve", "--stop", *at)
+
+    gate.touch()
+    tuner.run("resume", experiment_id, *at, "--assets", "copy-assets", "--wait")
+
+    trials = tuner.read("trials", experiment_id, "--home", str(elsewhere))
+    assert [(trial["status"], trial["value"]) for trial in trials] == [("succeeded", 1.0)] * 3
+    assert trials[0]["attempts"] == 1
+    assert len({trial["inputs"]["data"] for trial in trials}) == 1
+    assert "sha256:" in trials[0]["inputs"]["data"]

@@ -236,3 +236,19 @@ def test_what_the_store_has_not_is_named(api: ApiService) -> None:
     api.services.assets.store.remove_file(digest)
     assert missing(experiment=experiment_id) == {tree.id, other.id}
     assert api.client.get("/api/v1/assets/missing", params={"experiment": "none"}).status_code == 404
+
+
+def test_an_experiment_is_not_resumed_without_its_assets(api: ApiService) -> None:
+    """Over REST as by the command: trials would fail one after the other for want of them."""
+    tree = a_tree({"x": b"bbb"})
+    experiment_id = api.create()
+    api.asset_rows.used[experiment_id] = {tree.id}
+    assert api.client.post(f"/api/v1/experiments/{experiment_id}/pause").status_code == 200
+
+    refused = api.client.post(f"/api/v1/experiments/{experiment_id}/resume")
+    assert refused.status_code == 409
+    assert f"sha256:{tree.id}; add them again, or end the service and resume with --assets" in refused.json()["detail"]
+    assert api.client.get(f"/api/v1/experiments/{experiment_id}").json()["status"] == "paused"
+
+    added(api, tree)
+    assert api.client.post(f"/api/v1/experiments/{experiment_id}/resume").json()["status"] == "running"

@@ -9,7 +9,7 @@ from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.items import Queue, TrialEnded
 from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
-from tuner_service.domain.trial import TrialOutcome, TrialReason
+from tuner_service.domain.trial import TrialOutcome, TrialReason, TrialStatus
 
 OTHER = ExitRecord(cause=ExitCause.EXITED, code=2)
 
@@ -198,3 +198,34 @@ def test_in_a_deterministic_experiment_the_pause_comes_at_the_same_line_whatever
         return h.told()
 
     assert lines_told_before_the_pause((1, 2)) == lines_told_before_the_pause((2, 1)) == [1, 2]
+
+
+# ── what it is given is not there ───────────────────────────────────────────────────────────────
+NOT_THERE = ExitRecord(cause=ExitCause.ASSETS_MISSING, tail="asset sha256:ab is not in the store /assets")
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_store_without_what_a_trial_is_given_pauses_the_experiment(h: Harness, deterministic: bool) -> None:
+    """Every trial would fail for it, one after the other: the search would be over on a Monday, with nothing run."""
+    h.run(trials=2, budget={"trials": 4, "parallel": 2}, deterministic=deterministic)
+
+    h.exit(1, NOT_THERE)
+    h.exit(2, NOT_THERE)
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.ASSETS_MISSING)
+    assert h.experiment.message.startswith("asset sha256:ab is not in the store /assets; once it is there again: tuner")
+    assert [h.trial(number).status for number in (1, 2)] == [TrialStatus.WAITING] * 2
+    assert [h.trial(number).charged for number in (1, 2)] == [0, 0]
+    assert h.experiment.failures == 0
+
+
+def test_what_was_not_there_may_be_missing_as_often_as_it_likes(h: Harness) -> None:
+    """No death of the trial: it has not run."""
+    h.run(trials=1, budget={"trials": 1, "parallel": 1})
+    for _ in range(DEATHS_WITHOUT_PROGRESS_LIMIT + 1):
+        h.exit(1, NOT_THERE)
+        assert h.experiment.status is ExperimentStatus.PAUSED
+        h.resume()
+
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    assert h.trial(1).status is TrialStatus.RUNNING

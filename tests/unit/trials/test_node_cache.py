@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trials.agent.moving import node_cache
-from trials.agent.moving.node_cache import AssetUnusableError, NodeCache, remove_tree
+from trials.agent.moving.node_cache import AssetMissingError, NodeCache, remove_tree
 from trials.stores import FileStore
 from trials.wire.manifests import AssetFile, pieces_of, write_manifest
 
@@ -116,7 +116,7 @@ def test_bytes_that_are_not_those_of_the_digest_are_never_given(shelf: Shelf) ->
     digest = shelf.put({"a": b"1"})
     shelf.write(_digest(b"1"), b"2")
 
-    with pytest.raises(AssetUnusableError, match="a is damaged in the store"):
+    with pytest.raises(AssetMissingError, match="a is damaged in the store"):
         shelf.get(digest)
 
     shelf.write(_digest(b"1"), b"1")
@@ -137,9 +137,9 @@ def test_what_the_store_does_not_have_is_said(shelf: Shelf) -> None:
     digest = shelf.put({"a": b"1"})
     shelf.place(_digest(b"1")).unlink()
 
-    with pytest.raises(AssetUnusableError, match=r"a .* is not in the store"):
+    with pytest.raises(AssetMissingError, match=r"a .* is not in the store"):
         shelf.get(digest)
-    with pytest.raises(AssetUnusableError, match="is not in the store"):
+    with pytest.raises(AssetMissingError, match="is not in the store"):
         shelf.get("0" * 64)
 
 

@@ -42,6 +42,10 @@ class AssetUnusableError(Exception):
     """The asset cannot be had, now or later; the text says why."""
 
 
+class AssetMissingError(AssetUnusableError):
+    """The store has it not, or damaged: a person may bring it back."""
+
+
 class NodeCache:
     """Lives in one event loop. ``in_use``: the digests of what trials that run were given."""
 
@@ -91,7 +95,7 @@ class NodeCache:
     def _fetched(self, digest: str, folder: Path) -> Path:
         store = self.store
         if store is None:
-            raise AssetUnusableError("the service has named no store of assets")
+            raise AssetMissingError("the service has named no store of assets")
         try:
             return self._lay_out(store, digest, folder)
         except OSError as error:
@@ -214,10 +218,10 @@ def _manifest(store: FileStore, digest: str) -> list[AssetFile]:
             files = list(read_manifest(stream))
     except StoreError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise AssetUnusableError(f"asset sha256:{digest} is not in the store {store.root}") from error
+            raise AssetMissingError(f"asset sha256:{digest} is not in the store {store.root}") from error
         raise
     except ManifestError as error:
-        raise AssetUnusableError(f"the manifest of asset sha256:{digest} is damaged: {error}") from error
+        raise AssetMissingError(f"the manifest of asset sha256:{digest} is damaged: {error}") from error
     return files
 
 
@@ -228,14 +232,14 @@ def _bring(store: FileStore, file: AssetFile, target: Path) -> None:
             found = _cloned(store, file, target) or _copied(store, file, target)
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                raise AssetUnusableError(f"{file.path} ({file.digest}) is not in the store {store.root}") from error
+                raise AssetMissingError(f"{file.path} ({file.digest}) is not in the store {store.root}") from error
             raise
         if found == file.digest:
             target.chmod(0o500 if file.executable else 0o400)
             return
         logger.warning("asset_file_damaged", extra={"path": file.path, "digest": file.digest, "found": found})
         target.unlink()
-    raise AssetUnusableError(
+    raise AssetMissingError(
         f"{file.path} is damaged in the store {store.root}: its digest is not {file.digest}; run `tuner doctor`"
     )
 

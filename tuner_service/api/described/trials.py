@@ -58,6 +58,7 @@ class Trial(Shown):
     reason: TrialReason
     message: Annotated[str, Field(examples=[""])]
     parameters: Parameters
+    inputs: Inputs
     source: Annotated[str, Field(description="who asked for it", examples=["tuner"])]
     final: Values
     value: Annotated[Number | None, Field(description="of the first objective")]
@@ -108,7 +109,6 @@ class Attempt(Shown):
 
 
 class TrialDetail(Trial):
-    inputs: Inputs
     first_parameters: Parameters
     further_parameters: list[Parameters]
     attempt_details: list[Attempt]

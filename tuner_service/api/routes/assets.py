@@ -29,7 +29,6 @@ from tuner_service.api.routes.parameters import Cursor, Limit
 from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import InputError, NotFoundError, UnavailableError
 from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
-from tuner_service.service.assets.collecting import missing_assets
 from tuner_service.service.assets.uploads import PieceWriter, in_words
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
@@ -68,9 +67,8 @@ def list_missing_assets(
     assets = services.assets
     if experiment is not None:
         services.experiments.find(experiment)
-    wanted = None if experiment is None else assets.rows.of_experiment(experiment)
     with in_words(assets.store.staging):
-        found = list(islice(missing_assets(assets.store, assets.rows, wanted), PAGE_LIMIT))
+        found = list(islice(assets.missing(experiment), PAGE_LIMIT))
     items = [{"asset": asset_id, "digest": f"sha256:{asset_id}"} for asset_id in found]
     return json_response({"items": items, "next": None})
 

@@ -188,9 +188,9 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
     statuses = [wanted.value for wanted in status or ()]
     after = read_number_cursor(cursor)
     with services.queries.snapshot():
-        services.experiments.find(experiment_id)
+        experiment = services.experiments.find(experiment_id)
         trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
-        views = services.experiments.trial_views(trials[:limit])
+        views = services.experiments.trial_views(experiment, trials[:limit])
         if metrics:
             for view in views:
                 view["metrics"] = _metrics(services, experiment_id, view["number"])

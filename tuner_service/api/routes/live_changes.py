@@ -144,7 +144,9 @@ async def retry_trials(
 def _retried(services: Services, experiment_id: str, numbers: list[int]) -> Response:
     experiments = services.experiments
     found = [experiments.find_trial(experiment_id, number) for number in numbers]
-    return json_response({"items": experiments.trial_views(found), "next": None}, status=201)
+    return json_response(
+        {"items": experiments.trial_views(experiments.find(experiment_id), found), "next": None}, status=201
+    )
 
 
 @trial_router.post("/retry", status_code=201)

@@ -13,11 +13,8 @@ from tuner_service.cli.output.progress import follow
 from tuner_service.cli.output.tables import Row, number_text, print_object
 from tuner_service.cli.starting import Body, service_and_body
 from tuner_service.cli.typed import budget_of, given
-from tuner_service.client import Client
 from tuner_service.config import Settings, store_location
 from tuner_service.local_service import find_service
-
-DIGESTS_NAMED = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,13 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
     _require_database(settings)
     with service_and_body(settings, lambda: _resume_body(arguments)) as (client, body):
         experiment_id = resolve_experiment(client, arguments.reference)
-        _require_assets(client, experiment_id)
         before = client.experiment(experiment_id)
+        view = client.resume(experiment_id, body)
         if before["status"] == "running" and not body:
-            view = before
             say(f"experiment {experiment_id} is running; a service that starts goes on with it by itself")
         else:
-            view = client.resume(experiment_id, body)
             say(f"experiment {experiment_id} was {before['status']} and is {view['status']} now")
         for attempt in view["running"]:
             say(f"  trial {attempt['number']} {_attempt_text(attempt)}")
@@ -56,19 +51,6 @@ def _resume_body(arguments: argparse.Namespace) -> Body:
     if arguments.code is not None:
         body |= code_of(Path(arguments.code).expanduser().resolve())
     return body
-
-
-def _require_assets(client: Client, experiment_id: str) -> None:
-    """Before a trial fails for want of them."""
-    missing = client.missing_assets(experiment_id)
-    if missing:
-        named = ", ".join(entry["digest"] for entry in missing[:DIGESTS_NAMED])
-        more = f" and {len(missing) - DIGESTS_NAMED} more" if len(missing) > DIGESTS_NAMED else ""
-        raise CommandError(
-            f"experiment {experiment_id} needs assets that the store has not: {named}{more}; add them again, or end "
-            "the service and resume with --assets DIR|URL, the store that has them",
-            ExitCode.CONFLICT,
-        )
 
 
 def _require_no_service(settings: Settings) -> None:

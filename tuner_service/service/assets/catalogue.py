@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from trials.wire.manifests import AssetFile
-from tuner_service.domain.assets import Asset, AssetReference, AssetVersion, parse_reference
+from tuner_service.domain.assets import Asset, AssetId, AssetReference, AssetVersion, parse_reference
 from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import AssetRows, Clock
 from tuner_service.service.assets.asset_store import AssetStore
-from tuner_service.service.assets.uploads import Uploads
+from tuner_service.service.assets.collecting import missing_assets
+from tuner_service.service.assets.uploads import Uploads, in_words
+from tuner_service.service.digests import digest_view
 
 USERS_NAMED = 5  # experiments that an error names
 BEGINNINGS_NAMED = 5
+DIGESTS_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,22 @@ class Assets:
     def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
         self.store, self.rows = store, rows
         self.uploads = Uploads(store, rows, clock)
+
+    def missing(self, experiment_id: ExperimentId | None = None) -> Iterator[AssetId]:
+        """What one experiment needs, or the database names, and the store has not."""
+        wanted = None if experiment_id is None else self.rows.of_experiment(experiment_id)
+        return missing_assets(self.store, self.rows, wanted)
+
+    def require_all_of(self, experiment_id: ExperimentId) -> None:
+        """ConflictError where the store has not all that the experiment needs."""
+        with in_words(self.store.staging):
+            found = list(islice(self.missing(experiment_id), DIGESTS_NAMED + 1))
+        if found:
+            named = ", ".join(map(digest_view, found[:DIGESTS_NAMED]))
+            more = " and more" if len(found) > DIGESTS_NAMED else ""
+            message = f"experiment {experiment_id} needs assets that the store has not: {named}{more}"
+            hint = "add them again, or end the service and resume with --assets DIR|URL, the store that has them"
+            raise ConflictError(f"{message}; {hint}", ("resume",))
 
     def resolve(self, text: str) -> Found:
         """Of ``digits``, ``digits@3``, ``digits@latest``, a digest or its beginning; NotFoundError for what is none."""
