@@ -1258,7 +1258,7 @@ export interface components {
              * Outside Space
              * @default false
              */
-            outside_space: boolean;
+            outside_space?: boolean;
             /** Parameters */
             parameters: {
                 [key: string]: unknown;
@@ -1321,13 +1321,13 @@ export interface components {
              * @default null
              * @example my_package.tuner:MyTuner
              */
-            class: string | null;
+            class?: string | null;
             /**
              * Name
              * @default null
              * @example tpe
              */
-            name: string | null;
+            name?: string | null;
         };
         /** AlgorithmBody */
         AlgorithmBody: {
@@ -1339,12 +1339,12 @@ export interface components {
              * Class
              * @default null
              */
-            class: string | null;
+            class?: string | null;
             /**
              * Name
              * @default null
              */
-            name: string | null;
+            name?: string | null;
         };
         /** Algorithms */
         Algorithms: {
@@ -1361,12 +1361,12 @@ export interface components {
              * Delimiter
              * @default =
              */
-            delimiter: string;
+            delimiter?: string;
             /**
              * Prefix
              * @default --
              */
-            prefix: string;
+            prefix?: string;
         };
         /**
          * AskedTrial
@@ -1756,25 +1756,25 @@ export interface components {
         BudgetBody: {
             /**
              * Duration
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default null
              */
-            duration: number | null;
+            duration?: number | string | null;
             /**
              * Failures
              * @default 10
              */
-            failures: number;
+            failures?: number;
             /**
              * Parallel
              * @default 1
              */
-            parallel: number;
+            parallel?: number;
             /**
              * Trials
              * @default null
              */
-            trials: number | null;
+            trials?: number | null;
         };
         /**
          * BudgetRaiseBody
@@ -1783,25 +1783,25 @@ export interface components {
         BudgetRaiseBody: {
             /**
              * Duration
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default null
              */
-            duration: number | null;
+            duration?: number | string | null;
             /**
              * Failures
              * @default null
              */
-            failures: number | null;
+            failures?: number | null;
             /**
              * Parallel
              * @default null
              */
-            parallel: number | null;
+            parallel?: number | null;
             /**
              * Trials
              * @default null
              */
-            trials: number | null;
+            trials?: number | null;
         };
         /** Caller */
         Caller: {
@@ -1825,19 +1825,19 @@ export interface components {
              * Note
              * @default null
              */
-            note: string | null;
+            note?: string | null;
             /**
              * Priority
              * @default null
              */
-            priority: number | null;
+            priority?: number | null;
             /** Project */
             project?: string;
             /**
              * Tags
              * @default null
              */
-            tags: string[] | null;
+            tags?: string[] | null;
         };
         /** Checkpoint */
         Checkpoint: {
@@ -1923,7 +1923,7 @@ export interface components {
              * Seed
              * @default null
              */
-            seed: number | null;
+            seed?: number | null;
         };
         /**
          * CodeBody
@@ -1934,22 +1934,22 @@ export interface components {
              * Asset
              * @default null
              */
-            asset: string | null;
+            asset?: string | null;
             /**
              * Digest
              * @default null
              */
-            digest: string | null;
+            digest?: string | null;
             /**
              * Files
              * @default null
              */
-            files: components["schemas"]["CodeFileBody"][] | null;
+            files?: components["schemas"]["CodeFileBody"][] | null;
             /**
              * Name
              * @default null
              */
-            name: string | null;
+            name?: string | null;
         };
         /** CodeFileBody */
         CodeFileBody: {
@@ -1957,18 +1957,18 @@ export interface components {
              * Content
              * @default null
              */
-            content: string | null;
+            content?: string | null;
             /**
              * Content Base64
              * @default null
              */
-            content_base64: string | null;
+            content_base64?: string | null;
             /**
              * Mode
              * @default 644
              * @enum {string}
              */
-            mode: "644" | "755";
+            mode?: "644" | "755";
             /** Path */
             path: string;
         };
@@ -1981,27 +1981,27 @@ export interface components {
              * Branch
              * @default null
              */
-            branch: string | null;
+            branch?: string | null;
             /**
              * Changes
              * @default null
              */
-            changes: string | null;
+            changes?: string | null;
             /**
              * Commit
              * @default null
              */
-            commit: string | null;
+            commit?: string | null;
             /**
              * Dirty
              * @default false
              */
-            dirty: boolean;
+            dirty?: boolean;
             /**
              * Ref
              * @default null
              */
-            ref: string | null;
+            ref?: string | null;
         };
         /** Curve */
         Curve: {
@@ -2046,23 +2046,23 @@ export interface components {
              * Dataset
              * @default null
              */
-            dataset: string | null;
+            dataset?: string | null;
             /**
              * Memory
-             * Format: size
+             * @description bytes, or such as "800MiB" and "8GB"
              * @default null
              */
-            memory: number | null;
+            memory?: number | string | null;
             /**
              * Shared
              * @default true
              */
-            shared: boolean;
+            shared?: boolean;
             /**
              * Workers
              * @default null
              */
-            workers: number | null;
+            workers?: number | null;
         };
         /** Device */
         Device: {
@@ -2287,80 +2287,80 @@ export interface components {
          */
         ExperimentBody: {
             /** @default null */
-            advisor: components["schemas"]["AlgorithmBody"] | null;
+            advisor?: components["schemas"]["AlgorithmBody"] | string | null;
             /**
              * Algorithm Timeout
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default 60
              */
-            algorithm_timeout: number | null;
+            algorithm_timeout?: number | string | null;
             /** @default null */
-            assessor: components["schemas"]["AlgorithmBody"] | null;
+            assessor?: components["schemas"]["AlgorithmBody"] | string | null;
             budget?: components["schemas"]["BudgetBody"];
             /**
              * Deterministic
              * @default false
              */
-            deterministic: boolean;
+            deterministic?: boolean;
             /**
              * Executor
              * @default null
              */
-            executor: unknown;
+            executor?: unknown;
             /**
              * Name
              * @default experiment
              */
-            name: string;
+            name?: string;
             /**
              * Note
              * @default
              */
-            note: string;
+            note?: string;
             /**
              * Objective
              * @default null
              */
-            objective: (components["schemas"]["ObjectiveBody"] | components["schemas"]["ObjectiveBody"][]) | null;
+            objective?: (components["schemas"]["ObjectiveBody"] | components["schemas"]["ObjectiveBody"][]) | null;
             /** On End */
-            on_end?: string[];
+            on_end?: string | string[];
             /** On Failures */
-            on_failures?: string[];
+            on_failures?: string | string[];
             /** On Pause */
-            on_pause?: string[];
+            on_pause?: string | string[];
             /**
              * Project
              * @default default
              */
-            project: string;
+            project?: string;
             /**
              * Quota Group
              * @default default
              */
-            quota_group: string;
+            quota_group?: string;
             /**
              * Search Space
              * @default null
              */
-            search_space: {
+            search_space?: {
                 [key: string]: unknown;
             } | null;
             /**
              * Seed
              * @default null
              */
-            seed: number | null;
+            seed?: number | null;
             /** Tags */
             tags?: string[];
             trial: components["schemas"]["TrialBody"];
-            tuner?: components["schemas"]["AlgorithmBody"];
+            tuner?: components["schemas"]["AlgorithmBody"] | string | null;
             /** Warm Start */
             warm_start?: string[];
             /**
              * Workers
              * @default 1
              */
-            workers: number;
+            workers?: number;
         };
         /**
          * ExperimentDetail
@@ -2728,17 +2728,17 @@ export interface components {
              * Experiment
              * @default null
              */
-            experiment: string | null;
+            experiment?: string | null;
             /**
              * Outside Space
              * @default false
              */
-            outside_space: boolean;
+            outside_space?: boolean;
             /**
              * Results
              * @default null
              */
-            results: components["schemas"]["ResultBody"][] | null;
+            results?: components["schemas"]["ResultBody"][] | null;
         };
         /** ImportanceShares */
         ImportanceShares: {
@@ -2842,12 +2842,12 @@ export interface components {
              * Best
              * @default 1
              */
-            best: number;
+            best?: number;
             /**
              * Last
              * @default 2
              */
-            last: number;
+            last?: number;
         };
         /** KnownAlgorithm */
         KnownAlgorithm: {
@@ -3061,7 +3061,7 @@ export interface components {
              * After
              * @default 0
              */
-            after: number;
+            after?: number;
             manifest: components["schemas"]["ManifestBody"];
         };
         /**
@@ -3073,14 +3073,14 @@ export interface components {
              * Keep
              * @default true
              */
-            keep: boolean;
+            keep?: boolean;
             kind: components["schemas"]["AssetKind"];
             manifest: components["schemas"]["ManifestBody"];
             /**
              * Name
              * @default null
              */
-            name: string | null;
+            name?: string | null;
         };
         /** NumberAndValues */
         NumberAndValues: {
@@ -3105,7 +3105,7 @@ export interface components {
              * @description a trial may end without it
              * @default false
              */
-            optional: boolean;
+            optional?: boolean;
         };
         /** ObjectiveBody */
         ObjectiveBody: {
@@ -3114,14 +3114,14 @@ export interface components {
              * @default minimize
              * @enum {string}
              */
-            goal: "minimize" | "maximize";
+            goal?: "minimize" | "maximize";
             /** Metric */
             metric: string;
             /**
              * Optional
              * @default false
              */
-            optional: boolean;
+            optional?: boolean;
         };
         /** Option */
         Option: {
@@ -3291,7 +3291,7 @@ export interface components {
              * @default []
              * @example []
              */
-            allowed: string[];
+            allowed?: string[];
             /**
              * Detail
              * @example there is no experiment '8f3k2'
@@ -3303,7 +3303,7 @@ export interface components {
              * @default []
              * @example []
              */
-            errors: components["schemas"]["Fault"][];
+            errors?: components["schemas"]["Fault"][];
             /**
              * Status
              * @example 404
@@ -3367,12 +3367,12 @@ export interface components {
              * Borrows
              * @default true
              */
-            borrows: boolean;
+            borrows?: boolean;
             /**
              * Gpus
              * @default null
              */
-            gpus: number | null;
+            gpus?: number | null;
         };
         /** QuotaGroups */
         QuotaGroups: {
@@ -3528,24 +3528,24 @@ export interface components {
              * Cpus
              * @default 0
              */
-            cpus: number;
+            cpus?: number;
             /**
              * Gpu Memory
-             * Format: size
+             * @description bytes, or such as "800MiB" and "8GB"
              * @default null
              */
-            gpu_memory: number | null;
+            gpu_memory?: number | string | null;
             /**
              * Gpus
              * @default null
              */
-            gpus: number | ("auto" | "all") | null;
+            gpus?: number | ("auto" | "all") | null;
             /**
              * Memory
-             * Format: size
+             * @description bytes, or such as "800MiB" and "8GB"
              * @default null
              */
-            memory: number | null;
+            memory?: number | string | null;
         };
         /**
          * ResultBody
@@ -3560,17 +3560,17 @@ export interface components {
              * Status
              * @default null
              */
-            status: ("succeeded" | "early_stopped" | "failed") | null;
+            status?: ("succeeded" | "early_stopped" | "failed") | null;
             /**
              * Step
              * @default null
              */
-            step: number | null;
+            step?: number | null;
             /**
              * Value
              * @default null
              */
-            value: number | null;
+            value?: number | null;
         };
         /**
          * ResumeBody
@@ -3579,14 +3579,14 @@ export interface components {
         ResumeBody: {
             budget?: components["schemas"]["BudgetRaiseBody"];
             /** @default null */
-            code: components["schemas"]["CodeBody"] | null;
+            code?: components["schemas"]["CodeBody"] | null;
             /** @default null */
-            code_origin: components["schemas"]["CodeOriginBody"] | null;
+            code_origin?: components["schemas"]["CodeOriginBody"] | null;
             /**
              * Skip Line
              * @default null
              */
-            skip_line: number | null;
+            skip_line?: number | null;
         };
         /**
          * RetryBody
@@ -3597,7 +3597,7 @@ export interface components {
              * Numbers
              * @default null
              */
-            numbers: number[] | null;
+            numbers?: number[] | null;
         };
         /**
          * Running
@@ -3752,12 +3752,12 @@ export interface components {
              * Code
              * @default null
              */
-            code: string | null;
+            code?: string | null;
             /**
              * Token
              * @default null
              */
-            token: string | null;
+            token?: string | null;
         };
         /** SessionCode */
         SessionCode: {
@@ -3935,24 +3935,24 @@ export interface components {
              * Ended
              * @default null
              */
-            ended: boolean | null;
+            ended?: boolean | null;
             /**
              * Error
              * @default null
              */
-            error: string | null;
+            error?: string | null;
             /**
              * Step
              * @default null
              */
-            step: number | null;
+            step?: number | null;
             /** Token */
             token: string;
             /**
              * Value
              * @default null
              */
-            value: number | null;
+            value?: number | null;
             /** Values */
             values?: {
                 [key: string]: number;
@@ -4130,7 +4130,7 @@ export interface components {
              * @default null
              * @example null
              */
-            metrics: components["schemas"]["Report"][] | null;
+            metrics?: components["schemas"]["Report"][] | null;
             /**
              * Number
              * @example 12
@@ -4182,44 +4182,44 @@ export interface components {
          */
         TrialBody: {
             /** @default null */
-            arguments: components["schemas"]["ArgumentsBody"] | null;
+            arguments?: components["schemas"]["ArgumentsBody"] | null;
             /** @default null */
-            code: components["schemas"]["CodeBody"] | null;
+            code?: components["schemas"]["CodeBody"] | null;
             /**
              * Code Changes
              * @default allow
              * @enum {string}
              */
-            code_changes: "allow" | "refuse" | "commit";
+            code_changes?: "allow" | "refuse" | "commit";
             /** @default null */
-            code_origin: components["schemas"]["CodeOriginBody"] | null;
+            code_origin?: components["schemas"]["CodeOriginBody"] | null;
             /**
              * Command
              * @default null
              */
-            command: string[] | null;
+            command?: string | string[] | null;
             /**
              * Compat
              * @default null
              */
-            compat: "nni" | null;
+            compat?: "nni" | null;
             /** @default null */
-            data: components["schemas"]["DataBody"] | null;
+            data?: components["schemas"]["DataBody"] | null;
             /**
              * Datasets
              * @default null
              */
-            datasets: unknown;
+            datasets?: unknown;
             /**
              * Define By Run
              * @default false
              */
-            define_by_run: boolean;
+            define_by_run?: boolean;
             /**
              * Entry Point
              * @default null
              */
-            entry_point: string | null;
+            entry_point?: string | null;
             /** Environment */
             environment?: {
                 [key: string]: string | components["schemas"]["SecretBody"];
@@ -4229,63 +4229,63 @@ export interface components {
              * @default reported
              * @enum {string}
              */
-            final: "reported" | "last" | "best";
+            final?: "reported" | "last" | "best";
             /**
              * Heartbeat
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default null
              */
-            heartbeat: number | null;
+            heartbeat?: number | string | null;
             /**
              * Isolation
              * @default fork
              * @enum {string}
              */
-            isolation: "fork" | "spawn";
+            isolation?: "fork" | "spawn";
             keep?: components["schemas"]["KeepBody"];
             /**
              * Keep Outputs
              * @default end
              * @enum {string}
              */
-            keep_outputs: "end" | "always";
+            keep_outputs?: "end" | "always";
             /**
              * Lease
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default null
              */
-            lease: number | null;
+            lease?: number | string | null;
             /**
              * Max Attempts
              * @default 1
              */
-            max_attempts: number;
+            max_attempts?: number;
             /**
              * Max Duration
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default null
              */
-            max_duration: number | null;
+            max_duration?: number | string | null;
             /**
              * Metrics Pattern
              * @default null
              */
-            metrics_pattern: string | null;
+            metrics_pattern?: string | null;
             /**
              * Models
              * @default null
              */
-            models: unknown;
+            models?: unknown;
             /**
              * Nodes
              * @default null
              */
-            nodes: unknown;
+            nodes?: unknown;
             /**
              * Output
              * @default null
              */
-            output: unknown;
+            output?: unknown;
             /** Pass Environment */
             pass_environment?: string[];
             /** Preload */
@@ -4294,24 +4294,24 @@ export interface components {
              * Pretrained From
              * @default null
              */
-            pretrained_from: unknown;
+            pretrained_from?: unknown;
             /**
              * Processes Per Node
              * @default 1
              */
-            processes_per_node: number;
+            processes_per_node?: number;
             /**
              * Python
              * @default null
              */
-            python: string | null;
+            python?: string | null;
             resources?: components["schemas"]["ResourcesBody"];
             /**
              * Stop Grace
-             * Format: duration
+             * @description seconds, or such as "90s" and "1h30m"
              * @default 30
              */
-            stop_grace: number | null;
+            stop_grace?: number | string | null;
         };
         /** TrialDetail */
         TrialDetail: {
@@ -4397,7 +4397,7 @@ export interface components {
              * @default null
              * @example null
              */
-            metrics: components["schemas"]["Report"][] | null;
+            metrics?: components["schemas"]["Report"][] | null;
             /**
              * Number
              * @example 12

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -27,6 +29,20 @@ def test_head_answers_as_get_does_without_a_body(api: ApiService) -> None:
         assert head.status_code == got.status_code
         assert head.headers == got.headers
         assert head.content == b""
+
+
+def test_head_is_taken_wherever_get_is(api: ApiService) -> None:
+    experiment_id = api.create()
+    filled = [(method, re.sub(r"/e(?=/|\?|$)", f"/{experiment_id}", path)) for method, path in routes(api)]
+    reads = [path for method, path in filled if method == "GET"]
+    assert {"/metrics", "/api/v1/sessions"} < set(reads)
+    statuses: Counter[int] = Counter()
+    for path in reads:
+        got, head = api.client.get(path), api.client.request("HEAD", path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        statuses[got.status_code] += 1
+        assert head.headers.get("content-type") == got.headers.get("content-type"), path
+    assert statuses[200] > len(reads) / 2, statuses
 
 
 def test_head_of_an_export_has_its_headers_and_nothing_else(api: ApiService) -> None:

@@ -240,14 +240,20 @@ def _code(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[float | None, BeforeValidator(_duration), Field(json_schema_extra={"format": "duration"})]
+# The schema says what may be sent: a number, or text such as "2h" and "8GB".
+_AsDuration = Field(description='seconds, or such as "90s" and "1h30m"')
+_AsSize = Field(description='bytes, or such as "800MiB" and "8GB"')
+Duration = Annotated[float | None, BeforeValidator(_duration, json_schema_input_type=float | str | None), _AsDuration]
 Size = Annotated[
     Annotated[int, Field(ge=MIN_MEMORY_BYTES)] | None,
-    BeforeValidator(_bytes),
-    Field(json_schema_extra={"format": "size"}),
+    BeforeValidator(_bytes, json_schema_input_type=int | str | None),
+    _AsSize,
 ]
 Period = Annotated[
-    float | None, BeforeValidator(_duration), AfterValidator(_positive), Field(json_schema_extra={"format": "duration"})
+    float | None,
+    BeforeValidator(_duration, json_schema_input_type=float | str | None),
+    AfterValidator(_positive),
+    _AsDuration,
 ]
 
 
@@ -378,7 +384,7 @@ class TrialBody(Body):
     code: Code = None
     code_origin: CodeOriginBody | None = None
     code_changes: Literal["allow", "refuse", "commit"] = "allow"
-    command: Annotated[Words | None, BeforeValidator(_words)] = None
+    command: Annotated[Words | None, BeforeValidator(_words, json_schema_input_type=str | Words | None)] = None
     entry_point: Annotated[str | None, _matching(_ENTRY_POINT, '"module:function"')] = None
     arguments: ArgumentsBody | None = None
     environment: Annotated[dict[str, Variable], BeforeValidator(_environment)] = Field(default_factory=dict)
@@ -413,9 +419,15 @@ class TrialBody(Body):
 
 CommandNames = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else _listed(value)),
+    BeforeValidator(
+        lambda value: [value] if isinstance(value, str) else _listed(value),
+        json_schema_input_type=str | list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]],
+    ),
     Field(max_length=MAX_COMMANDS),
 ]
+
+
+NamedAlgorithm = AlgorithmBody | str | None
 
 
 class ExperimentBody(Body):
@@ -434,11 +446,11 @@ class ExperimentBody(Body):
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     objective: Objectives | None = None
     search_space: dict[str, Any] | None = None
-    tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto)] = Field(
+    tuner: Annotated[AlgorithmBody, BeforeValidator(_named_or_auto, json_schema_input_type=NamedAlgorithm)] = Field(
         default_factory=lambda: AlgorithmBody(name="auto")
     )
-    assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
-    advisor: Annotated[AlgorithmBody | None, BeforeValidator(_named)] = None
+    assessor: Annotated[AlgorithmBody | None, BeforeValidator(_named, json_schema_input_type=NamedAlgorithm)] = None
+    advisor: Annotated[AlgorithmBody | None, BeforeValidator(_named, json_schema_input_type=NamedAlgorithm)] = None
     budget: BudgetBody = Field(default_factory=BudgetBody)
     trial: TrialBody
     deterministic: bool = False
