@@ -250,7 +250,8 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         server.run(sockets=[listening])
     finally:
         withdraw(settings)
-        sessions.note_uses()
+        if core.store.is_in_place():
+            sessions.note_uses()
         analyst.close()
     _require_in_place(settings, core)
 

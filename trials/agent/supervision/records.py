@@ -5,7 +5,6 @@ A supervisor imports this module when it starts, so the module imports little.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -55,5 +54,12 @@ class Records:
         if first:
             clear_way(f"{self._folder}/{name}")
         else:
-            sys.stderr.write(f"{self._folder}/{name} cannot be written: {error}\n")  # its agent finds it missing
+            _say_not_written(f"{self._folder}/{name}", error)  # its agent finds it missing
         return first
+
+
+def _say_not_written(path: str, error: OSError) -> None:
+    from trials.wire.log_lines import LogForm, write_line  # a fork server imports little before it has to
+
+    logger = "trials.agent.supervision"
+    write_line(LogForm.AUTO, logger=logger, event="record_not_written", path=path, error=str(error))

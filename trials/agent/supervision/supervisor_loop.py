@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
@@ -11,6 +10,7 @@ from trials.agent.supervision.starting import execute
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
 from trials.processes.parents import become_subreaper
 from trials.wire.files import FILE_ATTEMPT
+from trials.wire.log_lines import LogForm, write_line
 
 EXIT_NO_ROOM = 75  # it could not claim the nonce: nothing was started, and it may be tried again
 
@@ -19,7 +19,8 @@ def supervise(folder: str, *, why: str | None = None) -> int:
     """Run the attempt to its end; returns at once if its nonce is spent already. ``why`` it has its own supervisor."""
     attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
     if attempt is None:
-        sys.stderr.write(f"{folder}/{FILE_ATTEMPT} is missing or damaged; nothing was started\n")
+        logger = "trials.agent.supervision"
+        write_line(LogForm.AUTO, logger=logger, event="attempt_not_started", path=f"{folder}/{FILE_ATTEMPT}")
         return 1
     parent = Parent(start=execute, isolation="spawn")  # catches signals before the claim: then the agent may send some
     supervised = Supervised(folder, attempt, parent=parent, why_spawned=why)
