@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trials.wire.attempt import AttemptKey
-from trials.wire.log_format import LogFormatter
+from trials.wire.log_format import REPEATS, REPEATS_S, SENTENCES, FewRepeats, LogFormatter
 from trials.wire.log_lines import (
     FIELD_CHARACTERS,
     HIDDEN,
@@ -125,6 +125,33 @@ def test_a_sentence_that_does_not_fit_its_values_is_said_as_it_is() -> None:
     record = logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "%d of %s", ("x",), None)
 
     assert json.loads(LogFormatter(LogForm.JSON).format(record))["message"] == "%d of %s"
+
+
+def a_record(message: str, at: float, logger: str = "uvicorn.error") -> logging.LogRecord:
+    record = logging.LogRecord(logger, logging.WARNING, __file__, 1, message, None, None)
+    record.created = at
+    return record
+
+
+def test_a_library_that_repeats_itself_is_heard_so_often_in_a_minute_and_then_again() -> None:
+    few = FewRepeats()
+
+    said = [few.filter(a_record("Invalid HTTP request received.", AT + place / 100)) for place in range(100)]
+    other = few.filter(a_record("another sentence", AT + 1))
+    later = a_record("Invalid HTTP request received.", AT + REPEATS_S)
+
+    assert said == [True] * REPEATS + [False] * (100 - REPEATS)
+    assert other
+    assert few.filter(later)
+    assert json.loads(LogFormatter(LogForm.JSON).format(later))["left_unsaid"] == 100 - REPEATS
+
+
+def test_our_own_events_are_never_left_out_and_what_is_remembered_of_others_is_bounded() -> None:
+    few = FewRepeats()
+
+    assert all(few.filter(a_record("launched", AT, "trials.agent")) for _ in range(10 * REPEATS))
+    assert all(few.filter(a_record(f"sentence {number}", AT)) for number in range(10 * SENTENCES))
+    assert len(few._said) <= SENTENCES
 
 
 # ── hostile values ──────────────────────────────────────────────────────────────────────────────
