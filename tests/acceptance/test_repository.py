@@ -27,7 +27,18 @@ CODE = sorted(
 FILE_LINES, FUNCTION_LINES, README_LINES = 500, 60, 150
 HELP_S = 0.2
 SLOW_MACHINE = 5  # how much slower than that a machine may be that runs other things as well
-SERVER_ROOTS = {"alembic", "fastapi", "numpy", "optuna", "pydantic", "sqlalchemy", "starlette", "torch", "uvicorn"}
+SERVER_ROOTS = {
+    "alembic",
+    "fastapi",
+    "numpy",
+    "optuna",
+    "prometheus_client",
+    "pydantic",
+    "sqlalchemy",
+    "starlette",
+    "torch",
+    "uvicorn",
+}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TUNER = str(Path(sys.executable).with_name("tuner"))
 
