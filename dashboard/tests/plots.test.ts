@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { csv } from "../src/plots/figure";
 import { historyData, zoomOf } from "../src/plots/history";
-import { binned } from "../src/plots/parallel";
+import { type Axis, binned, withAbsent } from "../src/plots/parallel";
 import { bestSoFar, nearest, usefulExtent } from "../src/plots/points";
 import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
 import { sparkPath } from "../src/plots/sparkline";
@@ -78,6 +78,19 @@ describe("points", () => {
     expect(data?.points.find((point) => point.status === "failed")?.y).toBe(data?.y.high);
     expect(data?.steps.map((step) => step.y)).toEqual([2, 1]);
     const lines = binned(trials, false);
+    const axis = (name: string, data: number[], labels: string[] | null): Axis => ({
+      name,
+      filter: name,
+      data: Float64Array.from([...data, ...Array(trials.length).fill(data[0])].slice(0, trials.length)),
+      labels,
+      log: false,
+    });
+    const [whole, holed, unnamed] = [
+      axis("whole", [1, 2], null),
+      axis("holed", [Number.NaN], null),
+      axis("unnamed", [-1], ["a"]),
+    ];
+    expect(withAbsent(lines, [whole, holed, unnamed])).toEqual(new Set([holed, unnamed]));
     expect([...lines.rows]).toEqual([0, 2]);
     expect([...lines.bins]).toEqual([0, 63]);
   });

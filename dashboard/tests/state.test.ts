@@ -3,8 +3,26 @@ import { shell, write } from "../src/parts/values";
 import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
 import { ago, bytes, duration, number, percent } from "../src/state/format";
-import { logNames, parametersOf, rangeWords } from "../src/state/space";
-import { attemptEnd, journalWords } from "../src/state/words";
+import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
+import { attemptEnd, isTroubled, journalWords } from "../src/state/words";
+
+describe("parameters that analyses name by their path", () => {
+  test.each([
+    ["lr", "lr", "lr"],
+    ["layer/conv/kernel", "layer.kernel", "layer / conv / kernel"],
+    ["<b>p<~1b>", "<b>p</b>", "<b>p</b>"],
+    ["a~01", "a~1", "a~1"],
+  ])("%s is the column %s", (path, column, label) => {
+    expect(columnOfPath(path)).toBe(column);
+    expect(labelOfPath(path)).toBe(label);
+  });
+});
+
+test("an experiment that paused by its own trouble is told from one that a person paused", () => {
+  expect(isTroubled({ status: "paused", reason: "identical_failures" })).toBe(true);
+  expect(isTroubled({ status: "paused", reason: "requested" })).toBe(false);
+  expect(isTroubled({ status: "running", reason: "none" })).toBe(false);
+});
 
 describe("numbers, as people write them", () => {
   test.each([
@@ -26,6 +44,9 @@ describe("numbers, as people write them", () => {
 
   test.each([
     [0.25, "0.3 s"],
+    [0.04, "40 ms"],
+    [0.0996, "0.1 s"],
+    [0, "0 s"],
     [59, "59 s"],
     [61, "1 min 1 s"],
     [3_600, "1 h"],

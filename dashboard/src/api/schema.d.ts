@@ -464,6 +464,8 @@ export interface paths {
         /**
          * Export Experiment
          * @description Every trial by number, or with `metrics` every reported value, however many there are.
+         *
+         *     `parquet` and `optuna` are made as a whole, one after the other. 501 for parquet where its extra is not installed.
          */
         get: operations["export_experiment"];
         put?: never;
@@ -2565,7 +2567,7 @@ export interface components {
          * @description Why an experiment has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "too_many_failures" | "trials_added" | "identical_failures";
+        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "rows_damaged" | "too_many_failures" | "trials_added" | "identical_failures";
         /**
          * ExperimentStatus
          * @enum {string}
@@ -9513,8 +9515,8 @@ export interface operations {
     export_experiment: {
         parameters: {
             query?: {
-                /** @description csv has parameters and final metrics as columns */
-                format?: "csv" | "json" | "jsonl";
+                /** @description csv has parameters and final metrics as columns; optuna is a study, as a journal file */
+                format?: "csv" | "json" | "jsonl" | "parquet" | "optuna";
                 /** @description instead of trials, a row for each metric of each report */
                 metrics?: boolean;
             };
@@ -9549,6 +9551,9 @@ export interface operations {
                     "application/json": Record<string, never>[];
                     /** @example {"number":1,"status":"succeeded","value":0.25} */
                     "application/jsonl": string;
+                    "application/octet-stream": string;
+                    /** @example the bytes of a parquet file */
+                    "application/vnd.apache.parquet": string;
                     /**
                      * @example number,status,value
                      *     1,succeeded,0.25

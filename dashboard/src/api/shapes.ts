@@ -11,6 +11,7 @@ type With<Shape, Known> = Omit<Shape, keyof Known> & Known;
 export type Objective = Schemas["Objective"];
 export type Budget = Schemas["Budget"];
 export type Experiment = With<Schemas["Experiment"], { best: Best | null; counts: Record<string, number> }>;
+export type ExperimentBody = Schemas["ExperimentBody"];
 export type Best = With<Schemas["Best"], { parameters?: Values | null }>;
 export type ExperimentDetail = With<
   Schemas["ExperimentDetail"],

@@ -2,13 +2,14 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
-import { type ExperimentDetail, objectives, type TrialDetail } from "../api/shapes";
+import { type ExperimentDetail, type Json, objectives, type TrialDetail } from "../api/shapes";
 import { trialsOf } from "../api/trials";
 import { Badge, Empty, Loading, Switch, To, Trouble } from "../parts/controls";
 import { type Course, CoursesPlot } from "../plots/courses";
 import { bestSoFar } from "../plots/points";
 import { amend, experimentPath, query, trialPath } from "../state/address";
 import { cell, duration, exact, number, numeric } from "../state/format";
+import { rangeWords } from "../state/space";
 import { flatOf } from "./trial";
 
 const MOST = 12;
@@ -52,6 +53,7 @@ function Experiments({ ids }: { ids: string[] }) {
     2_000,
   );
   const overTime = query.value.get("over") === "time";
+  const log = query.value.get("log") === "1";
   const all = found.data.value;
   const courses = useMemo(
     () =>
@@ -90,9 +92,13 @@ function Experiments({ ids }: { ids: string[] }) {
       <CoursesPlot
         courses={courses}
         overTime={overTime}
+        log={log}
         metric={objectives(all[0].view)[0]?.metric ?? "value"}
         controls={
-          <Switch label="over time" on={overTime} onChange={(on) => amend({ over: on ? "time" : null })} />
+          <>
+            <Switch label="log" on={log} onChange={(on) => amend({ log: on ? "1" : null })} />
+            <Switch label="over time" on={overTime} onChange={(on) => amend({ over: on ? "time" : null })} />
+          </>
         }
       />
       <Beside
@@ -114,14 +120,27 @@ function Experiments({ ids }: { ids: string[] }) {
           ["tuner", all.map(({ view }) => algorithm(view.tuner))],
           ["assessor", all.map(({ view }) => algorithm(view.assessor))],
           ["advisor", all.map(({ view }) => algorithm(view.advisor))],
-          ["seed", all.map(({ view }) => view.seed)],
-          ...[...new Set(all.flatMap(({ view }) => Object.keys(view.search_space)))].map(
-            (name): [string, unknown[]] => [`space: ${name}`, all.map(({ view }) => view.search_space[name])],
-          ),
+          ["seed", all.map(({ view }) => String(view.seed))],
+          ...namesIn(all.map(({ view }) => view.inputs)).map((name): [string, unknown[]] => [
+            `input: ${name}`,
+            all.map(({ view }) => view.inputs[name]),
+          ]),
+          ...namesIn(all.map(({ view }) => view.search_space)).map((name): [string, unknown[]] => [
+            `space: ${name}`,
+            all.map(({ view }) => spaceWords(name, view.search_space[name])),
+          ]),
         ]}
       />
     </section>
   );
+}
+
+function namesIn(all: readonly object[]): string[] {
+  return [...new Set(all.flatMap((one) => Object.keys(one)))];
+}
+
+function spaceWords(name: string, range: Json | undefined): unknown {
+  return range === undefined || name === "constraints" ? range : rangeWords(range);
 }
 
 function algorithm(value: unknown): string {
@@ -184,7 +203,7 @@ function Beside({ heads, rows }: { heads: preact.ComponentChildren[]; rows: [str
               <td />
               {heads.map((head, place) => (
                 <th key={String(place)} scope="col">
-                  {head}
+                  <div class="some-lines">{head}</div>
                 </th>
               ))}
             </tr>
@@ -197,7 +216,7 @@ function Beside({ heads, rows }: { heads: preact.ComponentChildren[]; rows: [str
                 </th>
                 {values.map((value, place) => (
                   <td key={String(place)} title={exact(value)}>
-                    {typeof value === "number" ? number(value, 6) : cell(value)}
+                    <div class="some-lines">{typeof value === "number" ? number(value, 6) : cell(value)}</div>
                   </td>
                 ))}
               </tr>

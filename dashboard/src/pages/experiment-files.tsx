@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { experimentUrl } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
-import type { ExperimentDetail, Json } from "../api/shapes";
+import type { ExperimentBody, ExperimentDetail, Json } from "../api/shapes";
 import { change } from "../parts/actions";
 import { copy, EditInPlace, faultWords, To } from "../parts/controls";
 import { Download } from "../parts/download";
@@ -11,34 +11,37 @@ import { save } from "../plots/figure";
 import { experimentPath } from "../state/address";
 import { count } from "../state/format";
 
-const NOT_ASKED = new Set([
-  "id",
-  "status",
-  "reason",
-  "message",
-  "counts",
-  "best",
-  "created_at",
-  "started_at",
-  "ended_at",
-  "running_s",
-  "detail",
-  "queues",
-  "waits_for",
-  "chosen",
-  "left_out",
-  "not_set",
-  "running",
-  "priority",
-]);
+const ASKED = [
+  "name",
+  "project",
+  "note",
+  "tags",
+  "objective",
+  "budget",
+  "search_space",
+  "tuner",
+  "assessor",
+  "advisor",
+  "trial",
+  "seed",
+  "deterministic",
+  "workers",
+  "warm_start",
+  "algorithm_timeout",
+  "quota_group",
+  "on_end",
+  "on_pause",
+  "on_failures",
+] as const satisfies readonly (keyof ExperimentDetail & keyof ExperimentBody)[];
 
 /** The experiment file that it came from, every default filled in. */
 export function fileOf(view: ExperimentDetail): Record<string, Json> {
-  const entries = Object.entries(view as unknown as Record<string, Json>).filter(
-    ([name, value]) =>
-      !NOT_ASKED.has(name) && value !== null && !(Array.isArray(value) && value.length === 0) && value !== "",
+  const entries = ASKED.map((name): [string, Json] => [name, view[name] as Json]);
+  return Object.fromEntries(
+    entries.filter(
+      ([, value]) => value !== null && !(Array.isArray(value) && value.length === 0) && value !== "",
+    ),
   );
-  return Object.fromEntries(entries);
 }
 
 export function FilesTab({ view }: { view: ExperimentDetail }) {

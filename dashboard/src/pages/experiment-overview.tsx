@@ -23,7 +23,7 @@ import { amend, query, trialPath } from "../state/address";
 import type { Trials } from "../state/columns";
 import { number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { logNames } from "../state/space";
+import { columnOfPath, logNames } from "../state/space";
 import { statusWords } from "../state/words";
 import { brush, brushesOf, type Filtered } from "./filtered";
 
@@ -209,7 +209,7 @@ export function useAxes(
   view: ExperimentDetail,
   importance: Importance | undefined,
 ): Axis[] {
-  const order = importance ? Object.keys(importance.importance).join("\n") : "";
+  const order = importance ? Object.keys(importance.importance).map(columnOfPath).join("\n") : "";
   return useMemo(() => {
     const logs = logNames(view.search_space);
     const rank = new Map(order.split("\n").map((name, place) => [name, place]));

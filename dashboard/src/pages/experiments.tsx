@@ -11,7 +11,7 @@ import { Sparkline } from "../plots/sparkline";
 import { amend, experimentPath, go, query } from "../state/address";
 import { ago, clock, count, duration, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { whyExperiment } from "../state/words";
+import { isTroubled, whyExperiment } from "../state/words";
 
 const MOST = 2_000;
 
@@ -223,9 +223,9 @@ function Row({ one, chosen }: { one: Experiment; chosen: { value: ReadonlySet<st
         </span>
       </td>
       <td>
-        <Badge status={one.status} />
+        <Badge status={one.status} trouble={isTroubled(one)} />
         {one.status === "failed" || one.status === "paused" ? (
-          <div class="why clip" title={whyExperiment(one)}>
+          <div class="why clip-2" title={whyExperiment(one)}>
             {whyExperiment(one)}
           </div>
         ) : (

@@ -213,7 +213,7 @@ function Parameters({ trial, view }: { trial: TrialDetail; view: ExperimentDetai
         </Menu>
       </div>
       {names.length === 0 && <p class="muted">It has no parameters.</p>}
-      <table class="pairs">
+      <table class="pairs parameters">
         {best && (
           <thead>
             <tr>
@@ -231,14 +231,16 @@ function Parameters({ trial, view }: { trial: TrialDetail; view: ExperimentDetai
                 <th scope="row" class="clip" title={name}>
                   {name}
                 </th>
-                <td title={exact(mine.get(name))}>{cell(mine.get(name))}</td>
+                <td title={exact(mine.get(name))}>
+                  <div class="some-lines">{cell(mine.get(name))}</div>
+                </td>
                 {best && (
                   <td title={exact(best.get(name))}>
                     {differs ? (
-                      <>
+                      <div class="some-lines">
                         <span aria-hidden="true">≠ </span>
                         {cell(best.get(name))}
-                      </>
+                      </div>
                     ) : (
                       <span class="muted">the same</span>
                     )}

@@ -26,9 +26,10 @@ const SHAPES: Record<string, string> = {
   exited: "·",
 };
 
-export function Badge({ status }: { status: string }) {
+/** ``trouble``: it is so by nobody's wish, and somebody should look. */
+export function Badge({ status, trouble = false }: { status: string; trouble?: boolean }) {
   return (
-    <span class={`badge ${status}`}>
+    <span class={`badge ${status}${trouble ? " trouble" : ""}`}>
       <span aria-hidden="true" class="shape">
         {SHAPES[status] ?? "·"}
       </span>
@@ -39,7 +40,7 @@ export function Badge({ status }: { status: string }) {
 
 export function Switch({ label, on, onChange }: { label: string; on: boolean; onChange(on: boolean): void }) {
   return (
-    <button type="button" class="switch" aria-pressed={on} onClick={() => onChange(!on)}>
+    <button type="button" class="switch" aria-pressed={on} title={label} onClick={() => onChange(!on)}>
       {label}
     </button>
   );

@@ -20,15 +20,20 @@ const DASHES = [[], [7, 4], [2, 3]];
 export function CoursesPlot({
   courses,
   overTime,
+  log,
   metric,
   controls,
 }: {
   courses: readonly Course[];
   overTime: boolean;
+  log: boolean;
   metric: string;
   controls: ComponentChildren;
 }) {
-  const painting = useMemo(() => makePainting(courses, overTime, metric), [courses, overTime, metric]);
+  const painting = useMemo(
+    () => makePainting(log ? courses.map(positive) : courses, overTime, log, metric),
+    [courses, overTime, log, metric],
+  );
   return (
     <Figure
       name="compare"
@@ -52,10 +57,19 @@ export function CoursesPlot({
   );
 }
 
-function makePainting(courses: readonly Course[], overTime: boolean, metric: string): Painting {
+/** What a logarithm can show of it. */
+function positive(course: Course): Course {
+  return { ...course, steps: course.steps.filter((step) => step.y > 0) };
+}
+
+function makePainting(courses: readonly Course[], overTime: boolean, log: boolean, metric: string): Painting {
   const xs = padded({ low: 0, high: Math.max(1, ...courses.map((course) => course.until)) }, false, 0.01);
   const ys = padded(
-    extent(courses.flatMap((course) => course.steps.map((step) => step.y))) ?? { low: 0, high: 1 },
+    extent(
+      courses.flatMap((course) => course.steps.map((step) => step.y)),
+      log,
+    ) ?? { low: log ? 0.1 : 0, high: 1 },
+    log,
   );
   return {
     paint(pen, size, colours) {
@@ -63,7 +77,7 @@ function makePainting(courses: readonly Course[], overTime: boolean, metric: str
       const box = boxOf(size.width, size.height - key);
       const scale = makeScale(xs, box.left, box.right);
       const x = overTime ? { ...scale, write: (value: number) => duration(value) } : scale;
-      const y = makeScale(ys, box.bottom, box.top);
+      const y = makeScale(ys, box.bottom, box.top, log);
       drawAxes(pen, box, x, y, { x: overTime ? "time" : "trials that succeeded", y: metric }, colours);
       courses.forEach((course, place) => {
         const colour = LINES[place % LINES.length];

@@ -79,11 +79,12 @@ export function Figure(props: Props) {
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
   const move = (event: PointerEvent) => {
-    pointer.value = at(event);
-    if (drag.current && props.onDrag && (dragged.current || far(drag.current, pointer.value))) {
+    const here = at(event);
+    if (drag.current && props.onDrag && (dragged.current || far(drag.current, here))) {
       dragged.current = true;
-      props.onDrag(drag.current, pointer.value, size.value, false);
+      props.onDrag(drag.current, here, size.value, false);
     }
+    pointer.value = here; // draws what lies above, once, with what the drag has changed
   };
   const down = (event: PointerEvent) => {
     if (!props.onDrag || event.button !== 0) return;

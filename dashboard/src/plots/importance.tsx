@@ -2,11 +2,13 @@
 import { useMemo } from "preact/hooks";
 import type { Importance } from "../api/shapes";
 import { percent } from "../state/format";
+import { columnOfPath, labelOfPath } from "../state/space";
 import { clipText } from "./axes";
 import { csv, Figure, FONT, type Painting, type Pointer, type Size } from "./figure";
 
 const ROW = 26;
 const MOST_ROWS = 12;
+type Row = [label: string, share: number, column: string];
 
 export function ImportancePlot({
   importance,
@@ -17,11 +19,17 @@ export function ImportancePlot({
   onChoose(name: string): void;
   chosen: string | null;
 }) {
-  const all = useMemo(() => Object.entries(importance.importance), [importance]);
+  const all = useMemo(
+    () =>
+      Object.entries(importance.importance).map(
+        ([path, share]): Row => [labelOfPath(path), share, columnOfPath(path)],
+      ),
+    [importance],
+  );
   const rows = all.slice(0, MOST_ROWS);
   const painting = useMemo(() => makePainting(rows, chosen), [rows, chosen]);
   if (rows.length === 0) return null;
-  const rowAt = (pointer: Pointer) => rows[Math.floor((pointer.y - 4) / ROW)]?.[0];
+  const rowAt = (pointer: Pointer) => rows[Math.floor((pointer.y - 4) / ROW)]?.[2];
   return (
     <Figure
       name="importance"
@@ -30,7 +38,7 @@ export function ImportancePlot({
       painting={painting}
       cursor="pointer"
       summary={rows.map(([name, share]) => `${name} ${percent(share)}`).join(", ")}
-      csv={() => csv([["parameter", "importance"], ...all])}
+      csv={() => csv([["parameter", "importance"], ...all.map(([name, share]) => [name, share])])}
       onClick={(pointer) => {
         const name = rowAt(pointer);
         if (name) onChoose(name);
@@ -49,9 +57,9 @@ export function ImportancePlot({
       }}
     >
       <ul class="unseen">
-        {rows.map(([name]) => (
+        {rows.map(([name, , column]) => (
           <li key={name}>
-            <button type="button" onClick={() => onChoose(name)}>
+            <button type="button" onClick={() => onChoose(column)}>
               slice of {name}
             </button>
           </li>
@@ -66,7 +74,7 @@ export function ImportancePlot({
   );
 }
 
-function makePainting(rows: [string, number][], chosen: string | null): Painting {
+function makePainting(rows: Row[], chosen: string | null): Painting {
   const most = Math.max(...rows.map(([, share]) => share), 1e-9);
   const room = ({ width }: Size) => Math.min(170, width * 0.4);
   return {
@@ -74,12 +82,12 @@ function makePainting(rows: [string, number][], chosen: string | null): Painting
       const left = room(size);
       const right = size.width - 56;
       pen.textBaseline = "middle";
-      rows.forEach(([name, share], index) => {
+      rows.forEach(([name, share, column], index) => {
         const y = 6 + index * ROW;
-        pen.font = `${name === chosen ? "600 " : ""}12px ${FONT}`;
+        pen.font = `${column === chosen ? "600 " : ""}12px ${FONT}`;
         pen.textAlign = "right";
         pen.fillStyle = colours.text;
-        pen.fillText(clipText(name, Math.floor(left / 6.6)), left - 8, y + ROW / 2 - 2);
+        pen.fillText(clipText(name, Math.floor((left - 12) / 7.4)), left - 8, y + ROW / 2 - 2);
         pen.fillStyle = colours.grid;
         pen.fillRect(left, y + 3, right - left, ROW - 10);
         pen.fillStyle = colours.accent;

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Trials } from "../state/columns";
 import { count, number } from "../state/format";
 import { boxOf, clipText } from "./axes";
-import { BINS, binColour, type Colours, colours as currentColours } from "./colours";
+import { BINS, binColour, type Colours } from "./colours";
 import { csv, Figure, FONT, type Painting, type Pointer, type Size } from "./figure";
 import { categoryScale, extent, makeScale, padded, type Scale } from "./scales";
 import type { Pen } from "./svg";
@@ -36,7 +36,11 @@ interface Props {
 }
 
 const PORTION_MS = 12; // of one frame
+const PORTION_LINES = 100; // of one stroke, which takes longer the more of them cross
 const TOP = 34;
+const FOOT = 18; // below the axes
+const ABSENT = 26; // below the scales, for the lines of trials without the parameter
+const FIRST_WORDS = 6; // characters beside the first axis, where the figure ends
 
 export interface Lines {
   /** Rows with a value, worst first, so that the best lie on top. */
@@ -55,6 +59,17 @@ export function binned(trials: Trials, maximize: boolean): Lines {
   for (let place = 0; place < rows.length; place++)
     bins[place] = Math.floor((place / Math.max(1, rows.length - 1)) * (BINS - 1));
   return { rows: Int32Array.from(rows), bins };
+}
+
+/** Whether the trial had not this parameter: a condition left it out. */
+function isAbsent(axis: Axis, row: number): boolean {
+  const value = axis.data[row];
+  return Number.isNaN(value) || (axis.labels !== null && value < 0);
+}
+
+/** The axes that some of the lines have no value on. */
+export function withAbsent(lines: Lines, axes: readonly Axis[]): ReadonlySet<Axis> {
+  return new Set(axes.filter((axis) => lines.rows.some((row) => isAbsent(axis, row))));
 }
 
 export function axisScale(axis: Axis, rows: Int32Array, from: number, to: number): Scale {
@@ -107,7 +122,6 @@ export function ParallelPlot(props: Props) {
         live.current = done ? null : { axis: index, brush };
         painting.live = live.current;
         if (done) props.onBrush(axis, brush);
-        else painting.redraw();
       }}
       onClick={(pointer, size) => {
         const index = axisAt(pointer, size);
@@ -140,53 +154,50 @@ type ParallelPainting = Painting & {
   live: { axis: number; brush: Brush } | null;
   places(size: Size): number[];
   scale(axis: number, size: Size): Scale;
-  redraw(): void;
   stop(): void;
 };
 
 function makePainting(lines: Lines, props: Props): ParallelPainting {
   const { axes, brushes, passes } = props;
   let frame = 0;
-  let shown: { pen: Pen; size: Size } | null = null;
-  let scales: { height: number; found: Scale[] } | null = null;
+  let scales: { height: number; found: Scale[]; ys: Float32Array[] } | null = null;
+  const absent = withAbsent(lines, axes);
   const box = (size: Size) => ({
     ...boxOf(size.width, size.height, 40),
     top: TOP,
-    bottom: size.height - 18,
+    bottom: size.height - FOOT - (absent.size > 0 ? ABSENT : 0),
     right: size.width - 44,
   });
   const places = (size: Size) => {
     const { left, right } = box(size);
     return axes.map((_, index) => left + (index / Math.max(1, axes.length - 1)) * (right - left));
   };
-  const scalesOf = (size: Size) => {
+  const measured = (size: Size) => {
     if (scales?.height !== size.height) {
       const { top, bottom } = box(size);
-      scales = { height: size.height, found: axes.map((axis) => axisScale(axis, lines.rows, bottom, top)) };
+      const found = axes.map((axis) => axisScale(axis, lines.rows, bottom, top));
+      scales = { height: size.height, found, ys: heightsOf(lines, axes, found, size.height - FOOT) };
     }
-    return scales.found;
+    return scales;
   };
+  const scalesOf = (size: Size) => measured(size).found;
+  const workOf = (size: Size, inside: Work["inside"]): Work => ({
+    lines,
+    ys: measured(size).ys,
+    xs: places(size),
+    inside,
+  });
   const painting: ParallelPainting = {
     live: null,
     places,
     scale: (axis, size) => scalesOf(size)[axis],
     stop: () => cancelAnimationFrame(frame),
-    redraw() {
-      if (shown) painting.over?.(shown.pen, shown.size, currentColours(), null);
-    },
     paint(pen, size, colours) {
-      const work = linesOf(
-        lines,
-        axes,
-        scalesOf(size),
-        places(size),
-        (place) => passes === null || passes[lines.rows[place]] === 1,
-      );
+      const work = workOf(size, (place) => passes === null || passes[lines.rows[place]] === 1);
       drawAll(pen, work, colours, passes !== null);
-      drawAxisLines(pen, size, axes, scalesOf(size), places(size), brushes, colours);
+      drawAxisLines(pen, size, axes, absent, scalesOf(size), places(size), brushes, colours);
     },
     over(pen, size, colours) {
-      shown = { pen, size };
       const { live } = painting;
       cancelAnimationFrame(frame);
       (pen as CanvasRenderingContext2D).clearRect?.(0, 0, size.width, size.height);
@@ -209,12 +220,13 @@ function makePainting(lines: Lines, props: Props): ParallelPainting {
         pen,
         size,
         axes,
+        absent,
         scalesOf(size),
         places(size),
         new Map([...brushes, [axes[axis].name, brush]]),
         colours,
       );
-      const portions = drawPortions(pen, linesOf(lines, axes, scalesOf(size), places(size), inside), colours);
+      const portions = drawPortions(pen, workOf(size, inside), colours);
       const next = () => {
         const until = performance.now() + PORTION_MS;
         while (performance.now() < until) if (portions.next().done) return;
@@ -233,39 +245,26 @@ interface Work {
   inside(place: number): boolean;
 }
 
-const GAP = -1e6;
-
-function linesOf(
+/** Where each line crosses each axis. */
+function heightsOf(
   lines: Lines,
   axes: readonly Axis[],
-  scales: Scale[],
-  xs: number[],
-  inside: (place: number) => boolean,
-): Work {
-  const ys = axes.map((axis, index) => {
+  scales: readonly Scale[],
+  foot: number,
+): Float32Array[] {
+  return axes.map((axis, index) => {
     const found = new Float32Array(lines.rows.length);
     for (let place = 0; place < lines.rows.length; place++) {
-      const value = axis.data[lines.rows[place]];
-      const missing = Number.isNaN(value) || (axis.labels !== null && value < 0);
-      found[place] = missing ? GAP : scales[index].at(value);
+      const row = lines.rows[place];
+      found[place] = isAbsent(axis, row) ? foot : scales[index].at(axis.data[row]);
     }
     return found;
   });
-  return { lines, ys, xs, inside };
 }
 
 function addLine(pen: Pen, work: Work, place: number): void {
-  let inside = false;
-  for (let axis = 0; axis < work.xs.length; axis++) {
-    const y = work.ys[axis][place];
-    if (y === GAP)
-      inside = false; // the parameter was not there: a gap
-    else if (inside) pen.lineTo(work.xs[axis], y);
-    else {
-      pen.moveTo(work.xs[axis], y);
-      inside = true;
-    }
-  }
+  pen.moveTo(work.xs[0], work.ys[0][place]);
+  for (let axis = 1; axis < work.xs.length; axis++) pen.lineTo(work.xs[axis], work.ys[axis][place]);
 }
 
 function drawAll(pen: Pen, work: Work, colours: Colours, filtered: boolean): void {
@@ -284,7 +283,7 @@ function drawAll(pen: Pen, work: Work, colours: Colours, filtered: boolean): voi
   }
 }
 
-/** One path for each bin, a portion after each 500 lines. */
+/** One path for each bin, a portion after some of its lines. */
 function* drawPortions(pen: Pen, work: Work, colours: Colours): Generator<void> {
   const total = work.lines.rows.length;
   let bin = -1;
@@ -298,7 +297,7 @@ function* drawPortions(pen: Pen, work: Work, colours: Colours): Generator<void> 
   };
   for (let place = 0; place < total; place++) {
     if (!work.inside(place)) continue;
-    if (work.lines.bins[place] !== bin || inPath >= 500) {
+    if (work.lines.bins[place] !== bin || inPath >= PORTION_LINES) {
       if (bin >= 0) pen.stroke();
       if (inPath > 0) yield;
       inPath = 0;
@@ -315,6 +314,7 @@ function drawAxisLines(
   pen: Pen,
   size: Size,
   axes: readonly Axis[],
+  absent: ReadonlySet<Axis>,
   scales: Scale[],
   xs: number[],
   brushes: ReadonlyMap<string, Brush>,
@@ -329,7 +329,7 @@ function drawAxisLines(
     pen.lineWidth = 1;
     pen.beginPath();
     pen.moveTo(x, TOP);
-    pen.lineTo(x, size.height - 18);
+    pen.lineTo(x, size.height - FOOT - (absent.size > 0 ? ABSENT : 0));
     pen.stroke();
     pen.font = `600 11px ${FONT}`;
     pen.fillStyle = colours.text;
@@ -337,7 +337,7 @@ function drawAxisLines(
     pen.textBaseline = "bottom";
     const shift = index === 0 ? -36 : index === axes.length - 1 ? 40 : 0;
     pen.fillText(
-      clipText(axis.name, Math.max(4, Math.floor(room / 7))),
+      clipText(axis.name, Math.max(4, Math.floor((index === 0 ? room / 2 + 30 : room) / 7))),
       x + shift,
       index % 2 === 1 && room < 90 ? 14 : 27,
     );
@@ -345,9 +345,13 @@ function drawAxisLines(
     pen.textBaseline = "middle";
     pen.textAlign = index === axes.length - 1 ? "left" : "right";
     const side = index === axes.length - 1 ? 5 : -5;
+    if (absent.has(axis)) {
+      pen.fillStyle = colours.muted;
+      pen.fillText("none", x + side, size.height - FOOT);
+    }
     for (const tick of scale.ticks((size.height - TOP) / 44)) {
       const y = scale.at(tick);
-      const words = clipText(scale.write(tick), 12);
+      const words = clipText(scale.write(tick), index === 0 ? FIRST_WORDS : 12);
       pen.globalAlpha = 0.75;
       pen.fillStyle = colours.surface;
       const width = words.length * 5.6;
@@ -364,7 +368,7 @@ function drawAxisLines(
 }
 
 function clampTo(y: number, size: Size): number {
-  return Math.max(TOP - 4, Math.min(size.height - 14, y));
+  return Math.max(TOP - 4, Math.min(size.height - FOOT + 4, y));
 }
 
 function drawBrush(pen: Pen, x: number, from: number, to: number, colours: Colours): void {

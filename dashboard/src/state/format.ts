@@ -43,6 +43,7 @@ function minus(text: string): string {
 }
 
 export function percent(share: number): string {
+  if (share > 0 && share < 0.001) return "< 0.1 %";
   return `${number(share * 100, share < 0.1 ? 2 : 3)} %`;
 }
 
@@ -56,6 +57,7 @@ const UNITS: readonly [number, string][] = [
 /** The two largest units: "2 h 5 min". */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds > 0 && seconds < 0.0995) return `${Math.max(1, Math.round(seconds * 1_000))} ms`;
   if (seconds < 10) return `${trimmed(Math.max(0, seconds).toFixed(1))} s`;
   let rest = Math.round(seconds);
   const parts: string[] = [];

@@ -12,6 +12,24 @@ export interface ParameterForm {
   range: Json;
 }
 
+/** The column of a parameter that analyses name by its path: `layer/conv/kernel` is that of `layer.kernel`. */
+export function columnOfPath(path: string): string {
+  return path
+    .split("/")
+    .filter((_, place) => place % 2 === 0) // between them: the options that hold the inner ones
+    .map(unescaped)
+    .join(".");
+}
+
+/** As a person reads it. */
+export function labelOfPath(path: string): string {
+  return path.split("/").map(unescaped).join(" / ");
+}
+
+function unescaped(part: string): string {
+  return part.replaceAll("~1", "/").replaceAll("~0", "~");
+}
+
 export function parametersOf(space: Values): ParameterForm[] {
   return Object.entries(space)
     .filter(([name]) => name !== "constraints")

@@ -65,9 +65,10 @@ const EXPERIMENT_REASONS: Record<string, string> = {
   worker_dies: "the process of the tuner died again and again",
   not_supported: "the algorithm cannot search this space",
   assets_missing: "the store has not what trials are given; bring it back, then resume",
+  rows_damaged: "", // the service's own sentence names the row
   too_many_failures: "more trials failed than the budget allows",
   trials_added: "it runs what was added after its end",
-  identical_failures: "the first trials all failed with the same error",
+  identical_failures: "", // the service's own sentence names the error
 };
 
 export function reasonWords(reason: string | undefined): string {
@@ -86,6 +87,11 @@ export function whyExperiment(experiment: Pick<Experiment, "status" | "reason" |
     EXPERIMENT_REASONS[experiment.reason] ?? experiment.reason.replaceAll("_", " "),
     experiment.message,
   );
+}
+
+/** Whether it rests by its own trouble, and not because a person wanted it so. */
+export function isTroubled(experiment: Pick<Experiment, "status" | "reason">): boolean {
+  return experiment.status === "paused" && experiment.reason !== "requested";
 }
 
 function withParticulars(sentence: string, particulars: string): string {
