@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
+from trials.data.core.ranks import given_ranks
+from trials.data.ding_arguments import as_torch_calls
 from trials.data.loader import Loader
 from trials.data.loader_options import LoaderOptions
 from trials.data.own_batches import BatchMaker, OwnBatches
@@ -26,15 +29,18 @@ class AsyncDataLoader(Loader):
     - ``num_workers="auto"``: none for samples that cost nothing, else one for each core.
     - ``on_error="skip"``: samples that raise are left out and counted.
     - ``device``: batches arrive on this CUDA device, copied beside the computation; ``"cpu"`` leaves them in memory.
+    - ``rank`` and ``world_size``: of data-parallel training; found by themselves where torch.distributed, torchrun or a
+      task group says them. The epoch of a dataset with an index is split, unless there is a sampler.
+    - ``data_source``: DI-engine's name of ``dataset``; DI-engine's arguments by position are taken, too.
 
     Each iteration is one epoch; the first goes on where ``load_state_dict`` says.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # torch's signature
         self,
-        dataset: Any,
+        dataset: Any = None,
         batch_size: int | None = 1,
-        shuffle: bool | None = None,  # noqa: FBT001  # torch's signature
+        shuffle: bool | str | None = None,  # noqa: FBT001  # torch's signature; DI-engine's device
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int | str = 0,
@@ -47,7 +53,7 @@ class AsyncDataLoader(Loader):
         generator: Any = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = True,  # noqa: ARG002  # accepted for torch's sake: they always stay
+        persistent_workers: bool = True,  # accepted for torch's sake: they always stay
         pin_memory_device: str = "",
         in_order: bool = True,
         seed: int | None = None,
@@ -57,37 +63,23 @@ class AsyncDataLoader(Loader):
         on_error: str = "raise",
         order: str = "keyed",
         transform: Callable[..., Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        data_source: Any = None,
     ) -> None:
         if multiprocessing_context is not None or not in_order:
             raise ValueError(
                 "workers come from the loader's own fork server, and batches in order: leave those two out"
             )
+        given = as_torch_calls(dict(locals()))
         if seed is None and generator is not None:
-            seed = generator.initial_seed()
-        options = LoaderOptions(
-            dataset=dataset,
-            batch_size=batch_size,
-            shuffle=bool(shuffle),
-            sampler=sampler,
-            batch_sampler=batch_sampler,
-            num_workers=num_workers,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            drop_last=drop_last,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            prefetch_factor=prefetch_factor,
-            seed=seed,
-            chunk_size=chunk_size,
-            worker_type=worker_type,
-            device=feed_device(pin_memory_device if device is None and pin_memory_device else device),
-            on_error=on_error,
-            order=order,
-            transform=transform,
-        )
+            given["seed"] = generator.initial_seed()
+        given["device"] = feed_device((pin_memory_device or None) if given["device"] is None else given["device"])
+        given["ranks"] = given_ranks(rank, world_size)
+        options = LoaderOptions(**{option.name: given[option.name] for option in fields(LoaderOptions)})
         self._options = options
         self._own = OwnBatches(options)
-        super().__init__(self._own, dataset=dataset, batch_size=batch_size, seed=options.the_seed)
+        super().__init__(self._own, dataset=options.dataset, batch_size=batch_size, seed=options.the_seed)
 
     @property
     def pins(self) -> bool:

@@ -88,6 +88,7 @@ class Loader:
         self._seed = seed
         self._epoch = 0
         self._delivered = 0
+        self._handed_out = 0  # batches handed out in all epochs
         self._source_state: Any = None
         self._last_items: Sequence[Any] = ()
         self._iteration: _Iteration | None = None
@@ -104,6 +105,14 @@ class Loader:
                 self._next_epoch()
         self._iteration = _Iteration(self)
         return self._iteration
+
+    def __next__(self) -> Any:
+        """The next batch of the iteration under way, or of a new one: StopIteration ends an epoch, and the call after
+        it begins another."""
+        if self._iteration is None:
+            iter(self)
+        assert self._iteration is not None
+        return next(self._iteration)
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
@@ -141,6 +150,8 @@ class Loader:
         self._source.require_reachable(position, state)
         self._end_iteration()
         self._seed, self._epoch, self._delivered = position.seed, position.epoch, position.delivered
+        earlier = position.delivered // (position.batch_size or 1)  # of a state that does not say it
+        self._handed_out = earlier if position.iteration is None else position.iteration
         self._source_state = state.get("source")
         self._source.restore(self._source_state)
 
@@ -152,6 +163,7 @@ class Loader:
             delivered=self._delivered,
             batch_size=self.batch_size or 0,
             order=self._source.order_name,
+            iteration=self._handed_out if self._source.has_state else None,
         )
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────
@@ -186,6 +198,7 @@ class Loader:
     def _taken(self, loaded: Loaded) -> None:
         """A batch is handed to the trial: from here on a state says so."""
         self._delivered = loaded.end
+        self._handed_out += 1
         self._last_items = loaded.items
         self._source_state = loaded.source_state
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from trials.data.core.fingerprint import length_of
+from trials.data.core.ranks import ALONE, Ranks, known_ranks
 from trials.data.core.sample_order import shuffle_named
 from trials.data.workers.data_sources import is_source
 from trials.wire.files import ENV_SEED
@@ -38,6 +39,7 @@ class LoaderOptions:
     on_error: str = "raise"
     order: str = "keyed"
     transform: Callable[..., Any] | None = None
+    ranks: Ranks | None = None  # as the script says it
 
     def __post_init__(self) -> None:
         for wrong, why in self._rules():
@@ -61,6 +63,18 @@ class LoaderOptions:
             if getattr(self, name) is not None:
                 return f"{name} {type(getattr(self, name)).__name__}"[:60]
         return self.order if self.shuffle else "sequential"
+
+    @property
+    def the_ranks(self) -> Ranks:
+        """Among which an epoch is split; looked up at each call, because scripts make loaders before they join a world.
+
+        A sampler says itself what its rank gets, and so does whatever has no index.
+        """
+        if self.ranks is not None:
+            return self.ranks
+        if self.kind != "index" or self.sampler is not None or self.batch_sampler is not None:
+            return ALONE
+        return known_ranks()
 
     @property
     def the_seed(self) -> int:
@@ -99,6 +113,14 @@ class LoaderOptions:
             (
                 self.kind == "index" and not ordered and length_of(self.dataset) is None,
                 f"{type(self.dataset).__name__} has no length; give a sampler",
+            ),
+            (
+                self.ranks is not None
+                and (self.kind != "index" or self.sampler is not None or self.batch_sampler is not None),
+                (
+                    "rank and world_size split the epoch of a dataset with an index; a sampler, an iterable or a data "
+                    "source says itself what each rank gets: leave one or the other out"
+                ),
             ),
             (self.timeout < 0, f"timeout is at least 0 (no limit), not {self.timeout}"),
             (without and self.timeout > 0, "timeout needs workers: the calling process cannot interrupt itself"),

@@ -71,8 +71,9 @@ class OwnBatches:
         if options.batch_sampler is not None:
             return len(options.batch_sampler)
         samples = len(options.dataset if options.sampler is None else options.sampler)
-        size = options.batch_size or 1
-        return samples // size if options.drop_last else -(-samples // size)
+        return options.the_ranks.batches(
+            length=samples, batch_size=options.batch_size or 1, drop_last=options.drop_last
+        )
 
     def stats(self) -> dict[str, Any]:
         return self._stats.to_dict()
@@ -150,7 +151,13 @@ class OwnBatches:
         if options.kind == "iterable":
             return counted_plans(begin=begin, batch_size=size)
         if options.kind == "source":
-            asked = AskedPlans(options.dataset, begin=begin, batch_size=size, drop_last=options.drop_last)
+            asked = AskedPlans(
+                options.dataset,
+                begin=begin,
+                batch_size=size,
+                drop_last=options.drop_last,
+                iteration=position.iteration or 0,
+            )
             return AheadPlans(asked, maker.poke) if isinstance(maker, Prefetcher) else asked
         for sampler in (options.batch_sampler, options.sampler):
             if sampler is not None:
@@ -162,7 +169,8 @@ class OwnBatches:
         shuffled = shuffle_named(options.order, dataset=position.dataset)
         order = shuffled(length=length, seed=position.seed, epoch=position.epoch) if options.shuffle else None
         chosen = SequentialOrder(length=length) if order is None else order
-        return indexed_plans(chosen, begin=begin, batch_size=size, drop_last=options.drop_last)
+        ranks = options.the_ranks
+        return indexed_plans(chosen, begin=begin, batch_size=size, drop_last=options.drop_last, ranks=ranks)
 
     def _new_maker(self, position: Position) -> BatchMaker:
         options, recipe = self._options, self._recipe(position.seed)

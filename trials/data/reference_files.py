@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from trials.compression import decompressor
 from trials.data.errors import BrokenReferenceError
 
 TRIES = 5
@@ -99,19 +99,6 @@ def references(
         )
         for meta in metas
     ]
-
-
-def decompressor(name: str) -> Callable[[bytes], bytes]:
-    match name:
-        case "none":
-            return bytes
-        case "zlib":
-            return zlib.decompress
-        case "lz4":
-            frame: Callable[[bytes], bytes] = import_module("lz4.frame").decompress
-            return frame
-        case _:
-            raise ValueError(f"compressor is 'none', 'zlib' or 'lz4', not {name!r}")
 
 
 def _torch_load(data: bytes) -> Any:

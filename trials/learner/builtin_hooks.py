@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trials.learner.hooks import Hook, When
-from trials.learner.training_loop import TrainingLoop
+from trials.learner.training_loop import ASKED_TO_STOP, TrainingLoop
 
 SAVE_EVERY_S = 60.0
 LOG_EVERY_S = 10.0
@@ -204,7 +204,7 @@ class StopWhenAsked(Hook):
 
     def after_iteration(self, learner: TrainingLoop) -> None:
         if _agreed(asked=learner.trial.should_stop()):
-            learner.stop("asked to stop")
+            learner.stop(ASKED_TO_STOP)
 
 
 def _agreed(*, asked: bool) -> bool:

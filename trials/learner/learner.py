@@ -11,7 +11,7 @@ from trials.learner.batch_stream import BatchStream
 from trials.learner.builtin_hooks import default_hooks
 from trials.learner.hooks import POSITIONS, Due, Hook, HookError
 from trials.learner.priorities import report_priorities, sampler_of
-from trials.learner.training_loop import Stateful, Times
+from trials.learner.training_loop import LoopStopped, Stateful, Times
 from trials.session import Trial
 
 STATE_KEY = "learner"  # of the loop's own part in a checkpoint
@@ -121,7 +121,11 @@ class Learner:
 
     def _next_batch(self) -> Any:
         begun = time.perf_counter()
-        there, batch = self._stream.next()
+        try:
+            there, batch = self._stream.next()
+        except LoopStopped as stopped:
+            self.stop(stopped.reason)
+            there, batch = False, None
         self.times.waiting_s += time.perf_counter() - begun
         return batch if there else _END
 

@@ -33,12 +33,7 @@ def report_priorities(to: Any, samples: Sequence[Any], priorities: Sequence[floa
 
     ValueError when there is not one finite priority of 0 or more for each sample; TypeError when ``to`` wants none.
     """
-    samples, found = _listed(samples), [float(p) for p in _listed(priorities)]
-    if len(samples) != len(found):
-        raise ValueError(f"{len(samples)} samples and {len(found)} priorities: there is one of each")
-    wrong = next((p for p in found if not math.isfinite(p) or p < 0), None)
-    if wrong is not None:
-        raise ValueError(f"a priority is a finite number of 0 or more, not {wrong}")
+    samples, found = checked_priorities(samples, priorities)
     if isinstance(to, PriorityWriter):
         to.write(SamplePriorities(step=step, samples=tuple(samples), priorities=tuple(found)))
     elif hasattr(to, "update_priorities"):
@@ -48,6 +43,17 @@ def report_priorities(to: Any, samples: Sequence[Any], priorities: Sequence[floa
             f"{type(to).__name__} wants no priorities: it has no update_priorities(samples, priorities); "
             f"for a sampler in another process set {ENV_PRIORITIES} or use a PriorityWriter"
         )
+
+
+def checked_priorities(samples: Sequence[Any], priorities: Sequence[float]) -> tuple[list[Any], list[float]]:
+    """Both as lists. ValueError when there is not one finite priority of 0 or more for each sample."""
+    listed, found = _listed(samples), [float(p) for p in _listed(priorities)]
+    if len(listed) != len(found):
+        raise ValueError(f"{len(listed)} samples and {len(found)} priorities: there is one of each")
+    wrong = next((p for p in found if not math.isfinite(p) or p < 0), None)
+    if wrong is not None:
+        raise ValueError(f"a priority is a finite number of 0 or more, not {wrong}")
+    return listed, found
 
 
 def sampler_of(batches: Any) -> Any:

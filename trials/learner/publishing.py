@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trials.compression import compressor as compressor_named
 from trials.learner.builtin_hooks import PUBLISH
 from trials.learner.hooks import Hook, When
 from trials.learner.training_loop import TrainingLoop
@@ -34,13 +35,16 @@ class PublishWeights(Hook):
         when: When = PUBLISHED,
         weights: str | Callable[[], Any] = "model",
         keep: int = KEPT,
+        compressor: str = "none",
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep is at least 1, not {keep}")
+        compressor_named(compressor)  # what cannot be had is said now
         self.when = when
         self._places = [to] if isinstance(to, str | os.PathLike) else list(to)
         self._weights = weights
         self._keep = keep
+        self._compressor = compressor
 
     def before_run(self, learner: TrainingLoop) -> None:
         self._publish(learner)
@@ -51,7 +55,7 @@ class PublishWeights(Hook):
     def _publish(self, learner: TrainingLoop) -> None:
         weights = self._weights
         state = weights() if callable(weights) else learner.state[weights].state_dict()
-        publish_weights(state, version=learner.step, to=self._places, keep=self._keep)
+        publish_weights(state, version=learner.step, to=self._places, keep=self._keep, compressor=self._compressor)
 
 
 class LoadWeights(Hook):

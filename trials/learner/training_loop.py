@@ -7,6 +7,16 @@ from typing import Any, Protocol
 
 from trials.session import Trial
 
+ASKED_TO_STOP = "asked to stop"  # the reason of a loop that goes on in a later attempt
+
+
+class LoopStopped(Exception):  # noqa: N818  # no error: the loop ends well by it
+    """Raised by whoever gives the batches, in the place of one: the loop ends here, and the epoch does not."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
 
 class Stateful(Protocol):
     """A model, an optimiser, a scheduler, a generator: whatever has to go on where it was."""

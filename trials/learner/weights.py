@@ -21,6 +21,8 @@ from typing import Any, Protocol
 
 from trials.checkpoints import torch_states
 from trials.checkpoints.verified_files import replace_file
+from trials.compression import compressor as compressor_named
+from trials.compression import decompressor
 
 NEWEST = "newest.json"
 KEPT = 3  # versions a place keeps; one that is being read may be removed, and then a newer one is read
@@ -40,6 +42,7 @@ class Published:
     size: int
     encoding: str
     at: float
+    compressor: str = "none"
 
 
 class WeightsUnreadableError(OSError):
@@ -121,13 +124,23 @@ class UrlPlace:
 
 
 # ── publishing ──────────────────────────────────────────────────────────────────────────────────
-def publish_weights(state: Any, *, version: int, to: Iterable[str | os.PathLike[str]], keep: int = KEPT) -> Published:
+def publish_weights(
+    state: Any,
+    *,
+    version: int,
+    to: Iterable[str | os.PathLike[str]],
+    keep: int = KEPT,
+    compressor: str = "none",
+) -> Published:
     """Put ``state`` into every place; a reader there has it, whole, when this returns.
 
     A place that fails keeps the version before and does not keep the others from the new one; its error is raised at
-    the end. TypeError when ``state`` could not be read back as it is.
+    the end. TypeError when ``state`` could not be read back as it is. ``compressor`` is "none", "zlib" or, where the
+    extra of that name is installed, here and at the readers', "lz4".
     """
+    compress = compressor_named(compressor)
     encoding, data = _encoded(state)
+    data = compress(data)
     digest = hashlib.sha256(data).hexdigest()
     published = Published(
         version=version,
@@ -136,6 +149,7 @@ def publish_weights(state: Any, *, version: int, to: Iterable[str | os.PathLike[
         size=len(data),
         encoding=encoding,
         at=time.time(),
+        compressor=compressor,
     )
     failures: list[tuple[str, OSError]] = []
     for where in to:
@@ -201,7 +215,7 @@ class WeightsReader:
             data = self._bytes_of(newest)
             if data is not None:
                 self.seen = newest
-                return _decoded(newest.encoding, data)
+                return _decoded(newest.encoding, decompressor(newest.compressor)(data))
         raise WeightsUnreadableError(
             f"{self._where} names weights that are missing or damaged; publish them again, or remove its {NEWEST}"
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from trials.wire.handshake import Greeting
-from trials.wire.limits import FRAME_MESSAGES_LIMIT
+from trials.wire.limits import FRAME_MESSAGES_LIMIT, FRAME_VALUES_LIMIT
 from trials.wire.lines import fault_of, record_line
 from trials.wire.messages import FromAgent, Message, ToAgent
 from trials.wire.plain import ProtocolError, from_plain, to_plain
@@ -60,6 +60,23 @@ def messages_in(text: str) -> list[Any]:
     if not 0 < len(found) <= FRAME_MESSAGES_LIMIT:
         raise ProtocolError(f"a frame of {len(found)} messages; it may have 1 to {FRAME_MESSAGES_LIMIT}")
     return found
+
+
+def require_few_values(text: str) -> None:
+    """ProtocolError where a frame has more values than FRAME_VALUES_LIMIT.
+
+    To be asked before the frame is read: that cannot be interrupted, and takes a second for millions of small values.
+    Counted by what stands between values, which takes a hundredth of it.
+    """
+    if len(text) <= FRAME_VALUES_LIMIT:
+        return
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    count = bare.count('"') // 2
+    if count <= FRAME_VALUES_LIMIT:
+        outside = "".join(bare.split('"')[::2])
+        count = sum(map(outside.count, ",:[{"))
+    if count > FRAME_VALUES_LIMIT:
+        raise ProtocolError(f"a frame of {count} values; it may have {FRAME_VALUES_LIMIT}")
 
 
 def decode_plain(value: Any) -> Message:

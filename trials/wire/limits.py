@@ -16,6 +16,7 @@ OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
 LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
+FRAME_VALUES_LIMIT = 100_000  # texts, numbers, lists and objects in a frame for the service; one of more is not read
 FRAME_MESSAGES_LIMIT = 64  # in one frame at most; more go into further frames
 NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
 OUTPUT_FILES_LIMIT = 100_000  # of what a trial leaves; what is beyond is left out, and the output incomplete

@@ -31,6 +31,10 @@ HEADER = b"tuner-asset 1\n"
 SEVERAL_PIECES = ".16m"  # ends the digest of a file that has several
 _PIECE = re.compile(r"[0-9a-f]{64}")
 _FILE_DIGEST = re.compile(r"[0-9a-f]{64}(\.16m)?")
+# A line of a path without escapes, which is nearly every one: it can be written in no other way.
+_PLAIN_LINE = re.compile(
+    rb'\["([^"\\\x00-\x1f]*)",(0|[1-9][0-9]{0,17}),([01]),("[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*)\]\n'
+)
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -118,9 +122,13 @@ def _parsed(line: bytes, number: int) -> AssetFile:
     if len(line) > MAX_LINE_BYTES:
         raise ManifestError(f"file {number} has a line of more than {MAX_LINE_BYTES} bytes")
     try:
+        if (plain := _PLAIN_LINE.fullmatch(line)) is not None:
+            path, size, run, pieces = (part.decode() for part in plain.groups())
+            digests = tuple(pieces[1:-1].split('","'))
+            return AssetFile(path=path, size=int(size), executable=run == "1", pieces=digests)
         match json.loads(line):
-            case [str(path), int(size), (0 | 1) as run, *pieces] if type(size) is int and all(map(_is_piece, pieces)):
-                file = AssetFile(path=path, size=size, executable=run == 1, pieces=tuple(pieces))
+            case [str(path), int(size), (0 | 1) as run, *rest] if type(size) is int and all(map(_is_piece, rest)):
+                file = AssetFile(path=path, size=size, executable=run == 1, pieces=tuple(rest))
             case _:
                 raise ManifestError(f"file {number} is not [path, size, 0 or 1, SHA-256 of each piece]: {line!r:.200}")
     except (ValueError, RecursionError) as error:

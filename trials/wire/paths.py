@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 MAX_PATH_LENGTH = 1_000
 MAX_PATH_BYTES = 2_000
 MAX_NAME_BYTES = 255  # of a file or a folder
 MAX_FOLDERS = 100  # around one file
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 def path_fault(path: str) -> str | None:
@@ -15,17 +14,19 @@ def path_fault(path: str) -> str | None:
     if not path or len(path) > MAX_PATH_LENGTH:
         return f"is not 1 to {MAX_PATH_LENGTH} characters long"
     try:
-        longest = max(map(len, path.encode().split(b"/")))
+        data = path.encode()
     except UnicodeEncodeError:
         return "is no valid text"
+    names = path.split("/")
+    longest = max(map(len, data.split(b"/")))
     if longest > MAX_NAME_BYTES:
         return f"has a name of {longest} bytes; at most {MAX_NAME_BYTES} are taken, which is what file systems take"
-    if len(path.encode()) > MAX_PATH_BYTES:
-        return f"has {len(path.encode())} bytes; at most {MAX_PATH_BYTES} are taken, for any home it is laid out in"
-    if path.count("/") > MAX_FOLDERS:
+    if len(data) > MAX_PATH_BYTES:
+        return f"has {len(data)} bytes; at most {MAX_PATH_BYTES} are taken, for any home it is laid out in"
+    if len(names) - 1 > MAX_FOLDERS:
         return f"lies in more than {MAX_FOLDERS} folders"
     if "\0" in path or "\\" in path or not path.isprintable():
         return "has characters that a path may not have"
-    if path.startswith("/") or str(PurePosixPath(path)) != path or ".." in PurePosixPath(path).parts or path == ".":
+    if not _NO_NAMES.isdisjoint(names):
         return "is not a plain relative path (no leading slash, no . or .., no doubled slash)"
     return None

@@ -230,7 +230,7 @@ class AgentProcess:
     def __init__(self, home: Path, **environment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trials.agent", "--home", str(home), "--agent-id", "a1"],
-            env={**os.environ, "XDG_RUNTIME_DIR": str(home.parent), **environment},
+            env={**os.environ, **environment},
         )
 
     def kill(self) -> None:

@@ -261,7 +261,7 @@ def test_no_more_is_asked_for_than_was_taken_and_the_prefetch(tmp_path: Path) ->
     asked = dataset.asked()
 
     assert set(asked) == set(range(4 * 9))
-    assert len(asked) - len(set(asked)) <= 3, "a few samples are tried at the start"
+    assert len(asked) - len(set(asked)) <= 9, "a few are tried at the start; some more by threads, where they are slow"
 
 
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────

@@ -82,6 +82,43 @@ def test_a_data_source_is_asked_batch_by_batch_until_it_has_no_more(way: dict[st
     assert source.asked == [4] * 5
 
 
+class Told:
+    """A source that is told the iteration; two epochs of three batches."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def __call__(self, batch_size: int, cur_learner_iter: int) -> list[float] | None:
+        self.told.append(cur_learner_iter)
+        return None if len(self.told) % 4 == 0 else [float(cur_learner_iter)] * batch_size
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_source_that_names_it_is_told_the_iteration_its_batch_is_for(way: dict[str, Any]) -> None:
+    source = Told()
+    with AsyncDataLoader(source, 2, **way) as loader:
+        found = [batch.tolist() for _ in range(2) for batch in loader]
+
+    assert found == [[float(n)] * 2 for n in range(6)]
+    assert source.told == [0, 1, 2, 3, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_after_a_restart_the_iteration_goes_on(way: dict[str, Any]) -> None:
+    def source(batch_size: int, **told: int) -> list[float]:
+        return [float(told["cur_learner_iter"])] * batch_size
+
+    with AsyncDataLoader(source, 2, **way) as loader:
+        drawn(loader, 5)
+        state = loader.state_dict()
+    with AsyncDataLoader(source, 2, **way) as loader:
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in drawn(loader, 2)] == [[5.0, 5.0], [6.0, 6.0]]
+    with AsyncDataLoader(source, 2, **way) as loader:
+        loader.load_state_dict({name: value for name, value in state.items() if name != "iteration"})
+        assert drawn(loader, 1)[0].tolist() == [5.0, 5.0]
+
+
 def test_functions_of_a_data_source_are_run_by_workers() -> None:
     with AsyncDataLoader(Coordinator(2, functions=True), 4, num_workers=1) as loader:
         pids = {int(pid) for batch in loader for pid in batch[:, 1]}

@@ -141,3 +141,27 @@ def test_ends_are_told_once_of_children_and_others_and_not_of_what_was_let_go(tm
         assert not ends.add("gone", first.pid, lambda: told.append("gone"))
 
     asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def test_a_process_that_is_just_leaving_and_the_one_in_its_place_are_each_told_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        ends, told = EndWatch(), list[str]()
+        leaving, successor = [start_detached(FOR_EVER, log=tmp_path / "log") for _ in range(2)]
+        try:
+            assert ends.add("server", leaving.pid, lambda: told.append("leaving"))
+            assert ends.add("server", successor.pid, lambda: told.append("successor"))
+            leaving.kill()
+            while not told:
+                await asyncio.sleep(0.01)
+            assert "server" in ends
+            successor.kill()
+            while "server" in ends:
+                await asyncio.sleep(0.01)
+        finally:
+            ends.close()
+            for process in (leaving, successor):
+                process.kill()
+                process.wait()
+        assert told == ["leaving", "successor"]
+
+    asyncio.run(asyncio.wait_for(scene(), 30))

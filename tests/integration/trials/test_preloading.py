@@ -60,6 +60,23 @@ def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modu
     assert "own" not in learned
 
 
+NNI = """
+import nni
+from nni import report_final_result
+print(nni.get_next_parameter(), nni.get_sequence_id(), nni.get_experiment_id())
+report_final_result(0.5)
+"""
+
+
+def test_a_script_for_nni_that_finds_it_imported_is_in_its_trial(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+
+    outputs = [run(service, NNI, number, compat="nni", parameters={"x": number}, preload=("nni",)) for number in (1, 2)]
+
+    assert [output for output, _ in outputs] == ["{'x': 1} 0 exp\n", "{'x': 2} 1 exp\n"]
+    assert [record.isolation for _, record in outputs] == ["fork", "fork"]
+
+
 def test_what_was_learned_is_known_to_the_next_agent(service: FakeService, start_agent: StartAgent) -> None:
     first = start_agent()
     run(service, LOADED, 1)

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
 from trials.files import read_json
+from trials.wire.sockets import data_socket_path
 
 SETS = """
 import pathlib
@@ -101,8 +102,8 @@ def test_two_trials_share_one_server_that_is_gone_after_them(
     wait_until(lambda: not is_running(server["pid"]) and not is_running(worker))
     wait_until(lambda: not servers_of(home))
     assert not list(home.glob("agent/data/*/work"))
-    runtime = home.parent / "tuner"
-    assert [path.suffix for path in runtime.iterdir() if path.suffix in {".d", ".lock"}] == []
+    own = data_socket_path(home)
+    assert not {path.suffix for path in own.parent.glob(f"{own.stem[:8]}*")} & {".d", ".lock"}
 
 
 @pytest.mark.usefixtures("sharing_agent")
@@ -172,7 +173,7 @@ with trials.init() as trial:
 def test_garbage_sent_to_the_agent_is_answered_and_ends_nothing(
     service: FakeService, launch_sharing: Callable[..., None], home: Path, tmp_path: Path
 ) -> None:
-    path = next((home.parent / "tuner").glob("*.data"))
+    path = data_socket_path(home)
     for garbage in (b"\n", b"[]\n", b'{"nonce": 5}\n', b"x" * (70 << 10), b'{"nonce": "n1"}\n'):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.settimeout(20)

@@ -77,10 +77,22 @@ def test_a_stop_is_told_to_all_processes_and_each_may_save(service: FakeService,
     assert sorted(r["step"] for r in service.spools["n1"] if r["kind"] == "checkpoint") == [0, 1]
 
 
-def test_a_signal_that_ends_a_process_is_said_as_a_shell_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [9, 11])
+def test_a_signal_that_ends_a_process_ends_the_whole(number: int, tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
-    command = [sys.executable, "-m", "trials.tasks", "--instances", "1", "--", "sh", "-c", "kill -9 $$"]
+    command = [sys.executable, "-m", "trials.tasks", "--instances", "2", "--", "sh", "-c", f"kill -{number} $$"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=60)
 
-    assert done.returncode == 137
-    assert "ended with signal 9" in done.stderr
+    assert done.returncode == -number
+    assert f"ended with signal {number}" in done.stderr
+
+
+def test_a_killed_process_is_the_end_of_the_trial_by_that_signal(service: FakeService) -> None:
+    service.launch(
+        "import os, time\nos.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else time.sleep(600)",
+        processes_per_node=2,
+    )
+
+    record = service.wait_for_exit(timeout_s=60).exit
+
+    assert (record.cause, record.signal) == ("signaled", 9)

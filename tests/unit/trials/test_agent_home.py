@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from trials.agent.supervision.parent import Parent
 from trials.wire.attempt import AttemptKey
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
 from trials.wire.plain import to_plain
+from trials.wire.sockets import RUNTIME_FOLDER_BYTES, data_socket_path, wake_socket_path
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)
 
@@ -100,3 +102,24 @@ def test_code_and_blobs_are_fetched_again_after_the_machine_was_started_anew(hom
     paths = put()
     home.drop_unsynced("second")
     assert not any(path.exists() for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "folder"),
+    [
+        ("/run/user/7", "/run/user/7/tuner"),
+        ("", f"/tmp/tuner-{os.getuid()}"),
+        ("/" + "r" * (RUNTIME_FOLDER_BYTES - 1), "/" + "r" * (RUNTIME_FOLDER_BYTES - 1) + "/tuner"),
+        ("/" + "r" * RUNTIME_FOLDER_BYTES, f"/tmp/tuner-{os.getuid()}"),
+    ],
+)
+def test_sockets_lie_in_the_runtime_folder_where_tmp_has_no_room_for_them_and_their_names_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, folder: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    monkeypatch.setattr("trials.wire.sockets._may_be_ours", lambda _folder: False)
+
+    assert str(wake_socket_path(tmp_path).parent) == folder
+    assert len(os.fsencode(wake_socket_path(tmp_path))) <= 107
+    assert data_socket_path(tmp_path) == wake_socket_path(tmp_path).with_suffix(".data")
+    assert wake_socket_path(tmp_path) != wake_socket_path(tmp_path / "other")

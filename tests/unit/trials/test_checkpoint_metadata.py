@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from trials.checkpoints.shard_metadata import MetadataError, read_metadata
+from trials.checkpoints.shard_metadata import DEPTH_MAX, MetadataError, read_metadata
 
 MODULE = b"torch.distributed.checkpoint.metadata"
 FILES = frozenset({"__0_0.distcp"})
@@ -185,3 +185,18 @@ def test_metadata_that_is_cut_is_damaged(cut: float) -> None:
 
     with pytest.raises(MetadataError):
         read(data[: int(len(data) * cut)])
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(DEPTH_MAX - 3, True), (10 * DEPTH_MAX, False)])
+def test_values_in_values_are_followed_so_deep_and_no_deeper(levels: int, fits: bool) -> None:
+    deep = metadata_of_two()
+    value: Any = "w"
+    for _ in range(levels):
+        value = (value,)
+    deep.planner_data = {"model.w": value}
+
+    if fits:
+        assert read(pickle.dumps(deep)).planner_data == {"model.w": value}
+    else:
+        with pytest.raises(MetadataError, match=f"values {DEPTH_MAX} deep"):
+            read(pickle.dumps(deep))

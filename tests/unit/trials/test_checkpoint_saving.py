@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trials.checkpoints.file_format import Image, read_image
+from trials.checkpoints.file_format import Image, Imaging, read_image
 from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.checkpoints.verified_files import write_image
 from trials.session import Trial, open_trial
@@ -187,3 +189,32 @@ def test_an_error_of_the_last_save_comes_out_of_the_block_unless_another_one_doe
         trial.save_checkpoint({}, step=1)
     with pytest.raises(ZeroDivisionError), open_trial(environ=environ, arguments=[]) as trial:
         saved_and_failed(trial)
+
+
+def test_what_is_still_on_its_way_from_the_device_is_there_before_anything_is_written(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Copying:
+        def synchronize(self) -> None:
+            recorder.calls.append("wait")
+
+    capture = Imaging.capture
+
+    def captured(imaging: Imaging, state: Any, **fields: Any) -> Image:
+        return replace(capture(imaging, state, **fields), events=(Copying(),))
+
+    monkeypatch.setattr(Imaging, "capture", captured)
+    recorder.saver.save({"a": 1}, step=1)
+    recorder.saver.finish()
+
+    assert recorder.calls == ["wait", "sync", "write", "offer"]
+
+
+def test_the_time_of_writing_is_what_it_took(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1000, 2000))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    recorder.saver.save({"a": 1}, step=1)
+    recorder.saver.finish()
+
+    (record,) = recorder.records
+    assert (record.stall_s, record.write_s) == (1.0, 1.0)

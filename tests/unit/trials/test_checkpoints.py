@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints.file_format import Imaging, read_image
+from trials.checkpoints import verified_files
+from trials.checkpoints.file_format import BLOCK_BYTES, Image, Imaging, _Memory, read_image
 from trials.checkpoints.restoring import restored
 from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
-from trials.checkpoints.verified_files import digest_of, write_image
+from trials.checkpoints.verified_files import DIRECT_FROM_BYTES, digest_of, write_image
 from trials.wire.records import CheckpointRecord
 
 
@@ -140,3 +143,58 @@ def test_a_script_alone_keeps_the_newest_few_for_its_own_parameters(tmp_path: Pa
     assert restore(AloneCheckpoints(folder, {"lr": 0.1})) == (4, {"step": 4})
     assert len(list(folder.glob("*.ckpt"))) == 3
     assert restore(AloneCheckpoints(folder, {"lr": 0.2})) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "direct"),
+    [
+        (DIRECT_FROM_BYTES, True),
+        (DIRECT_FROM_BYTES + BLOCK_BYTES, True),
+        (DIRECT_FROM_BYTES + 1, False),
+        (DIRECT_FROM_BYTES - BLOCK_BYTES, False),
+    ],
+)
+def test_only_a_large_file_of_whole_blocks_is_written_past_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, direct: bool
+) -> None:
+    asked = []
+
+    def opened(path: Path, *, direct: bool) -> int:
+        asked.append(direct)
+        return os.open(path, os.O_WRONLY | os.O_CREAT)
+
+    monkeypatch.setattr(verified_files, "_opened", opened)
+    record = write_image(tmp_path, Image(step=3, parts=(bytes(size),)))
+
+    assert asked == [direct]
+    assert digest_of(tmp_path / record.name) == record.digest
+
+
+def test_a_file_system_without_direct_writing_is_written_through_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file, umask = os.open, os.umask(0)
+
+    def without(path: Any, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return open_file(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", without)
+    try:
+        record = write_image(tmp_path, Image(step=3, parts=(bytes(DIRECT_FROM_BYTES),)))
+    finally:
+        os.umask(umask)
+
+    assert digest_of(tmp_path / record.name) == record.digest
+    assert (tmp_path / record.name).stat().st_mode & 0o777 == 0o644
+
+
+def test_memory_of_an_image_is_used_again_until_a_larger_one_comes() -> None:
+    memory = _Memory()
+    first, smaller = memory.of(100, pinned=False), memory.of(50, pinned=False)
+    assert (len(first), len(smaller)) == (100, 50)
+    assert smaller.obj is first.obj
+
+    larger = memory.of(5000, pinned=False)
+    assert larger.obj is not first.obj

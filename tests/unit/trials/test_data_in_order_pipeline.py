@@ -360,3 +360,13 @@ class PipelineMachine(RuleBasedStateMachine):
 
 TestAnyOrderOfEvents = PipelineMachine.TestCase
 TestAnyOrderOfEvents.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+
+
+def test_a_worker_is_told_whether_anybody_wants_what_it_has_done() -> None:
+    pipeline = a_pipeline()
+    pipeline.begin(epoch=0, plans=plans(2))
+    list(pipeline.orders())
+
+    assert pipeline.done(0, answer(pipeline.outstanding(0)[0])) is True
+    pipeline.abandon()
+    assert pipeline.done(1, answer(pipeline.outstanding(1)[0])) is False

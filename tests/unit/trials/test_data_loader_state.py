@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Subset, TensorDataset
 
 from tests.data_samples import Coordinator, Numbers, PlainStream, Stream
-from trials.data.core.fingerprint import fingerprint
+from trials.data.core.fingerprint import SAMPLED, fingerprint
 from trials.data.errors import DatasetMismatch, LoaderTimeout, SampleError, StateError, WorkerDied
 from trials.data.loader_options import LoaderOptions
 from trials.data.loader_state import Position
@@ -39,7 +39,9 @@ def test_a_state_of_another_order_is_refused() -> None:
         Position.of_state(a_position().to_state(), dataset="d", order="torch")
 
 
-@pytest.mark.parametrize("change", [{"version": 9}, {"epoch": -1}, {"epoch": True}, {"delivered": None}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"version": 9}, {"epoch": -1}, {"epoch": True}, {"delivered": None}, {"iteration": 0.5}], ids=str
+)
 def test_a_damaged_state_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(StateError):
         Position.of_state({**a_position().to_state(), **change}, dataset="d", order="keyed")
@@ -139,3 +141,26 @@ def test_errors_say_which_sample_which_worker_and_how() -> None:
     assert "and 4 more" in str(died)
     assert "no worker had taken it up" in str(late)
     assert "signal 63" in str(WorkerDied(signal_number=63, exit_code=None, indices=(1,), tries=3))
+
+
+@pytest.mark.parametrize("place", [0, 1, SAMPLED - 1])
+def test_a_small_array_is_looked_at_item_by_item(place: int) -> None:
+    one, other = np.zeros(SAMPLED, dtype=np.uint8), np.zeros(SAMPLED, dtype=np.uint8)
+    other[place] = 1
+
+    assert fingerprint(Holding(one)) != fingerprint(Holding(other))
+    assert fingerprint(Holding(one)) == fingerprint(Holding(one.copy()))
+    assert fingerprint(Holding(one.tolist())) != fingerprint(Holding(other.tolist()))
+
+
+class Holding:
+    """A dataset that holds its samples."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]

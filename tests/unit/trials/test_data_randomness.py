@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import timeit
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.core.sampling import drawn_items
 
 RESEEDING_LIMIT_S = 40e-6  # 7 µs on two quiet cores; tests share theirs
 
@@ -131,3 +133,26 @@ def test_reseeding_for_a_sample_is_quick() -> None:
         own.at(key)
 
     assert min(timeit.repeat(reseed, number=200, repeat=10)) / 200 < RESEEDING_LIMIT_S
+
+
+def test_a_sampler_is_asked_under_its_own_seed_and_the_trials_generators_go_on_where_they_were() -> None:
+    class Sampler:
+        def __init__(self) -> None:
+            self.generator = torch.Generator()
+
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Iterator[object]:
+            yield from (random.random(), np.random.random(), torch.rand(1, generator=self.generator).item())
+
+    before = GlobalGenerators().capture()
+    expected = drawn()
+    GlobalGenerators().put_back(before)
+
+    found = [list(drawn_items(Sampler(), seed=seed, epoch=epoch)) for seed, epoch in ((1, 0), (1, 0), (1, 1), (2, 0))]
+
+    assert drawn() == expected
+    assert found[0] == found[1]
+    for place in range(3):
+        assert len({sample[place] for sample in found}) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trials.checkpoints.stores import Entry
 from trials.checkpoints.verified_files import when_there_is_room
 from trials.files import is_full_disk
 from trials.phases import AlonePhases
+from trials.reports.spool_writer import FULL_DISK_TIMEOUT_S, SpoolWriter
 from trials.session import Trial, TrialParts
 from trials.wire.records import CheckpointRecord
 
@@ -123,3 +125,66 @@ def test_what_was_acknowledged_and_could_not_be_saved_is_saved_the_next_time(tmp
     reader.save()
 
     assert (tmp_path / "missing" / "acknowledged").read_text() == f'{{"sequence":1,"offset":{len(line)}}}'
+
+
+class FullDisk:
+    """Every write finds so much room as is left, and time passes while somebody waits for more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, room: int, more_after_s: float = float("inf")) -> None:
+        self.now, self._room, self._more_at = 100.0, room, 100.0 + more_after_s
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self.write)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if not self._room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self._write(descriptor, data[: self._room])
+        self._room -= written
+        return written
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self._more_at:
+            self._room = 1 << 20
+
+
+def test_a_line_that_finds_no_room_waits_and_is_whole_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"))
+    disk = FullDisk(monkeypatch, room=4, more_after_s=FULL_DISK_TIMEOUT_S - 1.0)
+
+    writer.append(b"0123456789")
+    writer.append(b"next")
+    writer.close()
+
+    assert (tmp_path / "reports.jsonl").read_bytes() == b"0123456789\nnext\n"
+    assert disk.now == pytest.approx(100.0 + FULL_DISK_TIMEOUT_S - 1.0, abs=0.5)
+    assert capsys.readouterr().err == "report() waits: the disk is full\n"
+
+
+def test_a_disk_that_stays_full_is_told_after_its_time_and_what_follows_is_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"))
+    with monkeypatch.context() as patched:
+        disk = FullDisk(patched, room=4)
+        with pytest.raises(OSError, match="No space left"):
+            writer.append(b"0123456789")
+        assert disk.now == pytest.approx(100.0 + FULL_DISK_TIMEOUT_S, abs=0.5)
+
+    writer.append(b"next")
+    writer.close()
+
+    assert (tmp_path / "reports.jsonl").read_bytes() == b"0123\nnext\n"
+
+
+def test_one_that_must_not_wait_is_told_how_much_found_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"))
+    disk = FullDisk(monkeypatch, room=4)
+
+    assert [writer.append_some(b"0123456789\n"), writer.append_some(b"456789\n")] == [4, 0]
+    assert disk.now == 100.0
+    writer.close()

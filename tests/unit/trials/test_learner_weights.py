@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trials.data import Reference
 from trials.learner import (
     Learner,
     LoadWeights,
@@ -245,3 +247,57 @@ def test_a_learner_reports_to_the_file_that_the_environment_names(
 
     line = json.loads((tmp_path / "p.jsonl").read_text())
     assert line == {"step": 2, "samples": [5], "priorities": [0.25]}
+
+
+# ── compressed ──────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(params=["zlib", "lz4"])
+def compressor(request: pytest.FixtureRequest) -> str:
+    if request.param == "lz4":
+        pytest.importorskip("lz4")
+    return str(request.param)
+
+
+def test_compressed_weights_come_back_and_take_less_room(tmp_path: Path, compressor: str) -> None:
+    state = {"w": [0.25] * 20_000}
+    plain = publish_weights(state, version=1, to=[tmp_path / "plain"])
+    packed = publish_weights(state, version=1, to=[tmp_path / "packed"], compressor=compressor)
+
+    assert WeightsReader(tmp_path / "packed").poll() == state
+    assert packed.size < plain.size / 10
+    assert packed.size == (tmp_path / "packed" / packed.file).stat().st_size
+
+
+def test_a_place_may_change_its_compressor(tmp_path: Path) -> None:
+    reader = WeightsReader(tmp_path)
+    for version, name in enumerate(("none", "zlib", "none")):
+        publish_weights({"version": version}, version=version, to=[tmp_path], compressor=name)
+        assert reader.poll() == {"version": version}
+
+
+def test_without_lz4_whoever_wants_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lz4")
+    publish_weights({"w": 1}, version=1, to=[tmp_path], compressor="lz4")
+    for name in ("lz4", "lz4.frame", "lz4.block"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(ImportError, match=r"tuner-service\[lz4\]"):
+        publish_weights({"w": 2}, version=2, to=[tmp_path], compressor="lz4")
+    with pytest.raises(ImportError, match=r"tuner-service\[lz4\]"):
+        PublishWeights(tmp_path, compressor="lz4")
+    with pytest.raises(ImportError, match=r"tuner-service\[lz4\]"):
+        WeightsReader(tmp_path).poll()
+    publish_weights({"w": 3}, version=3, to=[tmp_path], compressor="zlib")
+    assert WeightsReader(tmp_path).poll() == {"w": 3}
+
+
+def test_a_compressor_nobody_knows_is_refused_before_anything_is_published(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'none', 'zlib' or 'lz4', not 'rar'"):
+        publish_weights({"w": 1}, version=1, to=[tmp_path], compressor="rar")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_of_actors_may_be_a_frame_or_a_block_of_lz4(tmp_path: Path) -> None:
+    frame, block = pytest.importorskip("lz4.frame"), pytest.importorskip("lz4.block")
+    for name, data in (("frame", frame.compress(b"[1, 2]")), ("block", block.compress(b"[1, 2]"))):
+        (tmp_path / name).write_bytes(data)
+        assert Reference(path=tmp_path / name, compressor="lz4", read=json.loads)() == [1, 2]

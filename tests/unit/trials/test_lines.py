@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trials.agent.spool import is_record
 from trials.wire.encoding import decode_record, encode_record
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, REPORT_LINE_BYTES, STEP_MAX
-from trials.wire.lines import NoRecordError, metric_line, record_line
+from trials.wire.lines import JSON_LEVELS, NoRecordError, metric_line, record_line
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.service.reports import ERROR_LIMIT, parse_lines
@@ -100,3 +100,14 @@ def test_of_a_line_that_is_too_long_no_record_is_made() -> None:
     (rejected,) = parse_lines([line.decode()])
     assert isinstance(rejected, RejectedRecord)
     assert rejected.error.startswith(f"a line of {len(line)} bytes; at most {REPORT_LINE_BYTES} are taken")
+
+
+def test_a_level_too_many_is_refused_in_objects_and_in_lists() -> None:
+    for make in (lambda value: {"a": value}, lambda value: [value]):
+        value: Any = 0
+        for _ in range(JSON_LEVELS - 2):
+            value = make(value)
+        within, beyond = {"a": value}, {"a": {"a": value}}
+        assert record_line({"kind": "parameters_missing", "at": 1.0, "parameters": {}, "beside": within})
+        with pytest.raises(NoRecordError):
+            record_line({"kind": "parameters_missing", "at": 1.0, "parameters": {}, "beside": beyond})

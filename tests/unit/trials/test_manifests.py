@@ -20,6 +20,7 @@ from trials.wire.manifests import (
     read_manifest,
     write_manifest,
 )
+from trials.wire.paths import MAX_PATH_BYTES, path_fault
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S"), exclude_characters="/\\"), min_size=1, max_size=20)
@@ -106,3 +107,11 @@ def test_a_file_that_holds_a_row_of_digests_has_another_name_than_the_file_of_th
 
 def test_the_run_bit_is_part_of_the_content() -> None:
     assert write_manifest([a_file("a", executable=True)]) != write_manifest([a_file("a")])
+
+
+def test_a_path_may_have_as_many_bytes_as_the_bound_says() -> None:
+    most = "/".join(["漢" * 84] * 7) + "/" + "a" * (MAX_PATH_BYTES - 1771)
+
+    assert len(most.encode()) == MAX_PATH_BYTES
+    assert path_fault(most) is None
+    assert "has 2001 bytes" in (path_fault(f"{most}a") or "")

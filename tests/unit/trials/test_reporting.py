@@ -289,3 +289,20 @@ def test_a_checkpoint_is_told_with_the_trials_next_line_or_at_its_end(capsys: py
         "step 2: loss=0.5",
         "checkpoint of step 2: one.ckpt",
     ]
+
+
+def test_a_spool_of_just_the_limit_is_not_full_and_one_byte_more_is(tmp_path: Path) -> None:
+    for limit, full in ((21, False), (20, True)):
+        writer = SpoolWriter(str(tmp_path / f"{limit}.jsonl"), limit=limit)
+        writer.append(b"x" * 20)
+        assert writer.is_full() is full
+        writer.close()
+
+
+@pytest.mark.parametrize("length", [60, 61])
+def test_a_long_value_is_shown_shortly(length: int) -> None:
+    with pytest.raises(TypeError) as raised:
+        numbers({"loss": "x" * (length - 2)})
+
+    assert ("x" * 56 + "..." in str(raised.value)) == (length > 60)
+    assert "x" * 57 + "..." not in str(raised.value)

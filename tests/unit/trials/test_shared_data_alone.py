@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import torch
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
 from trials.data.sharing.producer_lookup import shared
@@ -175,3 +176,60 @@ def test_the_loader_of_a_script_that_runs_alone_needs_no_agent() -> None:
         shared("tests.shared_datasets:Numbers", sharing={"block": 5})
     with pytest.raises(SharingError, match="a dataset is named as in"):
         shared()
+
+
+def test_a_sampler_chooses_the_samples_of_each_epoch_and_is_resumed() -> None:
+    class Drawn:
+        def __len__(self) -> int:
+            return 9
+
+        def __iter__(self) -> Any:
+            return iter([-1, *(random.randrange(50) for _ in range(8))])
+
+    with a_loader(sampler=Drawn()) as loader:
+        assert len(loader) == 2
+        whole = indices(loader)
+    with a_loader(sampler=Drawn()) as loader:
+        first = [sample[0] for sample in next(loader)]
+        state = loader.state_dict()
+    with a_loader(sampler=Drawn()) as loader:
+        loader.load_state_dict(state)
+        assert [*first, *indices(loader)] == whole
+    assert whole[0] == 49
+    with a_loader() as plain, pytest.raises(StateError, match="sampler Drawn"):
+        plain.load_state_dict(state)
+
+
+@pytest.mark.parametrize("given", [50, -51, "3", 1.0])
+def test_a_sampler_that_gives_no_index_is_refused_by_what_it_gave(given: Any) -> None:
+    with a_loader(sampler=[1, given]) as loader, pytest.raises(ValueError, match="no index of a dataset of 50"):
+        next(loader)
+
+
+def test_batches_go_through_pinned_memory_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[str] = []
+
+    def pinned(tensor: torch.Tensor) -> torch.Tensor:
+        moved.append("pinned")
+        return tensor
+
+    def sent(tensor: torch.Tensor, device: Any, *, non_blocking: bool) -> torch.Tensor:
+        moved.append(f"{device} {non_blocking}")
+        return tensor
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    monkeypatch.setattr(torch.Tensor, "to", sent)
+    with a_loader(list(range(9)), collate_fn=None, device="cuda:1") as there:
+        next(there)
+    with a_loader(list(range(9)), collate_fn=None, pin_memory=True) as in_memory:
+        next(in_memory)
+
+    assert moved == ["pinned", "cuda:1 True", "pinned"]
+
+
+def test_batches_stay_where_they_are_without_a_device() -> None:
+    with a_loader(list(range(9)), collate_fn=None, pin_memory=True, device="cpu") as loader:
+        assert len(next(loader)) == 7
+    with pytest.raises(ValueError, match="needs CUDA"):
+        a_loader(device="cuda")

@@ -118,6 +118,12 @@ def test_a_group_is_used_once_and_not_changed_afterwards() -> None:
             change()
 
 
+def test_a_workspace_type_may_be_given_by_its_place_and_nothing_else_there() -> None:
+    assert TaskGroup(WorkspaceType.GLOBAL).workspace_type is WorkspaceType.GLOBAL
+    with pytest.raises(TypeError, match=r"WorkspaceType\.PRIVATE or GLOBAL, not 'global'"):
+        TaskGroup("global")  # type: ignore[arg-type]  # what it refuses
+
+
 def test_one_workspace_type_holds_for_the_whole_group() -> None:
     assert TaskGroup().workspace_type is WorkspaceType.PRIVATE
     with TaskGroup() as group:

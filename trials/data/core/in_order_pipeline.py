@@ -25,7 +25,8 @@ _NOT_FREE = -1
 
 
 class Plan(NamedTuple):
-    """One batch to load: positions ``begin`` to ``end`` of the epoch, and what stands there."""
+    """One batch to load: from position ``begin`` of the epoch on, what stands there, and where it leaves the epoch:
+    with several ranks, ``end`` is behind what all of them take."""
 
     begin: int
     end: int

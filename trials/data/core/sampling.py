@@ -11,21 +11,25 @@ import numpy as np
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.keys import derive
 from trials.data.core.randomness import GlobalGenerators, SampleKey
+from trials.data.core.ranks import ALONE, Ranks
 from trials.data.core.sample_order import Order
 
 WINDOW = 4096  # positions that are permuted at once
 
 
-def indexed_plans(order: Order, *, begin: int, batch_size: int, drop_last: bool) -> Iterator[Plan]:
-    """Batches of ``batch_size`` from position ``begin``; the last one may be short."""
-    window = max(1, WINDOW // batch_size) * batch_size
-    for first in range(begin, order.length, window):
-        last = min(first + window, order.length)
-        items = order.indices(np.arange(first, last, dtype=np.int64)).tolist()
-        for row in range(0, len(items), batch_size):
-            chosen = items[row : row + batch_size]
-            if len(chosen) == batch_size or not drop_last:
-                yield Plan(first + row, first + row + len(chosen), chosen)
+def indexed_plans(
+    order: Order, *, begin: int, batch_size: int, drop_last: bool, ranks: Ranks = ALONE
+) -> Iterator[Plan]:
+    """Batches of ``batch_size`` from position ``begin``, this rank's part of each; the last one may be short."""
+    shares = ranks.shares(begin, length=order.length, batch_size=batch_size, drop_last=drop_last)
+    while window := list(islice(shares, max(1, WINDOW // batch_size))):
+        positions = np.concatenate([np.arange(share.begin, share.end, dtype=np.int64) for share in window])
+        items = order.indices(positions).tolist()
+        row = 0
+        for share in window:
+            size = share.end - share.begin
+            yield Plan(share.begin, share.behind, items[row : row + size])
+            row += size
 
 
 def sampled_plans(items: Iterable[Any], *, begin: int, batch_size: int, drop_last: bool) -> Iterator[Plan]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from trials.data.core.ranks import Share
 from trials.data.errors import SampleError
 from trials.data.loader import CLOSE_TIMEOUT_S
 from trials.data.loader_options import LoaderOptions
@@ -13,6 +15,7 @@ from trials.data.own_batches import OwnBatches
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 
 Items = Callable[[int, int, int], list[int]]  # the indices of the trial's positions begin to end of an epoch
+Rest = Callable[[], Iterable[Share]]  # the batches from the wanted one to the end of the epoch
 
 
 class _Coded:
@@ -36,15 +39,14 @@ class AloneBatches:
         self._dataset = _Coded(samples, order.length)
         self._length, self._workers, self._items = order.length, workers, items
         self._source: OwnBatches | None = None
-        self._next: tuple[int, int] | None = None
-        self._epoch = 0
+        self._coming: deque[tuple[int, int]] = deque()  # epoch and first position of each batch that is on its way
 
-    def batch(self, epoch: int, begin: int, end: int, *, size: int) -> list[Any]:
+    def batch(self, epoch: int, begin: int, rest: Rest) -> list[Any]:
         """Decoded samples of the trial's positions; those after them are on their way."""
         source = self._source
-        if source is None or self._next != (epoch, begin):
-            source = self._restarted(epoch, begin, size)
-        self._next = (epoch, end)
+        if source is None or not self._coming or self._coming[0] != (epoch, begin):
+            source = self._restarted(epoch, list(rest()))
+        self._coming.popleft()
         try:
             loaded = source.next()
         except SampleError as error:
@@ -61,13 +63,13 @@ class AloneBatches:
         if self._source is not None:
             self._source.close(CLOSE_TIMEOUT_S)
             self._source = None
-            self._next = None
+            self._coming.clear()
 
-    def _restarted(self, epoch: int, begin: int, size: int) -> OwnBatches:
+    def _restarted(self, epoch: int, shares: list[Share]) -> OwnBatches:
         self.close()
+        self._coming.extend((epoch, share.begin) for share in shares)
         batches = [
-            [epoch * self._length + index for index in self._items(epoch, first, min(first + size, self._length))]
-            for first in range(begin, self._length, size)
+            [epoch * self._length + index for index in self._items(epoch, share.begin, share.end)] for share in shares
         ]
         options = LoaderOptions(
             dataset=self._dataset,

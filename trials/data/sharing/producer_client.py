@@ -54,6 +54,11 @@ class Wanted:
     first: int
     last: int
 
+    @property
+    def is_chosen(self) -> bool:
+        """A sampler chose them, so they have no positions in the stream."""
+        return self.first < 0
+
 
 class Link:
     """Not for several threads. Closed in the children of a fork, so that the trial's end is its only end."""
@@ -106,7 +111,9 @@ class Link:
 
         Waits until the server has decoded them, or says that it will not. LinkLostError when it is gone.
         """
-        if self._has_all(wanted.positions):
+        if wanted.is_chosen:
+            pass  # the server is not asked: only its cache may have them
+        elif self._has_all(wanted.positions):
             self._tell(wanted)
         else:
             self._wait_for(wanted)
@@ -154,7 +161,7 @@ class Link:
         geometry = self._ring.geometry
         keys = (wanted.positions + 1).astype(np.uint64)
         slots = np.full(len(keys), -1, dtype=np.int64)
-        if self._window is not None:
+        if self._window is not None and not wanted.is_chosen:
             places = self._window * geometry.capacity + wanted.positions % geometry.capacity
             slots = np.where(self._ring.keys[places] == keys, places, slots)
         cached = (slots < 0) & (wanted.indices < geometry.cached)

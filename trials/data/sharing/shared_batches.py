@@ -8,17 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
+from trials.data.core.ranks import ALONE, Ranks, Share, known_ranks
 from trials.data.core.sample_layout import Array, Bytes, Layout, as_value
+from trials.data.core.sampling import drawn_items
 from trials.data.errors import SampleError, SharingError, StateError
 from trials.data.loader import Loaded
 from trials.data.loader_state import Position
 from trials.data.sharing.alone import AloneBatches
-from trials.data.sharing.group_order import GroupOrder, GroupSamples
+from trials.data.sharing.group_order import GroupOrder, GroupSamples, Positions
 from trials.data.sharing.producer_client import Link, LinkLostError, Wanted
 
 BUFFERS_KEPT = 3  # batches of memory
@@ -59,6 +62,14 @@ class Making:
     workers: int = 0  # processes of the trial's own, for while there is no server
     batch_size: int = 1
     drop_last: bool = False
+    sampler: Any = None  # the trial's own choice of samples, instead of the group's order
+    ranks: Ranks | None = None  # as the script says it
+    place: Callable[[Any], Any] | None = None  # where a finished batch goes: to pinned memory, to a device
+
+    @property
+    def the_ranks(self) -> Ranks:
+        """Among which an epoch is split; a sampler says itself what its rank gets."""
+        return self.ranks or (known_ranks() if self.sampler is None else ALONE)
 
 
 class SharedBatches:
@@ -78,6 +89,8 @@ class SharedBatches:
         self._reported_at = time.monotonic()
         self._epoch = 0
         self._position = 0  # in the epoch, of the next batch
+        self._ranks = making.the_ranks
+        self._chosen: Positions | None = None  # indices of the epoch, where a sampler chooses them
         self._layout: Layout | None = None
         self._link: Link | None = None
         self._look_at = 0.0
@@ -94,6 +107,9 @@ class SharedBatches:
 
     @property
     def order_name(self) -> str:
+        sampler = self._making.sampler
+        if sampler is not None:
+            return f"sampler {type(sampler).__name__}"[:60]
         return self._making.order.name(is_own=self._making.own_order)
 
     @property
@@ -101,15 +117,16 @@ class SharedBatches:
         return False
 
     def batches(self) -> int:
-        length, size = self._making.order.length, self._making.batch_size
-        return length // size if self._making.drop_last else -(-length // size)
+        making = self._making
+        length = making.order.length if making.sampler is None else len(making.sampler)
+        return making.the_ranks.batches(length=length, batch_size=making.batch_size, drop_last=making.drop_last)
 
     def stats(self) -> dict[str, float]:
         return self._stats.as_numbers()
 
     # ── a source of batches ───────────────────────────────────────────────────────────────────
     def require_reachable(self, position: Position, state: Mapping[str, Any]) -> None:  # noqa: ARG002  # a source's signature
-        if position.delivered > self._making.order.length:
+        if self._making.sampler is None and position.delivered > self._making.order.length:
             raise StateError(f"the state has {position.delivered} samples delivered of {self._making.order.length}")
 
     def restore(self, source_state: Any) -> None:
@@ -120,18 +137,44 @@ class SharedBatches:
             self._making = replace(self._making, seed=position.seed)
             self._end_alone()  # what it has prefetched is of another order
         self._epoch, self._position = position.epoch, position.delivered
+        ranks = self._making.the_ranks
+        if ranks != self._ranks:
+            self._ranks = ranks
+            self._end_alone()  # what it has prefetched is another rank's
+        if self._making.sampler is not None:
+            self._chosen = self._choice_of(position)
+            self._end_alone()
 
     def next(self) -> Loaded | None:
         """After an error the next call tries the same batch again."""
-        begin, making = self._position, self._making
-        end = min(begin + making.batch_size, making.order.length)
-        if begin >= end or (making.drop_last and end - begin < making.batch_size):
+        making = self._making
+        share = next(self._shares(self._position), None)
+        if share is None:
             self._tell(is_due=True)
             return None
-        batch = self.batch(self._epoch, begin, end)
-        self._position = end
+        batch = self.batch(self._epoch, share.begin, share.end)
+        if making.place is not None:
+            batch = making.place(batch)
+        self._position = share.behind
         self._tell(is_due=time.monotonic() - self._reported_at >= REPORT_S)
-        return Loaded(batch, end)
+        return Loaded(batch, share.behind)
+
+    def _shares(self, begin: int) -> Iterator[Share]:
+        making = self._making
+        length = making.order.length if self._chosen is None else len(self._chosen)
+        return self._ranks.shares(begin, length=length, batch_size=making.batch_size, drop_last=making.drop_last)
+
+    def _choice_of(self, position: Position) -> Positions:
+        """What the sampler gives in this epoch. ValueError names what is no index of the dataset."""
+        length = self._making.order.length
+        given = list(drawn_items(self._making.sampler, seed=position.seed, epoch=position.epoch))
+        for item in given:
+            if not isinstance(item, Integral) or not -length <= int(item) < length:
+                raise ValueError(
+                    f"the sampler gave {item!r}, which is no index of a dataset of {length}; "
+                    "shared() takes samplers of indices"
+                )
+        return np.asarray(given, dtype=np.int64) % length
 
     def abandon(self) -> None:
         """What was prefetched may be wanted still: the next iteration often goes on where this one ends."""
@@ -170,11 +213,11 @@ class SharedBatches:
             if lent is not None:
                 return lent
         if self._link is None and self._making.workers:
-            return self._collated(self._by_workers(epoch, begin, end), wanted)
+            return self._collated(self._by_workers(epoch, begin), wanted)
         self._end_alone()
         return self._made(wanted)
 
-    def _by_workers(self, epoch: int, begin: int, end: int) -> list[Any]:
+    def _by_workers(self, epoch: int, begin: int) -> list[Any]:
         making = self._making
         if self._alone is None:
             self._alone = AloneBatches(
@@ -184,7 +227,7 @@ class SharedBatches:
                 items=lambda epoch, begin, end: self._wanted(epoch, begin, end).indices.tolist(),
             )
         began = time.perf_counter()
-        samples = self._alone.batch(epoch, begin, end, size=making.batch_size)
+        samples = self._alone.batch(epoch, begin, lambda: self._shares(self._position))
         self._stats.wait_s += time.perf_counter() - began
         self._stats.misses += len(samples)
         return samples
@@ -192,6 +235,10 @@ class SharedBatches:
     def _wanted(self, epoch: int, begin: int, end: int) -> Wanted:
         making = self._making
         order = making.order
+        if self._chosen is not None:
+            # No window of the group's order holds them: what the cache does not have, the trial decodes.
+            nowhere = np.full(end - begin, -1, dtype=np.int64)
+            return Wanted(epoch=epoch, positions=nowhere, indices=self._chosen[begin:end], first=-1, last=-1)
         own = making.seed if making.own_order else None
         places = order.places(epoch, begin, end, own_seed=own)
         start = epoch * order.length

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trials.data.core.ranks import given_ranks
 from trials.data.core.sample_layout import Layout
 from trials.data.loader import Loader
 from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.producer_client import Link, greeting
 from trials.data.sharing.producer_main import SharedOrder, order_of
 from trials.data.sharing.shared_batches import Making, SharedBatches
+from trials.data.workers.device_prefetch import batch_placement, feed_device
 from trials.wire.files import ENV_SEED
 
 LAGS = ("detach", "wait")
@@ -43,6 +45,10 @@ class SharedDataLoader(Loader):
     - ``zero_copy``: batches are views of the producer's memory, valid until the next one; never write to them. Needs
       ``lag="wait"`` and the group's order.
     - ``num_workers``: of the trial itself, for while there is no producer.
+    - ``sampler``: gives indices instead of the group's order; the producer's cache has some of them, and the others are
+      decoded in the trial.
+    - ``pin_memory``, ``device``: batches arrive in pinned memory, or on this CUDA device.
+    - ``rank``, ``world_size``: as AsyncDataLoader's; the epoch is split among them, unless there is a sampler.
 
     ``stats()``: seconds waited, decoded here and copied, samples from the producer (hits) and not (misses),
     ``hit_rate``.
@@ -63,11 +69,22 @@ class SharedDataLoader(Loader):
         zero_copy: bool = False,
         num_workers: int = 0,
         timeout: float = 30.0,
+        sampler: Any = None,
+        pin_memory: bool = False,
+        device: Any = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         self._sharing = sharing or Sharing()
+        ranks = given_ranks(rank, world_size)
         shuffled = self._sharing.order.shuffle and own_order
         transform = transform or getattr(dataset, "transform", None)
         _require_sound(batch_size=batch_size, lag=lag, num_workers=num_workers, timeout=timeout)
+        if sampler is not None and (ranks is not None or zero_copy):
+            raise ValueError(
+                "a sampler says itself what each rank gets, and what it gives lies nowhere in one piece: "
+                "leave rank, world_size and zero_copy out"
+            )
         if zero_copy and (lag != "wait" or shuffled or transform is not None or collate_fn is not None):
             raise ValueError(
                 "zero_copy needs lag='wait' and own_order=False (or shuffle=False), and neither transform nor "
@@ -87,6 +104,9 @@ class SharedDataLoader(Loader):
             workers=num_workers,
             batch_size=batch_size,
             drop_last=drop_last,
+            sampler=sampler,
+            ranks=ranks,
+            place=batch_placement(feed_device(device), pin_memory=pin_memory),
         )
         self._batches = SharedBatches(making, connect=self._connect, report=self._sharing.report)
         super().__init__(self._batches, dataset=dataset, batch_size=batch_size, seed=making.seed)

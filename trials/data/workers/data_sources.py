@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from trials.data.core.in_order_pipeline import PAUSE, Plan
@@ -12,7 +14,8 @@ from trials.data.core.worker_messages import Call
 from trials.data.errors import SourceError
 from trials.processes.forking import LoopThread
 
-Source = Callable[[int], Any]
+ITERATION = "cur_learner_iter"  # what a source names that wants to be told it
+Source = Callable[..., Any]
 
 
 def called(item: Call) -> Any:
@@ -24,15 +27,29 @@ def is_source(dataset: Any) -> bool:
     return callable(dataset) and not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__")
 
 
+def wants_iteration(source: Source) -> bool:
+    """Whether it has a parameter ``cur_learner_iter``, or takes any name."""
+    try:
+        parameters = inspect.signature(source).parameters.values()
+    except (TypeError, ValueError):
+        return False  # of a callable that is not written in Python nothing is known
+    return any(p.kind is p.VAR_KEYWORD or (p.name == ITERATION and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
 class AskedPlans(Iterator[Plan]):
     """A source asked in the calling process, when a batch is wanted. None or an empty list is its end.
 
     It gives as many samples as it is asked for; only its last batch may be shorter. SourceError otherwise, after which
-    it is asked no more.
+    it is asked no more. ``iteration``: batches that were handed out before, in all epochs; a source that has a
+    parameter ``cur_learner_iter`` is told the number of those before the batch it is asked for.
     """
 
-    def __init__(self, source: Source, *, begin: int, batch_size: int, drop_last: bool = False) -> None:
+    def __init__(
+        self, source: Source, *, begin: int, batch_size: int, drop_last: bool = False, iteration: int = 0
+    ) -> None:
         self._source = source
+        self._is_told = wants_iteration(source)
+        self._iteration = iteration
         self._number = begin
         self._batch_size = batch_size
         self._drop_last = drop_last
@@ -45,6 +62,7 @@ class AskedPlans(Iterator[Plan]):
             self._ended = True
             raise StopIteration
         first, self._number = self._number, self._number + len(items)
+        self._iteration += 1
         ready = not callable(items[0])
         if not ready:
             items = [Call(first + row, function) for row, function in enumerate(items)]
@@ -52,7 +70,8 @@ class AskedPlans(Iterator[Plan]):
         return Plan(first, self._number, items, ready, state)
 
     def _asked(self) -> list[Any]:
-        given = self._source(self._batch_size)
+        ask = partial(self._source, **{ITERATION: self._iteration}) if self._is_told else self._source
+        given = ask(self._batch_size)
         items = [] if given is None else list(given)
         short, asked = self._short, self._batch_size
         if items and short is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -160,6 +161,23 @@ def feed_device(device: Any) -> Any:
             'device="cuda" if torch.cuda.is_available() else "cpu" works with and without'
         )
     return found
+
+
+def batch_placement(device: Any, *, pin_memory: bool) -> Callable[[Any], Any] | None:
+    """What puts a finished batch into pinned memory, or from there on ``device`` (see ``feed_device``); None where it
+    stays as it is. The copy to the device goes on beside the trial, and its stream waits for it."""
+    torch: Any = import_module("torch") if device is not None or pin_memory else None
+    if torch is None or not torch.cuda.is_available():
+        return None
+
+    def placed(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        # torch gives pinned memory back only behind the copies that read from it.
+        pinned = leaf.pin_memory()
+        return pinned if device is None else pinned.to(device, non_blocking=True)
+
+    return lambda batch: mapped(batch, placed)
 
 
 class CudaStream:

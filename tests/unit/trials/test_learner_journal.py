@@ -1,0 +1,209 @@
+"""What a coordinator has decided and heard is told again after a kill, in the same order, and asked for once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials.learner import Coordinator, Demand, Ended, JournalError, LearnInfo
+from trials.learner.coordination import coordinator as coordinating
+from trials.learner.coordination import journal as journals
+from trials.learner.coordination.coordinator import DemandForgottenError
+from trials.learner.coordination.journal import LINE_BYTES, Journal
+
+
+class Chosen:
+    """Remembers what it is told, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.story: list[Any] = []
+        self.asked: list[int] = []
+
+    def sample(self, learner: str, demand: Demand) -> Sequence[Any] | None:
+        self.asked.append(demand.cur_learner_iter)
+        return [f"{learner}{demand.cur_learner_iter}"] * demand.batch_size if demand.cur_learner_iter < 5 else None
+
+    def learnt(self, learner: str, info: LearnInfo) -> None:
+        self.story.append(("learnt", learner, info.number))
+
+    def handed_out(self, learner: str, demand: Demand, data: Any) -> None:
+        self.story.append(("handed out", learner, demand.cur_learner_iter, data))
+
+
+class Shortened(Chosen):
+    def state_dict(self) -> Any:
+        return [list(line) for line in self.story]
+
+    def load_state_dict(self, state: Any) -> None:
+        self.story = [tuple(line) for line in state]
+
+
+def a_coordinator(folder: Path, chooser: Any) -> Coordinator:
+    return Coordinator(folder / "place", chooser=chooser, journal=folder / "journal")
+
+
+class LearnerOf:
+    """What a link is to a coordinator: it is told what goes to the learner."""
+
+    def __init__(self, coordinator: Coordinator, name: str = "left") -> None:
+        self.coordinator, self.name = coordinator, name
+        self.given: list[Any] = []
+        coordinator._heard.setdefault(name, 0)
+        coordinator._decided.setdefault(name, {})
+
+    def wants(self, demand: Demand, data: Any) -> None:
+        self.given.append(data)
+
+    def says(self, *, demand: int | None = None, learnt: Sequence[int] = (), ended: bool = False) -> None:
+        wanted = None if demand is None else {"batch_size": 2, "cur_learner_iter": demand}
+        infos = [{"number": n, "metrics": {}, "samples": [], "priorities": []} for n in learnt]
+        end = {"finished": True, "step": 9} if ended else None
+        self.coordinator._take(self, {"demand": wanted, "learnt": infos, "ended": end})  # type: ignore[arg-type]  # as a link
+
+
+def test_a_new_coordinator_is_told_the_same_story_and_asked_only_for_what_was_not_asked(tmp_path: Path) -> None:
+    first, again = Chosen(), Chosen()
+    with a_coordinator(tmp_path, first) as coordinator:
+        learner = LearnerOf(coordinator)
+        learner.says(demand=0)
+        learner.says(learnt=[1], demand=1)
+        learner.says(learnt=[1, 2], demand=1)
+    with a_coordinator(tmp_path, again) as coordinator:
+        told = list(again.story)
+        learner = LearnerOf(coordinator)
+        learner.says(demand=1, learnt=[2])
+        learner.says(demand=5)
+
+    assert told == first.story
+    assert told[-1] == ("learnt", "left", 2)
+    assert again.asked == [5]
+    assert learner.given == [["left1", "left1"], None]
+
+
+def test_a_line_that_was_cut_off_by_a_kill_is_decided_again(tmp_path: Path) -> None:
+    with a_coordinator(tmp_path, Chosen()) as coordinator:
+        LearnerOf(coordinator).says(demand=0)
+    path = tmp_path / "journal"
+    whole = path.read_bytes()
+    for cut in range(whole.index(b"\n") + 1, len(whole)):
+        path.write_bytes(whole[:cut])
+        chooser = Chosen()
+        with a_coordinator(tmp_path, chooser) as coordinator:
+            LearnerOf(coordinator).says(demand=0)
+        assert chooser.asked == [0]
+        assert path.read_bytes() == whole
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    with a_coordinator(tmp_path, Chosen()):
+        pass
+    with (tmp_path / "journal").open("ab") as file:
+        file.write(b"{]\n{}\n")
+    with pytest.raises(JournalError, match=r"line 2 of .* is damaged"):
+        a_coordinator(tmp_path, Chosen())
+    (tmp_path / "journal").write_bytes(b'{"kind":"other"}\n')
+    with pytest.raises(JournalError, match="unknown kind 'other'"):
+        a_coordinator(tmp_path, Chosen())
+
+
+def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
+    with a_coordinator(tmp_path, Chosen()), pytest.raises(JournalError, match="another coordinator"):
+        a_coordinator(tmp_path, Chosen())
+    a_coordinator(tmp_path, Chosen()).close()
+
+
+def test_a_long_journal_becomes_a_snapshot_where_the_chooser_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "SHORTEN_BYTES", 2000)
+    chooser, again = Shortened(), Shortened()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        learner = LearnerOf(coordinator)
+        for number in range(5):
+            learner.says(demand=number, learnt=[number])
+        learner.says(ended=True)
+        for _ in range(60):
+            coordinator._record({"kind": "learnt", "learner": "other", "info": an_info_line(1)})
+    assert json.loads((tmp_path / "journal").read_text().splitlines()[0])["kind"] == "snapshot"
+    assert (tmp_path / "journal").stat().st_size < 20_000
+    with a_coordinator(tmp_path, again) as coordinator:
+        learner = LearnerOf(coordinator)
+        learner.says(demand=3)
+        assert coordinator.run({}) == {}
+        assert coordinator._ended == {"left": Ended(finished=True, step=9)}
+
+    assert again.story == chooser.story
+    assert (again.asked, learner.given) == ([], [["left3", "left3"]])
+
+
+def an_info_line(number: int) -> dict[str, Any]:
+    return {"number": number, "metrics": {}, "samples": [], "priorities": []}
+
+
+def test_without_a_snapshot_a_journal_has_a_limit_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "LIMIT_BYTES", 300)
+    with a_coordinator(tmp_path, Chosen()) as coordinator:
+        learner = LearnerOf(coordinator)
+        learner.says(demand=0)
+        with pytest.raises(JournalError, match="state_dict"):
+            learner.says(learnt=[1, 2, 3])
+
+
+def test_a_batch_that_was_forgotten_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinating, "DEMANDS_KEPT", 2)
+    with a_coordinator(tmp_path, Chosen()) as coordinator:
+        learner = LearnerOf(coordinator)
+        for number in range(4):
+            learner.says(demand=number)
+        learner.says(demand=2)
+        with pytest.raises(DemandForgottenError, match="iteration 1 again, and the last 2"):
+            learner.says(demand=1)
+
+
+class Wrong(Chosen):
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        self.data = data
+
+    def sample(self, learner: str, demand: Demand) -> Any:
+        return self.data
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [([1, 2, 3], ValueError), ([object()], TypeError), (["x" * LINE_BYTES], ValueError)],
+    ids=["another length", "no JSON", "too long"],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is_decided(tmp_path: Path, data: Any, error: type[Exception]) -> None:
+    with a_coordinator(tmp_path, Wrong(data)) as coordinator, pytest.raises(error):
+        LearnerOf(coordinator).says(demand=0)
+    chooser = Chosen()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        LearnerOf(coordinator).says(demand=0)
+    assert chooser.asked == [0]
+
+
+def test_a_line_that_the_disk_had_no_room_for_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add({"kind": "one"})
+
+    def half(descriptor: int, data: bytes) -> None:
+        import os
+
+        os.write(descriptor, data[:5])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals, "write_all", half)
+        with pytest.raises(OSError, match="No space"):
+            journal.add({"kind": "two"})
+    journal.add({"kind": "three"})
+    journal.close()
+
+    assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["one", "three"]

@@ -1,0 +1,304 @@
+"""Where a coordinator comes in: a learner's socket, its source of data, and the hook that tells what was learnt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trials.files import read_record, to_json, write_atomically
+from trials.learner.coordination.door import Door
+from trials.learner.coordination.driven_task import RECORD_BYTES, DrivenTask
+from trials.learner.coordination.frames import learner_name, listen, record_path, require_own, socket_name
+from trials.learner.coordination.messages import (
+    VERSION,
+    Close,
+    Demand,
+    GetData,
+    Learn,
+    LearnInfo,
+    RefusedError,
+    Request,
+    Resource,
+    Start,
+)
+from trials.learner.hooks import Hook
+from trials.learner.priorities import checked_priorities
+from trials.learner.training_loop import ASKED_TO_STOP, LoopStopped, TrainingLoop
+from trials.session import Trial
+
+LOCK_WAIT_S = 30.0  # for the learner of the same name that was killed, and its workers
+LOCK_PAUSE_S = 0.05
+LOOK_S = 0.2  # at whether the trial is asked to stop, while a coordinator is waited for
+PRIORITIES_LIMIT = 1 << 20  # of one iteration
+CLOSED = "closed by its coordinator"
+Make = Callable[[list[Any]], Sequence[Any]]
+
+
+class NameTakenError(RuntimeError):
+    """Another process is the learner of this name."""
+
+
+class LearnerPort:
+    """A coordinator drives this learner: it gives the task and the data, and is told what was learnt.
+
+    ``place`` is a folder that the coordinator knows, and ``name`` the learner's in it; a trial's is its experiment and
+    number where it is not given, so that its next attempt has it again. The port is there until ``close``, the end of
+    the ``with`` or of the process. One process at a time is the learner of a name, and one coordinator is heard.
+    """
+
+    def __init__(self, trial: Trial, place: str | os.PathLike[str], *, name: str | None = None) -> None:
+        self.trial = trial
+        self.place = Path(place).absolute()
+        self.name = learner_name(name or f"{trial.experiment_id}-{trial.number}")
+        require_own(self.place)
+        self._lock = _locked(self.place / f"{self.name}.lock", self.name)
+        self._task = DrivenTask()
+        self._read_record()
+        self._samples: list[Any] = []
+        self._priorities: list[float] = []
+        self._changed = threading.Condition()
+        self._is_gone = False
+        self._door = Door(listen(self.place, self.name), self._changed, self._answer)
+
+    # ── for the script ──────────────────────────────────────────────────────────────────────────
+    def wait_for_task(self, timeout_s: float | None = None) -> Mapping[str, Any] | None:
+        """The ``info`` that the coordinator has started this learner with; None where the trial is asked to stop.
+
+        A learner that was killed has it at once. TimeoutError when there is none in time.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while self._task.task_id is None:
+                if self._is_asked_to_stop():
+                    return None
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"no coordinator has started {self.name!r} in {self.place} in {timeout_s:g} s")
+                self._changed.wait(LOOK_S)
+            return self._task.info
+
+    def data_source(self, make: Make = list) -> PortSource:
+        """For ``AsyncDataLoader``: asks the coordinator for a batch. ``make`` gets what that sent, a list of JSON
+        values, and returns samples, or functions that the loader's workers run, such as ``references`` does."""
+        return PortSource(self, make)
+
+    def hook(self) -> Hook:
+        """For the ``Learner``: tells what every iteration has learnt, ends it when the coordinator does, and says
+        when it has finished."""
+        return Driven(self)
+
+    def close(self) -> None:
+        """The coordinator sees the learner go; what it has not been told lies in the record of the task."""
+        if self._is_gone:
+            return
+        with self._changed:
+            self._is_gone = True
+            self._door.ring()
+        self._door.close()
+        (self.place / socket_name(self.name)).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
+
+    # ── what a coordinator is answered, in the thread of the door ───────────────────────────────
+    def _answer(self, request: Request, is_last: bool) -> dict[str, Any] | None:  # noqa: FBT001  # as the door calls it
+        task = self._task
+        match request:
+            case Resource():
+                return self._resource()
+            case Start():
+                if task.start(request):
+                    self._write_record(undo=task.forget)
+                    self._changed.notify_all()
+            case GetData():
+                has_news = task.has_news(request)
+                self._changed.notify_all()  # what it has taken makes room
+                return task.news() if has_news or is_last else None
+            case Learn():
+                task.learn(request)
+                self._changed.notify_all()
+            case Close():
+                if task.close(request):
+                    self._write_record(undo=task.reopen)
+                    self._changed.notify_all()
+        return {"task_id": task.task_id, "step": task.step}
+
+    def _resource(self) -> dict[str, Any]:
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "pid": os.getpid(),
+            "task_id": self._task.task_id,
+            "step": self._task.step,
+            "cpus": len(os.sched_getaffinity(0)),
+            "gpus": [device for device in devices.split(",") if device],
+            "rank": int(os.environ.get("RANK", "0")),
+            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        }
+
+    # ── what the training does ──────────────────────────────────────────────────────────────────
+    def data_for(self, batch_size: int, iteration: int) -> list[Any] | None:
+        """Of the coordinator, waiting for it; None where there is no more. LoopStopped where the learner is to end."""
+        with self._changed:
+            self._task.want(Demand(batch_size=batch_size, cur_learner_iter=iteration))
+            self._door.ring()
+            there, data = self._task.taken()
+            while not there:
+                if self._task.is_closed or self._is_gone:
+                    raise LoopStopped(CLOSED)
+                if self._is_asked_to_stop():
+                    raise LoopStopped(ASKED_TO_STOP)
+                self._wait()
+                there, data = self._task.taken()
+            return data
+
+    def remember(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
+        """For the next ``tell``. ValueError past PRIORITIES_LIMIT."""
+        samples, priorities = checked_priorities(samples, priorities)
+        if len(self._samples) + len(samples) > PRIORITIES_LIMIT:
+            raise ValueError(
+                f"more than {PRIORITIES_LIMIT} priorities in one iteration: does the learner have the hook?"
+            )
+        self._samples += samples
+        self._priorities += priorities
+
+    def tell(self, number: int, metrics: Mapping[str, Any]) -> None:
+        """What iteration ``number``, counted from 1, has learnt. It waits while 16 MiB of that were not taken."""
+        info = LearnInfo(
+            number=number,
+            metrics={name: float(value) for name, value in metrics.items()},
+            samples=self._samples,
+            priorities=self._priorities,
+        )
+        self._samples, self._priorities = [], []
+        with self._changed:
+            while not self._task.has_room() and not self._task.is_closed and not self._is_asked_to_stop():
+                self._wait()
+            self._task.add(info)
+            self._door.ring()
+
+    def end(self, *, finished: bool) -> None:
+        """The record says how it ended when this returns."""
+        with self._changed:
+            self._task.end(finished=finished)
+            self._write_record(undo=lambda: None)
+            self._door.ring()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the coordinator wants it to end."""
+        with self._changed:
+            return self._task.is_closed
+
+    def state_dict(self) -> dict[str, Any]:
+        with self._changed:
+            return self._task.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._task.load_state_dict(state)
+
+    def _wait(self) -> None:
+        if self._door.failure is not None:
+            raise RuntimeError("the learner's port has failed") from self._door.failure
+        self._changed.wait(LOOK_S)
+
+    def _is_asked_to_stop(self) -> bool:
+        return self.trial.should_stop()
+
+    # ── the record ──────────────────────────────────────────────────────────────────────────────
+    def _read_record(self) -> None:
+        path = record_path(self.place, self.name)
+        try:
+            self._task.load_record(read_record(str(path), limit=RECORD_BYTES))
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise ValueError(f"{path} is no record of a task ({error}); move it away to begin anew") from error
+
+    def _write_record(self, *, undo: Callable[[], None]) -> None:
+        """RefusedError, and nothing has changed, where it cannot be written."""
+        try:
+            write_atomically(str(record_path(self.place, self.name)), to_json(self._task.record()), durable=True)
+        except OSError as error:
+            undo()
+            raise RefusedError("failed", f"the learner could not write that down: {error}") from error
+
+
+class PortSource:
+    """A data source that asks the coordinator; priorities of its samples go back the same way."""
+
+    fingerprint = "the coordinator of a learner"
+
+    def __init__(self, port: LearnerPort, make: Make) -> None:
+        self._port, self._make = port, make
+
+    def __call__(self, batch_size: int, cur_learner_iter: int) -> Sequence[Any] | None:
+        data = self._port.data_for(batch_size, cur_learner_iter)
+        return None if data is None else self._make(data)
+
+    def update_priorities(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
+        self._port.remember(samples, priorities)
+
+
+class Driven(Hook):
+    """Tells the coordinator, before a checkpoint is saved: the checkpoint holds what it has not taken."""
+
+    priority = 60
+
+    def __init__(self, port: LearnerPort) -> None:
+        self._port = port
+
+    def before_run(self, learner: TrainingLoop) -> None:
+        self._end_if_closed(learner)
+
+    def after_iteration(self, learner: TrainingLoop) -> None:
+        self._port.tell(learner.step, learner.metrics)
+        self._end_if_closed(learner)
+
+    def after_run(self, learner: TrainingLoop) -> None:
+        if learner.stop_reason != ASKED_TO_STOP:  # then it goes on later
+            self._port.end(finished=learner.stop_reason is None)
+
+    def _end_if_closed(self, learner: TrainingLoop) -> None:
+        if self._port.is_closed:
+            learner.stop(CLOSED)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._port.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._port.load_state_dict(state)
+
+
+def _locked(path: Path, name: str) -> int:
+    """NameTakenError when another process, or this one, has it still after LOCK_WAIT_S."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            if time.monotonic() > deadline or holder == str(os.getpid()):
+                os.close(descriptor)
+                raise NameTakenError(
+                    f"process {holder} is learner {name!r} in {path.parent}; choose another name, or end it"
+                ) from None
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            return descriptor
