@@ -17,6 +17,7 @@ from tests.builders import (
     an_experiment,
 )
 from tests.memory_store import MemoryStore
+from tests.postgresql import the_server
 from trials.wire.plain import to_plain
 from tuner_service.dispatcher.changes import (
     Changes,
@@ -49,7 +50,11 @@ def _sqlite(folder: Path) -> Any:
     return open_store(folder / "tuner.db", StillClock())
 
 
-STORES: dict[str, Callable[[Path], Any]] = {"memory": _memory, "sqlite": _sqlite}
+def _postgresql(folder: Path) -> Any:
+    return open_store(the_server().filled_database(), StillClock())
+
+
+STORES: dict[str, Callable[[Path], Any]] = {"memory": _memory, "sqlite": _sqlite, "postgresql": _postgresql}
 
 
 def changes_for(

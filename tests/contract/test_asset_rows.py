@@ -15,7 +15,7 @@ from tuner_service.ports import AssetRows
 from tuner_service.storage.engine import open_store
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AssetRows]:
     if request.param == "memory":
         yield MemoryAssets()
@@ -69,6 +69,7 @@ def test_an_asset_is_found_by_the_beginning_of_its_digest(rows: AssetRows) -> No
 
     assert len(rows.assets_beginning("ab", limit=9)) == 2
     assert rows.assets_beginning("abd", limit=9) == ["abd" + "0" * 61 + ".16m"]
+    assert rows.assets_beginning("abd" + "0" * 61 + ".16m", limit=9) == ["abd" + "0" * 61 + ".16m"]
     assert rows.assets_beginning("ac", limit=9) == []
     assert len(rows.assets_beginning("ab", limit=1)) == 1
 

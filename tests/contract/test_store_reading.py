@@ -63,3 +63,21 @@ def test_reads_of_a_snapshot_are_of_one_state(tmp_path: Path) -> None:
             numbers = [trial.number for trial in store.queries.trials(EXPERIMENT_ID)]
         assert (before, numbers) == (after, [1])
         assert store.queries.experiment(EXPERIMENT_ID).note == "later"
+
+
+def test_a_curve_goes_on_behind_any_of_its_points(store: Any) -> None:
+    points = [(attempt, sequence) for attempt in (1, 2) for sequence in (1, 2, 3)]
+    metrics = [a_metric(attempt=attempt, sequence=sequence) for attempt, sequence in points]
+    store.commit(
+        Changes(experiments={EXPERIMENT_ID: an_experiment()}, trials={(EXPERIMENT_ID, 1): a_trial()}, metrics=metrics)
+    )
+
+    whole = list(store.queries.curve_points(EXPERIMENT_ID, 1))
+    assert [(point.attempt, point.sequence) for point in whole] == points
+    for place, after in enumerate(points):
+        assert list(store.queries.curve_points(EXPERIMENT_ID, 1, after=after)) == whole[place + 1 :]
+    assert list(store.queries.curve_points(EXPERIMENT_ID, 1, after=(0, 5))) == whole
+
+
+def test_of_no_trials_there_are_no_entries(store: Any) -> None:
+    assert list(store.queries.entries_of(EXPERIMENT_ID, [])) == []

@@ -77,6 +77,8 @@ SPACES: dict[str, dict[str, Any]] = {
 SMALL = {"a": {"_type": "choice", "_value": ["x", "y", "z"]}, "b": {"_type": "randint", "_value": [0, 4]}}
 WIDER = {"a": {"_type": "choice", "_value": ["x", "y", "z", "w"]}, "b": {"_type": "randint", "_value": [0, 2]}}
 SEED = 11
+TRIALS = 40  # of a search that several tests look at
+SEARCHED: dict[str, tuple[list[TunerItem], list[Any]]] = {}
 LISTED = 60  # parameters that the batch tuner is given
 Build = Callable[..., Tuner]
 
@@ -200,41 +202,57 @@ def next_answers(fold: TunerFold, number: int, count: int = 4) -> list[Any]:
     return [fold.take(SuggestionRequested(line=10_000 + i, number=number + i)) for i in range(count)]
 
 
-def test_suggestions_lie_inside_the_space(case: Case, build: Build, space: dict[str, Any]) -> None:
-    lines = search(TunerFold(build(space), seed=SEED), trials=case.of(40))
+@pytest.fixture
+def searched(case: Case, build: Build, space: dict[str, Any]) -> tuple[list[TunerItem], list[Any]]:
+    """The lines of a whole search, and the answers that follow it: made once for all tests that look at them."""
+    key = json.dumps([case.name, case.args, space])
+    if key not in SEARCHED:
+        fold = TunerFold(build(space), seed=SEED)
+        SEARCHED[key] = search(fold, trials=case.of(TRIALS)), next_answers(fold, TRIALS + 1)
+    return SEARCHED[key]
+
+
+def test_suggestions_lie_inside_the_space(case: Case, space: dict[str, Any], searched: Any) -> None:
+    lines, _ = searched
     inside = parse_search_space(space)
     assert all(inside.contains(parameters) for parameters in recorded(lines))
-    assert len(recorded(lines)) == case.of(40)
+    assert len(recorded(lines)) == case.of(TRIALS)
 
 
-def test_the_same_seed_and_history_give_the_same_search(case: Case, build: Build, space: dict[str, Any]) -> None:
-    first, second = (search(TunerFold(build(space), seed=SEED), trials=case.of(40)) for _ in range(2))
-    assert first == second or json.dumps(recorded(first)) == json.dumps(recorded(second))
+def test_the_same_seed_and_history_give_the_same_search(
+    case: Case, build: Build, space: dict[str, Any], searched: Any
+) -> None:
+    lines, _ = searched
+    second = search(TunerFold(build(space), seed=SEED), trials=case.of(TRIALS))
+    assert lines == second or json.dumps(recorded(lines)) == json.dumps(recorded(second))
 
 
-def test_a_suggestion_does_not_change_the_tuner(case: Case, build: Build, space: dict[str, Any]) -> None:
+def test_a_suggestion_does_not_change_the_tuner(build: Build, space: dict[str, Any], searched: Any) -> None:
+    lines, _ = searched
     tuner = build(space)
     fold = TunerFold(tuner, seed=SEED)
-    search(fold, trials=case.of(20))
-    asked = [tuner.suggest(21, random.Random(3)) for _ in range(3)]
+    for line in lines:
+        fold.take(line)
+    asked = [tuner.suggest(TRIALS + 1, random.Random(3)) for _ in range(3)]
     assert asked[0] == asked[1] == asked[2]
 
 
-def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(case: Case, build: Build, space: dict[str, Any]) -> None:
-    live = TunerFold(build(space), seed=SEED)
-    lines = search(live, trials=case.of(25))
+def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(
+    build: Build, space: dict[str, Any], searched: Any
+) -> None:
+    lines, answers = searched
     rebuilt = TunerFold(build(space), seed=SEED)
     for line in lines:
         rebuilt.take(line)
-    assert next_answers(rebuilt, 26) == next_answers(live, 26)
+    assert next_answers(rebuilt, TRIALS + 1) == answers
 
 
 def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(
-    case: Case, build: Build, space: dict[str, Any]
+    build: Build, space: dict[str, Any], searched: Any
 ) -> None:
-    lines = search(TunerFold(build(space), seed=SEED), trials=case.of(20))
+    lines, _ = searched
     again = TunerFold(build(space), seed=SEED)
-    for line in lines:
+    for line in lines[:TRIALS]:
         if isinstance(line, SuggestionRequested):
             answer = again.take(SuggestionRequested(line=line.line, number=line.number))
             assert isinstance(answer, Suggested)
@@ -245,10 +263,9 @@ def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(
 
 @pytest.mark.parametrize("at", [0, 7, 30])
 def test_a_snapshot_and_the_later_lines_give_the_same_tuner(
-    case: Case, build: Build, space: dict[str, Any], at: int
+    build: Build, space: dict[str, Any], searched: Any, at: int
 ) -> None:
-    live = TunerFold(build(space), seed=SEED)
-    lines = search(live, trials=case.of(25))
+    lines, answers = searched
     until = TunerFold(build(space), seed=SEED)
     for line in lines[:at]:
         until.take(line)
@@ -256,7 +273,7 @@ def test_a_snapshot_and_the_later_lines_give_the_same_tuner(
     loaded.load_state_dict(json.loads(json.dumps(until.state_dict(), allow_nan=False)))
     for line in lines[at:]:
         loaded.take(line)
-    assert next_answers(loaded, 26) == next_answers(live, 26)
+    assert next_answers(loaded, TRIALS + 1) == answers
 
 
 def test_parallel_suggestions_differ(case: Case, build: Build, space: dict[str, Any]) -> None:

@@ -1,35 +1,39 @@
 """Opening a database: one active service, a file that is ours and whole, its schema up to date.
 
-All SQL that only SQLite understands is here. One connection writes; readers stand apart and open the file read-only.
-SQLite 3.7.0 to 3.51.2 can lose transactions when two connections meet in a checkpoint of the write-ahead log. No
-reader here ever checkpoints, whatever the version: the writer does it alone, when the log has grown.
+What a PostgreSQL server needs instead is in ``postgresql``. All SQL that only SQLite understands is here.
+
+One connection writes; readers stand apart and open the file read-only. SQLite 3.7.0 to 3.51.2 can lose transactions
+when two connections meet in a checkpoint of the write-ahead log. No reader here ever checkpoints, whatever the version:
+the writer does it alone, when the log has grown.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import secrets
 import socket
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insert, select
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insert
 
 from trials.files import put_in_place
 from tuner_service.domain.errors import StorageError
 from tuner_service.ports import Clock
 from tuner_service.storage import sqlite_file, tables
 from tuner_service.storage.faults import translated
+from tuner_service.storage.known_services import KnownService
+from tuner_service.storage.lineage import settle_lineage
 from tuner_service.storage.lock import FileLock
-from tuner_service.storage.row_updates import upsert
+from tuner_service.storage.metric_rows import MetricInserts
 from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import SqlStore, WritingConnection, prune
 from tuner_service.storage.sqlite_watch import CommitWatch
 
+POSTGRESQL_SCHEMES = ("postgresql://", "postgresql+psycopg://", "postgres://")
 READERS = 16  # most reads at once; one more waits, and is refused after READER_WAIT_S
 READER_WAIT_S = 30.0
 READER_CACHE_KIB = 8_000
@@ -41,12 +45,25 @@ KEEP_UNNAMED_S = 7 * 86_400.0  # idempotency keys, and blobs whose record never 
 log = logging.getLogger(__name__)
 
 
-def open_store(url_or_path: str | Path, clock: Clock) -> SqlStore:
+def open_store(
+    url_or_path: str | Path, clock: Clock, *, home: str = "", url: str = "", waits: Callable[[], None] | None = None
+) -> SqlStore:
     """The database as its one active service, created where there is none, migrated where it is older.
 
-    StorageError, and the file is as it was: held by another service, not a database, damaged, not ours, or newer
-    than this program.
+    StorageError, and the database is as it was: held by another service, not a database, damaged, not ours, or newer
+    than this program. With ``waits`` it is not refused but waited for; that is called when the waiting begins.
+    ``home`` and ``url`` say of this service where it is, to whoever asks the database.
     """
+    if is_postgresql(url_or_path):
+        from tuner_service.storage.postgresql import opening
+        from tuner_service.storage.postgresql.lease import ThisService
+
+        return opening.open_store(str(url_or_path), clock, me=ThisService(home=home, url=url), waits=waits)
+    if waits is not None:
+        raise StorageError(
+            "a standby needs a database on a PostgreSQL server (--db postgresql://…): what is in a file, the machine "
+            "of the file gives to the next service that is started"
+        )
     path = sqlite_path(url_or_path)
     lock = FileLock.acquire(path)
     try:
@@ -58,6 +75,10 @@ def open_store(url_or_path: str | Path, clock: Clock) -> SqlStore:
 
 def open_queries(url_or_path: str | Path) -> SqlQueries:
     """Only reads, beside an active service or without one. StorageError where this program cannot read the file."""
+    if is_postgresql(url_or_path):
+        from tuner_service.storage.postgresql import opening
+
+        return opening.open_queries(str(url_or_path))
     path = sqlite_path(url_or_path)
     if not path.exists():
         raise StorageError(f"there is no database at {path}; start the service once, or name another with --db")
@@ -70,13 +91,44 @@ def open_queries(url_or_path: str | Path) -> SqlQueries:
     return _queries(path)
 
 
+def revision_of(url_or_path: str | Path) -> str:
+    """Of the schema. StorageError where there is none, or this program cannot read it."""
+    if is_postgresql(url_or_path):
+        from tuner_service.storage.postgresql import opening
+
+        return opening.revision_of(str(url_or_path))
+    return sqlite_file.inspect(sqlite_path(url_or_path))
+
+
+def server_said(url: str) -> str:
+    """Where a database on a server is, what the server is, and how large the database has become."""
+    from tuner_service.storage.postgresql import opening
+
+    return opening.said_of(url)
+
+
+def services_of(url_or_path: str | Path) -> Sequence[KnownService]:
+    """The active service of a database on a server and its standbys, as they said of themselves."""
+    if not is_postgresql(url_or_path):
+        raise StorageError("only a database on a PostgreSQL server knows its services; a file has one at most")
+    from tuner_service.storage.postgresql import opening
+
+    return opening.services_of(str(url_or_path))
+
+
+def is_postgresql(url_or_path: str | Path) -> bool:
+    return str(url_or_path).startswith(POSTGRESQL_SCHEMES)
+
+
 def sqlite_path(url_or_path: str | Path) -> Path:
     """The file that is meant; links are followed, so that one database has one lock."""
     text = str(url_or_path)
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
     elif "://" in text:
-        raise StorageError(f"{text.split('://', maxsplit=1)[0]!r} databases are not supported; give a file")
+        raise StorageError(
+            f"{text.split('://', maxsplit=1)[0]!r} databases are not supported; give a file, or a postgresql:// URL"
+        )
     path = Path(text).expanduser().resolve()
     if not path.parent.is_dir():
         raise StorageError(f"there is no folder {path.parent} for the database; create it or name another with --db")
@@ -93,17 +145,20 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
 
             migrate_file(path, revision, folder=migrations_folder())
     log_path = path.with_name(path.name + "-wal")
-    writer = WritingConnection(_writing_engine(path), settle=lambda connection: _checkpoint(connection, log_path))
+    engine = _writing_engine(path)
+    writer = WritingConnection(
+        engine, settle=lambda connection: _checkpoint(connection, log_path), metrics=MetricInserts(engine)
+    )
     try:
         with translated(), writer.begin() as connection:
             _require_tables(connection, path)
-            lineage = _settle_lineage(connection, path)
+            lineage = settle_lineage(connection, _fingerprint(path))
             prune(connection, before=clock.now() - KEEP_UNNAMED_S)
     except BaseException:
         writer.close()
         raise
     lock.note_database()
-    return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, lock=lock)
+    return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, hold=lock)
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────────────
@@ -228,18 +283,6 @@ def _require_tables(connection: Connection, path: Path) -> None:
 
 
 # ── lineage ─────────────────────────────────────────────────────────────────────────────────────
-def _settle_lineage(connection: Connection, path: Path) -> str:
-    """The database's name in the world: a new one when the file is not the one that was named, but a copy."""
-    stored: dict[str, str] = {row.name: row.value for row in connection.execute(select(tables.meta))}
-    fingerprint = _fingerprint(path)
-    lineage = stored.get("lineage")
-    if lineage is None or stored.get("fingerprint") != fingerprint:
-        lineage = secrets.token_hex(8)
-        rows = [{"name": "lineage", "value": lineage}, {"name": "fingerprint", "value": fingerprint}]
-        connection.execute(upsert(tables.meta, connection.dialect.name), rows)
-    return lineage
-
-
 def _fingerprint(path: Path) -> str:
     """The same while the file stays in its file system, also when it is renamed or the machine reboots."""
     try:

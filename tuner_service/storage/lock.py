@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import InUseError, StorageError
 
 
 class FileLock:
@@ -35,7 +35,7 @@ class FileLock:
         except BlockingIOError as exc:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
-            raise StorageError(
+            raise InUseError(
                 f"the database {database} is in use by process {holder}; stop that service, or name another database"
             ) from exc
         except OSError:
@@ -60,6 +60,15 @@ class FileLock:
             return False
         except OSError:  # a file server that does not answer, a folder that was closed: it cannot be told now
             return True
+
+    def why_not_in_place(self) -> str:
+        return (
+            f"the database {self._database} was moved, removed or replaced while the service ran; the service has "
+            "ended: start it where the database is now"
+        )
+
+    def announce(self, url: str) -> None:
+        """Nobody asks a file: the home folder says it."""
 
     def release(self) -> None:
         """Safe to repeat."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache, partial
@@ -45,6 +46,7 @@ QUEUES_OF_BITS = {
 _NAN = "NaN"
 # Objects that JSON gives back as they were, without a look at every value: a list of trials holds thousands.
 _AS_JSON_GIVES_THEM = (dict[str, Any], dict[str, float])
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # what damaged values raise
 DAMAGE_SHOWN = 200  # characters of what is wrong with a row
 SPECS_REMEMBERED = 64  # decoded ones
 _ESCAPED = "\x1b"  # begins a text that is stored as JSON, because a database could not hold it as it is
@@ -100,15 +102,23 @@ class FieldMap(Generic[T]):
         """StorageError where the row was damaged, naming it and its column."""
         try:
             return self._cls(**{name: decode(row[name]) for name, _, decode in self._codecs}, **extra)
-        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        except UNREADABLE as exc:
             raise StorageError(self._damage(row)) from exc
+
+    def readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """The fields of it that can be read."""
+        found = {}
+        for name, _, decode in self._codecs:
+            with suppress(*UNREADABLE):
+                found[name] = decode(row[name])
+        return found
 
     def _damage(self, row: Mapping[Any, Any]) -> str:
         key = "/".join(str(row[name]) for name in ("experiment_id", "id", "number", "line") if name in row)
         for name, _, decode in self._codecs:
             try:
                 decode(row[name])
-            except (ValueError, TypeError, KeyError, AttributeError) as exc:
+            except UNREADABLE as exc:
                 why = f"{type(exc).__name__}: {exc}"[:DAMAGE_SHOWN]
                 return f"a stored {self._cls.__name__} ({key}) is damaged in column {name}: {why}; run `tuner doctor`"
         return f"a stored {self._cls.__name__} ({key}) is damaged; run `tuner doctor`"
@@ -159,7 +169,10 @@ def _plain_json(value: Any) -> str:
 
 def _from_json(hint: Any, value: str) -> Any:
     if hint in _AS_JSON_GIVES_THEM:
-        return json.loads(value)
+        found = json.loads(value)
+        if type(found) is not dict:
+            raise ValueError(f"expected an object, got {type(found).__name__}")
+        return found
     return from_plain(hint, json.loads(value), where="stored value")
 
 
@@ -200,9 +213,15 @@ def spec_out(text: str) -> ExperimentSpec:
 
 def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experiment:
     """``cursors`` maps a queue to the line up to which it has answered."""
+    try:
+        spec = spec_out(row["spec"])
+    except UNREADABLE as exc:
+        why = f"{type(exc).__name__}: {exc}"[:DAMAGE_SHOWN]
+        what = f"a stored Experiment ({row['id']}) is damaged in column spec: {why}; run `tuner doctor`"
+        raise StorageError(what) from exc
     return EXPERIMENTS.value(
         row,
-        spec=spec_out(row["spec"]),
+        spec=spec,
         tuner_cursor=cursors.get(Queue.TUNER, 0),
         assessor_cursor=cursors.get(Queue.ASSESSOR, 0),
     )

@@ -29,11 +29,11 @@ def head(*, folder: Path) -> str | None:
     return ScriptDirectory.from_config(_config(folder)).get_current_head()
 
 
-def upgrade(connection: Connection, *, folder: Path) -> None:
-    """To the newest revision, inside the transaction of ``connection``, which the caller commits."""
+def upgrade(connection: Connection, *, folder: Path, revision: str = "head") -> None:
+    """To that revision, inside the transaction of ``connection``, which the caller commits."""
     config = _config(folder)
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)
 
 
 def _config(folder: Path) -> Config:

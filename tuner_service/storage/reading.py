@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import Connection, Select, and_, or_, select
 
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
@@ -41,18 +41,18 @@ def with_cursors(rows: Iterable[Mapping[Any, Any]], cursors: Iterable[Mapping[An
     return [mapping.experiment_out(row, lines[row["id"]]) for row in rows]
 
 
-def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
-    """Every experiment, oldest first. The work grows with what is unfinished, not with what is stored."""
-    e = tables.experiments
-    trials = _loaded_trials(connection)
-    attempts = live_attempts(connection)
-    checkpoints = _checkpoints(connection)
+def load(connection: Connection, only: ExperimentId | None = None) -> tuple[LoadedExperiment, ...]:
+    """Every experiment, oldest first, or one. The work grows with what is unfinished, not with what is stored."""
+    e, q = tables.experiments, tables.queue_cursors
+    trials = _loaded_trials(connection, only)
+    attempts = live_attempts(connection, only)
+    checkpoints = _checkpoints(connection, only)
     seen = _seen_steps(connection, [t for found in trials.values() for t in found])
-    unanswered = {queue: _unanswered(connection, queue) for queue in Queue}
-    rows = connection.execute(select(e).order_by(e.c.created_at, e.c.id)).mappings().all()
-    cursors = connection.execute(select(tables.queue_cursors)).mappings().all()
+    unanswered = {queue: _unanswered(connection, queue, only) for queue in Queue}
+    rows = connection.execute(_of(only, e.c.id, select(e)).order_by(e.c.created_at, e.c.id)).mappings().all()
+    cursors = connection.execute(_of(only, q.c.experiment_id, select(q))).mappings().all()
     experiments = with_cursors(rows, cursors)
-    return tuple(
+    loaded = tuple(
         LoadedExperiment(
             experiment=experiment,
             trials=tuple(trials[experiment.id]),
@@ -64,6 +64,20 @@ def load(connection: Connection) -> tuple[LoadedExperiment, ...]:
         )
         for experiment in experiments
     )
+    for one in loaded:
+        _require_trials(one)
+    return loaded
+
+
+def _of(only: ExperimentId | None, column: Any, query: Select[Any]) -> Select[Any]:
+    return query if only is None else query.where(column == only)
+
+
+def _require_trials(loaded: LoadedExperiment) -> None:
+    numbers = {trial.number for trial in loaded.trials}
+    for attempt in loaded.attempts:
+        if attempt.key.number not in numbers:
+            raise ValueError(f"attempt {attempt.key} lives, and its trial has ended")
 
 
 def _growing_space(connection: Connection, experiment: Experiment) -> dict[str, Any] | None:
@@ -76,12 +90,12 @@ def _growing_space(connection: Connection, experiment: Experiment) -> dict[str, 
     return None if row is None else mapping.REVISIONS.value(row).search_space
 
 
-def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
+def _loaded_trials(connection: Connection, only: ExperimentId | None) -> dict[ExperimentId, list[Trial]]:
     """Two queries, because each has an index of its own and their union has none."""
     t = tables.trials
     found: dict[tuple[ExperimentId, int], Trial] = {}
     for condition in (t.c.status.in_(_UNFINISHED), t.c.told_line.is_(None)):
-        for row in connection.execute(select(t).where(condition)).mappings():
+        for row in connection.execute(_of(only, t.c.experiment_id, select(t).where(condition))).mappings():
             found[row["experiment_id"], row["number"]] = mapping.trial_out(row)
     grouped: dict[ExperimentId, list[Trial]] = defaultdict(list)
     for (experiment_id, _), trial in sorted(found.items()):
@@ -89,16 +103,17 @@ def _loaded_trials(connection: Connection) -> dict[ExperimentId, list[Trial]]:
     return grouped
 
 
-def live_attempts(connection: Connection) -> dict[ExperimentId, list[Attempt]]:
+def live_attempts(connection: Connection, only: ExperimentId | None) -> dict[ExperimentId, list[Attempt]]:
     a = tables.attempts
-    query = select(a).where(a.c.status.in_(LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
+    live = select(a).where(a.c.status.in_(LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
+    query = _of(only, a.c.experiment_id, live)
     grouped: dict[ExperimentId, list[Attempt]] = defaultdict(list)
     for row in connection.execute(query).mappings():
         grouped[row["experiment_id"]].append(mapping.attempt_out(row))
     return grouped
 
 
-def _checkpoints(connection: Connection) -> dict[ExperimentId, list[Checkpoint]]:
+def _checkpoints(connection: Connection, only: ExperimentId | None) -> dict[ExperimentId, list[Checkpoint]]:
     """Of the trials that are loaded: one that has ended and was not told yet may still be forked."""
     c, t = tables.checkpoints, tables.trials
     query = (
@@ -108,7 +123,7 @@ def _checkpoints(connection: Connection) -> dict[ExperimentId, list[Checkpoint]]
         .order_by(c.c.experiment_id, c.c.number, c.c.attempt, c.c.sequence)
     )
     grouped: dict[ExperimentId, list[Checkpoint]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
+    for row in connection.execute(_of(only, c.c.experiment_id, query)).mappings():
         grouped[row["experiment_id"]].append(mapping.CHECKPOINTS.value(row))
     return grouped
 
@@ -124,7 +139,9 @@ def _seen_steps(connection: Connection, trials: Iterable[Trial]) -> dict[tuple[E
     return seen
 
 
-def _unanswered(connection: Connection, queue: Queue) -> dict[ExperimentId, tuple[QueueItem, ...]]:
+def _unanswered(
+    connection: Connection, queue: Queue, only: ExperimentId | None
+) -> dict[ExperimentId, tuple[QueueItem, ...]]:
     c, j = tables.queue_cursors, tables.journal
     query = (
         select(j)
@@ -133,7 +150,7 @@ def _unanswered(connection: Connection, queue: Queue) -> dict[ExperimentId, tupl
         .order_by(j.c.experiment_id, j.c.line)
     )
     lines: dict[ExperimentId, list[JournalLine]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
+    for row in connection.execute(_of(only, j.c.experiment_id, query)).mappings():
         lines[row["experiment_id"]].append(mapping.line_out(row))
     return {
         experiment_id: tuple(item for item, _ in _items(connection, found, with_values=True))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, select, tuple_
 
@@ -18,10 +18,9 @@ from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialEntry, TrialMetric
-from tuner_service.storage import commits, mapping, reading, tables
+from tuner_service.storage import commits, damage, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.prepared import Prepared
-from tuner_service.storage.sqlite_watch import CommitWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +111,22 @@ def _page_of(query: Select[Any], experiment_id: ExperimentId, *, statuses: Seque
     return query.order_by(t.c.number)
 
 
+class Watch(Protocol):
+    """Whether something was committed, by whichever connection of whichever process."""
+
+    def version(self) -> int | None:
+        """As ``ports.Queries``. Waits for nobody; any thread."""
+
+    def close(self) -> None:
+        """Safe to repeat."""
+
+
 class SqlQueries:
     """Implements ``ports.Queries`` on an engine that only reads. Close it, or use it in a ``with``."""
 
-    def __init__(self, engine: Engine, watch: CommitWatch) -> None:
+    def __init__(self, engine: Engine, watch: Watch) -> None:
         self._engine, self._watch = engine, watch
+        self.set_aside: dict[ExperimentId, str] = {}  # by whoever loads them: experiments whose rows are damaged
         self._inside = threading.local()
 
     def __enter__(self) -> SqlQueries:
@@ -160,13 +170,22 @@ class SqlQueries:
 
     def experiments(self) -> Sequence[Experiment]:
         with self.reading() as connection:
-            return reading.with_cursors(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
+            return self._experiments(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
 
     def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
         with self.reading() as connection:
             rows = _EXPERIMENT.rows(connection, id=experiment_id)
-            found = reading.with_cursors(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
+            found = self._experiments(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
         return found[0] if found else None
+
+    def _experiments(self, rows: Sequence[mapping.Row], cursors: Sequence[mapping.Row]) -> list[Experiment]:
+        try:
+            found = reading.with_cursors(rows, cursors)
+        except damage.DAMAGED:
+            found = damage.experiments_as_far_as_read(rows, cursors)
+        if not self.set_aside:
+            return found
+        return [damage.set_aside(one, why) if (why := self.set_aside.get(one.id)) else one for one in found]
 
     def trials(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()
@@ -277,7 +296,7 @@ class SqlQueries:
 
     def all_live_attempts(self) -> Sequence[Attempt]:
         with self.reading() as connection:
-            return [attempt for found in reading.live_attempts(connection).values() for attempt in found]
+            return list(damage.live_attempts(connection))
 
     def idempotency_key(self, key: str) -> StoredIdempotencyKey | None:
         k = tables.idempotency_keys

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
-from itertools import chain
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,43 +25,65 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import Update
 
-from tuner_service.dispatcher.changes import Changes, MetricRow, MetricsCut, SkippedLine, StoredSnapshot
+from tuner_service.dispatcher.changes import Changes, MetricsCut, SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.items import Queue, QueueItem
-from tuner_service.domain.errors import InputError, StorageError
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment, StoredSession
-from tuner_service.storage import blobs, mapping, reading, tables
+from tuner_service.storage import blobs, damage, mapping, reading, tables
 from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
-from tuner_service.storage.lock import FileLock
 from tuner_service.storage.mapping import Row
+from tuner_service.storage.metric_rows import MetricWriter
 from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
 from tuner_service.storage.sql_assets import SqlAssets
 from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
 
-METRICS_AT_ONCE = 100  # rows of one statement
+logger = logging.getLogger(__name__)
 _INSERT_LINES = insert(tables.journal)
 
 
+class Hold(Protocol):
+    """What makes this process the one that writes."""
+
+    def is_in_place(self) -> bool:
+        """Whether it still is. False: what it writes is written for nobody, or refused. Any thread."""
+
+    def why_not_in_place(self) -> str:
+        """What happened, and what to do."""
+
+    def announce(self, url: str) -> None:
+        """This process serves there, for whoever asks the database."""
+
+    def release(self) -> None:
+        """Let another one write. Safe to repeat."""
+
+
 class SqlStore:
-    """Implements ``ports.Store``. ``queries`` reads the same database; ``lock`` is given back at the end."""
+    """Implements ``ports.Store``. ``queries`` reads the same database; ``hold`` is given back at the end."""
 
     def __init__(
-        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, lock: FileLock
+        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, hold: Hold
     ) -> None:
         self.queries = queries
-        self._writer, self._clock, self._lineage, self._lock = writer, clock, lineage, lock
-        self._writing = _Writing(writer.engine)
+        self._writer, self._clock, self._lineage, self._hold = writer, clock, lineage, hold
+        self._writing = _Writing(writer.metrics)
         self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
         self._sequence = CommitSequence()
 
     def is_in_place(self) -> bool:
-        """Whether the database is still where it was opened. Any thread."""
-        return self._lock.is_in_place()
+        """Whether the database is still where it was opened, and this process's to write. Any thread."""
+        return self._hold.is_in_place()
+
+    def why_not_in_place(self) -> str:
+        return self._hold.why_not_in_place()
+
+    def announce(self, url: str) -> None:
+        self._hold.announce(url)
 
     @property
     def lineage(self) -> str:
@@ -71,8 +93,7 @@ class SqlStore:
         saved = False
         try:
             with translated(), self._writer.begin() as connection:
-                self._writing.save(connection, _without_deleted(changes), self._clock.now())
-                sequence = self._sequence.add(connection, changes.touched())
+                sequence = self._save(connection, changes)
             saved = True
         finally:
             if not saved:
@@ -80,24 +101,52 @@ class SqlStore:
                 self._sequence.forget()
         return sequence
 
+    def _save(self, connection: Connection, changes: Changes) -> int:
+        self._writing.save(connection, _without_deleted(changes), self._clock.now())
+        return self._sequence.add(connection, changes.touched())
+
     def load(self) -> tuple[LoadedExperiment, ...]:
         with self.queries.reading() as connection:
             try:
-                return reading.load(connection)
-            except (ValueError, KeyError, TypeError, AttributeError, InputError) as exc:
-                first = next(bad_rows(self.queries), None)
-                what = str(first) if first is not None else f"{type(exc).__name__}: {exc}"
-                todo = "`tuner doctor` names every such row; restore the database from a backup"
-                raise StorageError(f"the database cannot be read: {what}; {todo}") from exc
+                loaded = reading.load(connection)
+            except damage.DAMAGED:
+                loaded = self._load_each(connection)
+        self._set_aside(loaded)
+        return loaded
+
+    def _load_each(self, connection: Connection) -> tuple[LoadedExperiment, ...]:
+        try:
+            return damage.load_each(connection)
+        except damage.DAMAGED as exc:
+            first = next(bad_rows(self.queries), None)
+            what = str(first) if first is not None else f"{type(exc).__name__}: {exc}"
+            todo = "`tuner doctor` names every such row; restore the database from a backup"
+            raise StorageError(f"the database cannot be read: {what}; {todo}") from exc
+
+    def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
+        found = damage.unable(loaded, exc)
+        self._set_aside([found])
+        return found
+
+    def _set_aside(self, loaded: Iterable[LoadedExperiment]) -> None:
+        for one in loaded:
+            if one.damage:
+                self.queries.set_aside[one.experiment.id] = one.damage
+                logger.error("experiment_set_aside", extra={"experiment": one.experiment.id, "error": one.damage})
+            else:
+                self.queries.set_aside.pop(one.experiment.id, None)
 
     def newest_at(self) -> float:
         """The newest time in the journals of the experiments that have not ended; 0.0 where there is none."""
         e, j = tables.experiments, tables.journal
         last = (j.c.experiment_id == e.c.id) & (j.c.line == e.c.next_line - 1)
-        query = select(func.max(j.c.at)).select_from(e.join(j, last)).where(e.c.ended_at.is_(None))
+        query = select(j.c.at).select_from(e.join(j, last)).where(e.c.ended_at.is_(None))
+        newest = 0.0
         with self.queries.reading() as connection:
-            newest = connection.scalar(query)
-        return float(newest or 0.0)
+            for at in connection.execute(query).scalars():
+                with suppress(*mapping.UNREADABLE):  # a damaged row says nothing; it is found when it is loaded
+                    newest = max(newest, float(at))
+        return newest
 
     def quota_groups(self) -> Sequence[QuotaGroup]:
         return self.queries.quota_groups()
@@ -123,7 +172,13 @@ class SqlStore:
         s = tables.sessions
         with self.queries.reading() as connection:
             rows = connection.execute(select(s).order_by(s.c.created_at, s.c.id)).mappings().all()
-        return [mapping.SESSIONS.value(row) for row in rows]
+        found = []
+        for row in rows:
+            try:
+                found.append(mapping.SESSIONS.value(row))
+            except StorageError as exc:  # whoever it was signs in again
+                logger.error("session_left_out", extra={"error": str(exc)})  # the row is what is wrong
+        return found
 
     def put_session(self, session: StoredSession, *, in_place_of: Sequence[str]) -> None:
         """Add it, and drop those with these ids, in one transaction. Any thread."""
@@ -158,20 +213,24 @@ class SqlStore:
         with translated(), self._writer.begin() as connection:
             _delete_blobs_nobody_names(connection, list(digests))
 
+    def begin(self) -> AbstractContextManager[Connection]:
+        """A transaction of whoever writes rows as they are."""
+        return self._writer.begin()
+
     def close(self) -> None:
         self.queries.close()
         self._writer.close()
-        self._lock.release()
+        self._hold.release()
 
 
 class WritingConnection:
     """The one connection that writes, kept between transactions: taking it from a pool costs as much as one.
 
-    ``settle`` is called with it after each.
+    ``settle`` is called with it after each; ``metrics`` is how rows of metrics are added in one.
     """
 
-    def __init__(self, engine: Engine, *, settle: Callable[[Connection], None]) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, *, settle: Callable[[Connection], None], metrics: MetricWriter) -> None:
+        self.engine, self.metrics = engine, metrics
         self._settle = settle
         self._lock = Lock()
         self._connection: Connection | None = None
@@ -202,11 +261,8 @@ class WritingConnection:
 class _Writing:
     """Turns changes into statements. Remembers what it wrote, and leaves out what is there already."""
 
-    def __init__(self, engine: Engine) -> None:
-        compiled = insert(tables.metrics).compile(dialect=engine.dialect, column_keys=mapping.METRIC_COLUMNS)
-        self._insert_metrics, self._by_place = str(compiled), bool(compiled.positional)
-        head, values = self._insert_metrics.split(" VALUES ")
-        self._insert_many_metrics = f"{head} VALUES {', '.join([values] * METRICS_AT_ONCE)}"
+    def __init__(self, metrics: MetricWriter) -> None:
+        self._metrics = metrics
         self._specs: dict[ExperimentId, ExperimentSpec] = {}
         self._trials, self._attempts = RowUpdates(tables.trials), RowUpdates(tables.attempts)
 
@@ -223,7 +279,7 @@ class _Writing:
             execute_many(connection, _INSERT_LINES, [mapping.line_in(line) for line in changes.journal])
         for skipped in changes.skipped_lines:
             _skip_line(connection, skipped)
-        self._save_metrics(connection, changes.metrics)
+        self._metrics.save(connection, changes.metrics)
         for cut in changes.metric_cuts:
             _cut_metrics(connection, cut)
         _put(connection, tables.checkpoints, [mapping.CHECKPOINTS.row(c) for c in changes.checkpoints])
@@ -257,22 +313,6 @@ class _Writing:
             connection.execute(statement, code)
         _name_assets(connection, [(e.id, digest) for e in fresh for digest in sorted(e.spec.trial.assets)])
         self._specs |= {e.id: e.spec for e in fresh}
-
-    def _save_metrics(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
-        """Handed to the driver as tuples, many in one statement: this is where the rows come in thousands."""
-        rows = [mapping.metric_in(m) for m in metrics]
-        if not self._by_place:
-            if rows:
-                by_name = [dict(zip(mapping.METRIC_COLUMNS, row, strict=True)) for row in rows]
-                connection.exec_driver_sql(self._insert_metrics, by_name)
-            return
-        # Row by row, the driver would let go of the interpreter for each, and wait for it as often.
-        single = len(rows) % METRICS_AT_ONCE
-        for start in range(single, len(rows), METRICS_AT_ONCE):
-            values = tuple(chain.from_iterable(rows[start : start + METRICS_AT_ONCE]))
-            connection.exec_driver_sql(self._insert_many_metrics, values)
-        if single:
-            connection.exec_driver_sql(self._insert_metrics, rows[:single])
 
 
 @cache

@@ -1,0 +1,177 @@
+"""What a database on a server has to be, what is said of one that is not, and copies of one."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from tests.builders import EXPERIMENT_ID, START
+from tests.migrations import build_database as stored
+from tests.postgresql import the_server
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
+from tuner_service.storage import migrate, tables
+from tuner_service.storage.copying import CopiedTable, copy_database
+from tuner_service.storage.engine import open_queries, open_store, revision_of
+from tuner_service.storage.postgresql.connecting import Address
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).parents[3]
+
+
+class StillClock:
+    def now(self) -> float:
+        return START
+
+
+def name_of(url: str) -> str:
+    return url.split("@/")[1].partition("?")[0]
+
+
+def test_a_new_database_has_the_schema_of_the_newest_revision() -> None:
+    url = the_server().new_database()
+    open_store(url, StillClock()).close()
+    assert revision_of(url) == tables.HEAD_REVISION
+    wrong = the_server().execute(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' "
+        "AND data_type = 'text' AND collation_name <> 'C' AND table_name NOT IN ('tuner_lease', 'tuner_services')",
+        database=name_of(url),
+    )
+    assert wrong == [], "columns whose order is not that of Python"
+
+
+def test_a_database_of_the_first_revision_is_brought_up_to_date_and_keeps_its_rows() -> None:
+    url = the_server().new_database()
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        migrate.upgrade(connection, folder=migrate.migrations_folder(), revision="0001")
+        connection.exec_driver_sql("INSERT INTO quota_groups VALUES ('small', 1.5, false)")
+    engine.dispose()
+    with pytest.raises(StorageError, match="revision 0001"):
+        open_queries(url)
+
+    with closing(open_store(url, StillClock())) as store:
+        assert [group.name for group in store.quota_groups()] == ["small"]
+    assert revision_of(url) == tables.HEAD_REVISION
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
+    url = the_server().filled_database()
+    the_server().execute("UPDATE alembic_version SET version_num = '9999'", database=name_of(url))
+    for refused in (lambda: open_store(url, StillClock()), lambda: open_queries(url)):
+        with pytest.raises(StorageError, match="newer version"):
+            refused()
+    assert the_server().execute("SELECT version_num FROM alembic_version", database=name_of(url)) == [("9999",)]
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is() -> None:
+    url = the_server().new_database()
+    the_server().execute("CREATE TABLE experiments (theirs int)", database=name_of(url))
+    with pytest.raises(StorageError, match="another program"):
+        open_store(url, StillClock())
+    found = the_server().execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", database=name_of(url))
+    assert found == [("experiments",)]
+
+
+def test_a_lost_table_is_named() -> None:
+    url = the_server().filled_database()
+    the_server().execute("DROP TABLE checkpoints", database=name_of(url))
+    with pytest.raises(StorageError, match="table checkpoints is missing"):
+        open_store(url, StillClock())
+
+
+def test_a_database_that_was_copied_has_a_lineage_of_its_own_and_one_that_stays_keeps_its() -> None:
+    url = the_server().filled_database()
+    with closing(open_store(url, StillClock())) as store:
+        lineage = store.lineage
+    with closing(open_store(url, StillClock())) as store:
+        assert store.lineage == lineage
+    with closing(open_store(the_server().new_database(template=name_of(url)), StillClock())) as store:
+        assert store.lineage != lineage
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda url: url.replace("tuner@/", "tuner:hunter2@[::1/"), "makes no sense"),
+        (lambda url: url.replace("@/t", ":hunter2@/nothing_t"), "createdb"),
+        (lambda url: url.replace("host=/tmp/", "host=/tmp/nowhere/").replace("@", ":hunter2@"), "does the server run"),
+        (lambda url: url.replace("tuner@", "stranger:hunter2@"), "pgpass"),
+    ],
+    ids=["malformed", "no such database", "no server", "no such role"],
+)
+def test_an_address_that_leads_nowhere_is_said_so_without_its_password(
+    change: Callable[[str], str], words: str
+) -> None:
+    with pytest.raises((StorageError, UnavailableError), match=words) as refusal:
+        open_store(change(the_server().url("t0")), StillClock())
+    causes, cause = "", refusal.value
+    while cause is not None:
+        causes, cause = causes + str(cause), cause.__cause__  # type: ignore[assignment]  # the chain ends in None
+    assert "hunter2" not in causes
+
+
+def test_an_address_shows_no_password() -> None:
+    assert "hunter2" not in Address("postgresql+psycopg://me:hunter2@host:5433/db").shown
+    assert Address("postgresql://me:hunter2@host:5433/db").shown == "db on host:5433"
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(NotInstalledError, match=r"tuner-service\[postgresql\]"):
+        open_store("postgresql://host/db", StillClock())
+
+
+@pytest.mark.parametrize("way", ["to a server", "to a file"])
+def test_a_copy_holds_every_row_as_it_was(way: str, tmp_path: Path) -> None:
+    file, url = tmp_path / "tuner.db", the_server().new_database()
+    source, target = (file, url) if way == "to a server" else (url, file)
+    done: list[CopiedTable] = []
+    with closing(open_store(source, StillClock())) as store, closing(open_store(target, StillClock())) as copy:
+        store.commit(stored.changes())
+        store.save_token(name="local", role="admin", sha256="ab" * 32)
+        copy_database(store, copy, done.append)
+        assert repr(copy.load()) == repr(store.load())
+        assert copy.lineage != store.lineage
+    with closing(open_store(target, StillClock())) as copy:
+        metrics = copy.queries.all_metrics(EXPERIMENT_ID)
+        assert [math.isnan(metric.values["loss"]) for _, metric in metrics] == [False, False, True]
+        assert copy.queries.blob(stored.CHECKPOINT.digest) == stored.WEIGHTS
+        assert len(list(copy.history(EXPERIMENT_ID, Queue.TUNER, after=0, upto=4))) == 3
+        assert copy.queries.sequence() == 1
+    counts = {table.name: table.rows for table in done}
+    assert (counts["trials"], counts["metrics"], counts["tokens"], counts["commits"]) == (3, 3, 1, 1)
+
+
+def test_a_database_that_holds_rows_is_no_target(tmp_path: Path) -> None:
+    url = the_server().filled_database()
+    with (
+        closing(open_store(tmp_path / "tuner.db", StillClock())) as store,
+        closing(open_store(url, StillClock())) as copy,
+    ):
+        store.commit(stored.changes())
+        copy.save_token(name="local", role="admin", sha256="ab" * 32)
+        with pytest.raises(StorageError, match="holds rows already"):
+            copy_database(store, copy, lambda _: None)
+        assert copy.load() == ()
+
+
+def test_the_command_copies_and_says_what(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        store.commit(stored.changes())
+    url = the_server().new_database()
+    command = [sys.executable, "-m", "tuner_service.cli.main", "db", "copy", "tuner.db", url]
+    environment = {"PYTHONPATH": str(REPOSITORY), "PATH": "", "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "metrics" in done.stdout + done.stderr
+    with open_queries(url) as queries:
+        assert [trial.number for trial in queries.trials(EXPERIMENT_ID)] == [1, 2, 3]

@@ -1,0 +1,131 @@
+"""A connection that dies in COMMIT, and a server that goes away: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
+from tests.postgresql import Server, a_server, the_server
+from tests.postgresql_proxy import Cut, Proxy, proxy_of
+from tests.waiting import wait_until
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.errors import UnavailableError
+from tuner_service.storage.engine import open_store
+from tuner_service.storage.postgresql import store as retrying
+
+pytestmark = pytest.mark.slow
+
+
+class StillClock:
+    def now(self) -> float:
+        return START
+
+
+def step(number: int) -> Changes:
+    return Changes(
+        experiments={EXPERIMENT_ID: an_experiment(next_line=number + 1)},
+        trials={(EXPERIMENT_ID, number): a_trial(number=number)},
+        journal=[a_line(line=number, payload={"number": number})],
+        metrics=[a_metric(number=number, sequence=sequence, line=number) for sequence in range(1, 21)],
+    )
+
+
+def assert_holds(store: Any, steps: int) -> None:
+    assert [line.line for line in store.queries.journal(EXPERIMENT_ID)] == list(range(1, steps + 1))
+    assert len(store.queries.all_metrics(EXPERIMENT_ID)) == 20 * steps
+    assert store.queries.sequence() == steps
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with proxy_of(the_server()) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    server = a_server()
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+def test_a_commit_whose_connection_is_cut_is_there_once(cut: Cut, proxy: Proxy) -> None:
+    with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
+        for number in range(1, 4):
+            if number == 2:
+                proxy.cuts.append(cut)
+            assert store.commit(step(number)) == number
+
+        assert proxy.done == [cut]
+        assert_holds(store, 3)
+
+
+def test_commits_whose_look_up_is_cut_too_are_there_once(proxy: Proxy) -> None:
+    with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
+        proxy.cuts += [Cut.AFTER, Cut.AFTER, Cut.BEFORE, Cut.AFTER, Cut.BEFORE]
+        for number in range(1, 5):
+            assert store.commit(step(number)) == number
+
+        assert len(proxy.done) == 5
+        assert_holds(store, 4)
+
+
+def test_a_server_that_stays_away_is_said_to_and_what_was_not_acknowledged_can_be_sent_again(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "RETRIED_S", 0.3)
+    with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
+        store.commit(step(1))
+        proxy.is_open = False
+        proxy.cut_all()
+        with pytest.raises(UnavailableError, match="cannot be reached"):
+            store.commit(step(2))
+        with pytest.raises(UnavailableError, match="cannot be reached"):
+            store.load()
+
+        proxy.is_open = True
+        assert store.commit(step(2)) == 2
+        assert_holds(store, 2)
+
+
+def test_a_server_killed_under_load_and_started_again_keeps_each_step_once(own_server: Server) -> None:
+    with closing(open_store(own_server.filled_database(), StillClock())) as store:
+        ended = threading.Event()
+        saved: list[int] = []
+
+        def work() -> None:
+            while not ended.is_set():
+                saved.append(store.commit(step(len(saved) + 1)))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        for _ in range(3):
+            before = len(saved)
+            wait_until(lambda before=before: len(saved) > before + 5)  # type: ignore[misc]  # mypy knows no such lambda
+            own_server.kill()
+            own_server.start()
+        before = len(saved)
+        wait_until(lambda: len(saved) > before + 5)
+        ended.set()
+        worker.join()
+
+        assert saved == list(range(1, len(saved) + 1))
+        assert_holds(store, len(saved))
+
+
+def test_a_read_after_the_server_came_back_finds_a_new_connection(own_server: Server) -> None:
+    with closing(open_store(own_server.filled_database(), StillClock())) as store:
+        store.commit(step(1))
+        assert len(store.queries.journal(EXPERIMENT_ID)) == 1
+        own_server.stop()
+        with pytest.raises(UnavailableError):
+            store.queries.journal(EXPERIMENT_ID)
+        own_server.start()
+
+        assert len(store.queries.journal(EXPERIMENT_ID)) == 1

@@ -1,0 +1,38 @@
+"""How the rows of metrics reach the database: the only ones that come in thousands with one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, insert
+
+from tuner_service.dispatcher.changes import MetricRow
+from tuner_service.storage import mapping, tables
+
+METRICS_AT_ONCE = 100  # rows of one statement
+
+
+class MetricWriter(Protocol):
+    def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
+        """Add the rows, inside the transaction of ``connection``. None of them is there yet."""
+
+
+class MetricInserts:
+    """Handed to the driver as tuples, many in one statement."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._one = str(insert(tables.metrics).compile(dialect=engine.dialect, column_keys=mapping.METRIC_COLUMNS))
+        head, values = self._one.split(" VALUES ")
+        self._many = f"{head} VALUES {', '.join([values] * METRICS_AT_ONCE)}"
+
+    def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
+        rows = [mapping.metric_in(m) for m in metrics]
+        # Row by row, the driver would let go of the interpreter for each, and wait for it as often.
+        single = len(rows) % METRICS_AT_ONCE
+        for start in range(single, len(rows), METRICS_AT_ONCE):
+            values = tuple(chain.from_iterable(rows[start : start + METRICS_AT_ONCE]))
+            connection.exec_driver_sql(self._many, values)
+        if single:
+            connection.exec_driver_sql(self._one, rows[:single])

@@ -1,0 +1,178 @@
+"""One active service on a database that many machines reach.
+
+The row of ``tuner_lease`` names the owner and an epoch. Every transaction that writes holds a lock on it to its end and
+finds its own epoch there, or is refused. Who takes over locks the row for itself, which waits for such a transaction,
+and raises the epoch: from there on the owner before can write nothing, whatever it believes.
+
+That the lease has run out permits a takeover and ends nobody: an owner that was cut off for a while renews by its epoch
+if nobody came. Beside it the owner's session holds an advisory lock, which the server gives back when the process is
+gone, so that nobody waits for the lease of a process that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner_service.config import package_version
+from tuner_service.domain.errors import StorageError, TunerServiceError
+from tuner_service.storage.faults import translated
+from tuner_service.storage.postgresql.connecting import Address, ask
+
+if TYPE_CHECKING:
+    import psycopg
+
+LEASE_S = 3.0  # without a renewal; longer than a stopped owner's transaction is left alone
+RENEW_S = 0.5
+APPLICATION = 0x54756E65  # the first half of the advisory lock's name; the other is the schema's
+
+SEEN = """INSERT INTO tuner_services VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp())
+    ON CONFLICT (id) DO UPDATE SET url = excluded.url, role = excluded.role, seen_at = excluded.seen_at"""
+_RENEW = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
+    WHERE epoch = %s RETURNING epoch"""
+_TRY_LOCK = "SELECT pg_try_advisory_lock(%s, current_schema()::regnamespace::oid::int)"
+_FENCE = "SELECT epoch FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
+
+log = logging.getLogger(__name__)
+
+
+class LeaseLostError(StorageError):
+    """Another service has the database now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThisService:
+    """How a service stands in the database."""
+
+    home: str = ""
+    url: str = ""
+    role: str = "standby"
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def sessions(self) -> str:
+        """The name of those that must be gone before another service may write."""
+        return sessions_of(self.id)
+
+    def row(self) -> tuple[object, ...]:
+        process = process_mark(os.getpid())
+        where = (self.id, socket.gethostname(), os.getpid(), process)
+        return (*where, package_version(), self.home, self.url, self.role)
+
+
+def sessions_of(service: str) -> str:
+    return f"tuner-service {service}"
+
+
+class Lease:
+    """Held from ``acquire`` to ``release``; a thread renews it."""
+
+    def __init__(self, address: Address, connection: psycopg.Connection[Any], me: ThisService, epoch: int) -> None:
+        self.epoch = epoch
+        self._address, self._me = address, replace(me, role="active")
+        self._connection: psycopg.Connection[Any] | None = connection
+        self._has_lock = False
+        self._lost = ""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    # ── whoever writes ──────────────────────────────────────────────────────────────────────────
+    def fence(self, connection: psycopg.Connection[Any]) -> None:
+        """Within a transaction: nobody else writes until it has ended. LeaseLostError where somebody else may."""
+        if ask(connection, _FENCE, self.epoch) is None:
+            self._lose()
+            raise LeaseLostError(self._lost)
+
+    @property
+    def sessions(self) -> str:
+        return self._me.sessions
+
+    def is_in_place(self) -> bool:
+        return not self._lost
+
+    def why_not_in_place(self) -> str:
+        return self._lost
+
+    def announce(self, url: str) -> None:
+        """Where this service listens, for whoever asks the database."""
+        self._me = replace(self._me, url=url)
+
+    def release(self) -> None:
+        """The next service need not wait. Safe to repeat."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._thread.join()
+        with contextlib.suppress(TunerServiceError), translated():
+            connection = self._connection or self._address.connect()
+            with contextlib.closing(connection):
+                connection.execute(
+                    "UPDATE tuner_lease SET expires_at = clock_timestamp() WHERE epoch = %s", (self.epoch,)
+                )
+                connection.execute("DELETE FROM tuner_services WHERE id = %s", (self._me.id,))
+
+    # ── the thread ──────────────────────────────────────────────────────────────────────────────
+    def _keep(self) -> None:
+        trouble = ""
+        while not self._closing.wait(RENEW_S) and not self._lost:
+            try:
+                with translated():
+                    self._renew()
+                trouble = ""
+            except TunerServiceError as exc:
+                if not trouble:
+                    log.warning("lease_not_renewed", extra={"error": str(exc)})
+                trouble = str(exc)
+                self._drop_connection()
+
+    def _renew(self) -> None:
+        if self._connection is None:
+            self._connection = connect_for_lease(self._address, self._me)
+        if ask(self._connection, _RENEW, LEASE_S, self.epoch) is None:
+            self._lose()
+            return
+        self._has_lock = self._has_lock or try_lock(self._connection)
+        self._connection.execute(SEEN, self._me.row())
+
+    def _lose(self) -> None:
+        self._lost = (
+            f"another service has taken the database {self._address.shown} over; this one has ended, and what it had "
+            "not been answered for is asked of that one again: `tuner ps --services` shows which it is"
+        )
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection, self._has_lock = None, False
+
+
+def connect_for_lease(address: Address, me: ThisService) -> psycopg.Connection[Any]:
+    """A hanging server is noticed in time for another attempt."""
+    return address.connect(name=me.sessions, statement_timeout="2000", lock_timeout="1500")
+
+
+def try_lock(connection: psycopg.Connection[Any]) -> bool:
+    """Whether this session has the advisory lock now. Each success is given back on its own, or with the session."""
+    row = ask(connection, _TRY_LOCK, APPLICATION)
+    return row is not None and bool(row[0])
+
+
+def process_mark(pid: int) -> str:
+    """Boot, process namespace, number and start: of no other process of any time. "" where none lives."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    # A process that nobody has waited for has ended all the same.
+    return "" if fields[0] in "ZX" else f"{boot} {namespace} {pid} {fields[19]}"
