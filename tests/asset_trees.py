@@ -58,10 +58,12 @@ def send_missing(api: ApiService, tree: Tree) -> list[str]:
     return sent
 
 
-def put_piece(api: ApiService, digest: str, data: bytes, *, status: int = 204) -> None:
+def put_piece(api: ApiService, digest: str, data: bytes, *, status: int = 204) -> str:
+    """What the service says of it."""
     headers = {"content-type": "application/octet-stream"}
     answer = api.client.request("PUT", f"/api/v1/assets/pieces/{digest}", content=data, headers=headers)
     assert answer.status_code == status, answer.text
+    return str(answer.text)
 
 
 def commit(api: ApiService, tree: Tree, *, status: int = 201, **body: Any) -> dict[str, Any]:

@@ -230,6 +230,9 @@ class MemoryStore:
         oldest_first = sorted(self._rows.values(), key=lambda r: (r.experiment.created_at, r.experiment.id))
         return tuple(map(_loaded, oldest_first))
 
+    def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
+        return replace(loaded, damage=f"its rows are damaged: {exc}")
+
     def quota_groups(self) -> Sequence[QuotaGroup]:
         return self.queries.quota_groups()
 

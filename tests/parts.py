@@ -1,7 +1,8 @@
-"""``python -m tests.parts FOLDER...``: tests that start processes, in one pytest a core, a few files each.
+"""``python -m tests.parts FOLDER...``: tests that start processes, in a pytest for each core and one more.
 
 Not pytest-xdist: its workers have a thread of their own, and what is tested here includes processes that fork because
 they have none. Each pytest takes a few files, so that a long one delays nobody, and is told apart by its own lines.
+One more than there are cores, because tests wait for what they have started.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from pathlib import Path
 FILES_EACH = 4  # of one pytest: its start, with all that is imported, costs some seconds
 NO_TESTS = 5  # exit code of pytest where each test of its files was left out
 COUNTS = re.compile(r"(\d+) (passed|failed|error|errors|skipped|deselected|xfailed)\b")
+TOOK = re.compile(r"^(\d+\.\d+)s (?:call|setup|teardown) +(\S.*)$", re.MULTILINE)
+SLOWEST = 20  # that are told at the end
+SLOW_S = 1.0
 POLL_S = 0.1
 
 
@@ -52,6 +56,14 @@ def counts_of(said: str) -> Counter[str]:
     return Counter()
 
 
+def seconds_of(said: str) -> Counter[str]:
+    """What each slow test took, its fixtures included."""
+    found = Counter[str]()
+    for seconds, test in TOOK.findall(said):
+        found[test.strip()] += float(seconds)  # type: ignore[assignment]  # a Counter adds up seconds as well
+    return found
+
+
 def run(parts: list[tuple[str, ...]], *, jobs: int, options: Sequence[str]) -> Iterator[Part]:
     """Each part when it has ended."""
     waiting, running = list(parts), list[Part]()
@@ -67,7 +79,8 @@ def run(parts: list[tuple[str, ...]], *, jobs: int, options: Sequence[str]) -> I
 
 def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part:
     with output.open("wb") as sink:
-        command = [sys.executable, "-m", "pytest", "--color=no", *options, *files]
+        durations = ["--durations=0", f"--durations-min={SLOW_S}"]
+        command = [sys.executable, "-m", "pytest", "--color=no", *durations, *options, *files]
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     return Part(files, process, output)
 
@@ -75,18 +88,21 @@ def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="pytest processes at a time")
+    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1, help="pytest processes at a time")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 16), help="of the order")
     arguments, options = parser.parse_known_args()
     files = [str(file) for folder in arguments.folders for file in Path(folder).rglob("test_*.py")]
     parts = parts_of(files, each=FILES_EACH, seed=arguments.seed)
-    begin, counts, wrong = time.monotonic(), Counter[str](), 0
+    begin, counts, seconds, wrong = time.monotonic(), Counter[str](), Counter[str](), 0
     print(f"{len(files)} files in {len(parts)} parts, {arguments.jobs} at a time, --seed {arguments.seed}", flush=True)
     for done, part in enumerate(run(parts, jobs=arguments.jobs, options=options), start=1):
         counts += counts_of(part.said)
+        seconds += seconds_of(part.said)
         failed = part.process.returncode not in {0, NO_TESTS}
         wrong += failed
         print(f"[{done}/{len(parts)}] {' '.join(part.files)}" + (f"\n{part.said}" if failed else ""), flush=True)
+    for test, took_s in seconds.most_common(SLOWEST):
+        print(f"{took_s:6.1f} s  {test}")
     total = ", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "error", "skipped") if counts[name])
     print(f"{total or 'no test ran'} in {time.monotonic() - begin:.0f} s; {wrong} of {len(parts)} parts failed")
     return 1 if wrong or not counts["passed"] else 0

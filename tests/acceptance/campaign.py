@@ -6,6 +6,7 @@ round), a trial. Every run must end with the same rows, every exit must be recor
 
     python -m tests.acceptance.campaign --rounds 10 --seed 1
     python -m tests.acceptance.campaign --rounds 20 --kills 12 --script digits      training, equal to the last bit
+    python -m tests.acceptance.campaign --rounds 6 --postgresql      on a server, which is killed as everything else is
 
 A seed fixes what is killed and how long is waited before, not what the machine does meanwhile.
 """
@@ -28,6 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.postgresql import Server, a_server
+
+DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
 TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
 ISOLATIONS = ("fork", "spawn")
 # Parents of trials by their programs, wherever in the package a version has them.
@@ -104,6 +108,8 @@ class Search:
     kills: dict[str, int] = field(default_factory=dict)
     killed: dict[int, str] = field(default_factory=dict)  # process → what it was
     script: str = TRAIN
+    server: Server | None = None  # the search's database is one of its own there, instead of a file
+    database_url: str = ""
 
     @property
     def home(self) -> Path:
@@ -113,6 +119,7 @@ class Search:
         done = subprocess.run(
             [sys.executable, "-m", "tuner_service.cli.main", *arguments, "--home", str(self.home)],
             cwd=self.folder,
+            env=os.environ | ({"TUNER_DB": self.database_url} if self.database_url else {}),
             capture_output=True,
             text=True,
             timeout=120,
@@ -123,6 +130,8 @@ class Search:
         return done.stdout
 
     def start(self, content: dict[str, Any]) -> None:
+        if self.server is not None:
+            self.database_url = self.server.new_database()
         (self.folder / "train.py").write_text(self.script)
         (self.folder / "experiment.json").write_text(json.dumps(content))
         (self.folder / ".tunerignore").write_text("home\n")
@@ -164,6 +173,12 @@ class Search:
         return sorted({*self.parents(), *(p for target in TARGETS for p in self.pids(target))})
 
     def kill(self, target: str, rng: random.Random) -> bool:
+        if target == DATABASE:
+            assert self.server is not None
+            self.server.kill()
+            self.server.start()
+            self.kills[target] = self.kills.get(target, 0) + 1
+            return True
         pids = self.pids(target)
         if not pids:
             return False
@@ -257,9 +272,9 @@ def _is_parent(words: list[str], home: Path) -> bool:
 
 
 @contextmanager
-def search(content: dict[str, Any], *, script: str = TRAIN) -> Iterator[Search]:
+def search(content: dict[str, Any], *, script: str = TRAIN, server: Server | None = None) -> Iterator[Search]:
     folder = Path(tempfile.mkdtemp(prefix="tuner-campaign-"))
-    made = Search(folder=folder, script=script)
+    made = Search(folder=folder, script=script, server=server)
     try:
         made.start(content)
         yield made
@@ -290,18 +305,19 @@ def wait_for_end(made: Search, *, deadline_s: float) -> None:
 
 
 def run_killed(
-    content: dict[str, Any], *, seed: int, most: int, script: str = TRAIN
+    content: dict[str, Any], *, seed: int, most: int, script: str = TRAIN, server: Server | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The rows of a search of which ``most`` processes were killed while at least two trials ran."""
     rng = random.Random(seed)
-    with search(content, script=script) as made:
+    targets = TARGETS if server is None else (*TARGETS, DATABASE)
+    with search(content, script=script, server=server) as made:
         deadline = time.monotonic() + 600
         for _ in range(most):
             time.sleep(rng.uniform(0.05, 0.9))
             while len(made.pids("trial")) < 2 and made.show()["status"] == "running":
                 assert time.monotonic() < deadline, f"stuck: {made.show()}"
                 time.sleep(0.02)
-            target = rng.choice(TARGETS)
+            target = rng.choice(targets)
             if made.kill(target, rng) and target == "service":
                 made.resume()
             if made.show()["status"] == "completed":
@@ -311,13 +327,15 @@ def run_killed(
         return made.rows(), made.kills
 
 
-def run_free(content: dict[str, Any], *, seed: int, most: int, targets: tuple[str, ...]) -> dict[str, int]:
+def run_free(
+    content: dict[str, Any], *, seed: int, most: int, targets: tuple[str, ...], server: Server | None = None
+) -> dict[str, int]:
     """Without ``deterministic``: nothing acknowledged is lost, nothing is doubled, what runs is adopted, not run again.
 
     With ``targets`` that are no parents of trials, every trial must end in its first attempt.
     """
     rng = random.Random(seed)
-    with search(content) as made:
+    with search(content, server=server) as made:
         known: set[str] = set()
         for _ in range(most):
             time.sleep(rng.uniform(0.1, 0.9))
@@ -361,7 +379,17 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--tuner", default="tpe")
     parser.add_argument("--script", choices=["short", "digits"], default="short", help="what the trials do")
+    parser.add_argument("--postgresql", action="store_true", help="with the database on a server of its own")
     arguments = parser.parse_args()
+    arguments.server = a_server() if arguments.postgresql else None
+    try:
+        return _rounds(arguments)
+    finally:
+        if arguments.server is not None:
+            arguments.server.end()
+
+
+def _rounds(arguments: argparse.Namespace) -> int:
     failed = digits_rounds(arguments) if arguments.script == "digits" else short_rounds(arguments)
     return 1 if failed else 0
 
@@ -376,7 +404,9 @@ def short_rounds(arguments: argparse.Namespace) -> int:
     failed = killed_rounds(arguments, content, expected, script=TRAIN)
     for number in range(arguments.rounds):
         targets = TARGETS if number % 2 else ("service", "worker", "agent")
-        kills = run_free(free, seed=arguments.seed + number, most=arguments.kills, targets=targets)
+        targets = targets if arguments.server is None else (*targets, DATABASE)
+        seed = arguments.seed + number
+        kills = run_free(free, seed=seed, most=arguments.kills, targets=targets, server=arguments.server)
         print(f"free round {number + 1}: killed {kills}: nothing lost, nothing doubled", flush=True)
     return failed
 
@@ -393,12 +423,13 @@ def killed_rounds(
     arguments: argparse.Namespace, content: dict[str, Any], expected: list[dict[str, Any]], *, script: str
 ) -> int:
     print("statuses:", {s: sum(r["status"] == s for r in expected) for s in {r["status"] for r in expected}})
-    failed, total = 0, dict.fromkeys(TARGETS, 0)
+    failed, total = 0, dict.fromkeys((*TARGETS, DATABASE), 0)
     for number in range(arguments.rounds):
         isolation = ISOLATIONS[number % len(ISOLATIONS)]
         this = content | {"trial": content["trial"] | {"isolation": isolation}}
-        rows, kills = run_killed(this, seed=arguments.seed + number, most=arguments.kills, script=script)
-        total = {target: total[target] + kills.get(target, 0) for target in TARGETS}
+        seed, server = arguments.seed + number, arguments.server
+        rows, kills = run_killed(this, seed=seed, most=arguments.kills, script=script, server=server)
+        total = {target: total[target] + kills.get(target, 0) for target in total}
         told = difference(expected, rows)
         failed += bool(told)
         print(f"round {number + 1}, {isolation}: killed {kills}: {told or 'the same rows'}", flush=True)

@@ -165,6 +165,19 @@ def test_a_clone_is_started_and_opened(window: Window) -> None:
     assert names == [("faults",), ("the clone",)]
 
 
+def test_another_experiment_is_started_from_the_file_of_one(window: Window) -> None:
+    page = window.tab(f"/experiments/{window.home.id}?tab=files")
+    page.get_by_role("link", name="Start another from it").click()
+    page.get_by_label("Name", exact=True).fill("another")
+    page.get_by_label("Name", exact=True).press("Tab")
+    expect(page.get_by_text("It is good.")).to_be_visible()
+    page.get_by_role("button", name="Start it").click()
+    page.wait_for_url(lambda url: "/experiments/" in url and not url.endswith(window.home.id))
+    specs = window.rows("SELECT json_remove(spec, '$.name', '$.seed') FROM experiments ORDER BY created_at")
+    assert len(specs) == 2
+    assert specs[0] == specs[1]
+
+
 @pytest.fixture
 def ended(browser: Browser, make_home: Callable[..., Home]) -> Iterator[Window]:
     """On a service with an experiment that has ended; some of its trials failed."""

@@ -15,6 +15,7 @@ from tests.acceptance.campaign import (
     run_killed,
     run_untouched,
 )
+from tests.postgresql import a_server
 
 
 @pytest.mark.slow
@@ -28,6 +29,20 @@ def test_a_deterministic_search_ends_with_the_same_rows_whatever_was_killed() ->
         assert kills
         assert difference(expected, rows) == "", f"seed {seed}, killed {kills}"
     assert {"succeeded", "early_stopped"} == {row["status"] for row in expected}
+
+
+@pytest.mark.slow
+def test_on_a_server_that_is_killed_too_the_rows_are_those_of_a_file() -> None:
+    content = experiment_file(trials=8, deterministic=True, tuner="tpe")
+    expected, _ = run_untouched(content)
+    server = a_server()
+    try:
+        rows, kills = run_killed(content, seed=5, most=6, server=server)
+    finally:
+        server.end()
+
+    assert "database" in kills
+    assert difference(expected, rows) == "", f"killed {kills}"
 
 
 @pytest.mark.slow
@@ -46,10 +61,10 @@ def test_nothing_that_was_acknowledged_is_lost_when_trials_and_their_parents_are
 
 @pytest.mark.slow
 def test_training_gives_the_same_numbers_to_the_last_bit_whatever_was_killed() -> None:
-    content, script = digits_file(trials=4), digits_script()
+    content, script = digits_file(trials=3), digits_script()
     expected, _ = run_untouched(content, script=script)
 
-    rows, kills = run_killed(content, seed=5, most=4, script=script)
+    rows, kills = run_killed(content, seed=5, most=3, script=script)
 
     assert kills
     assert difference(expected, rows) == "", f"killed {kills}"

@@ -67,7 +67,7 @@ def ran(home: Home, script: str, **variables: str) -> tuple[str, str]:
 
 
 def test_the_scripts_of_the_page_run_one_after_the_other(home: Home) -> None:
-    first, second, evaluated, awaited = scripts()
+    first, second, left, evaluated, awaited = scripts()
 
     out, err = ran(home, first)
     assert re.match(r"\{'x': .*, 'y': .*\} \d", out)
@@ -78,6 +78,11 @@ def test_the_scripts_of_the_page_run_one_after_the_other(home: Home) -> None:
     out, _ = ran(home, second)
     assert re.fullmatch(r"(\d+ \d.* \{.*\}\n)+\d.*\n", out)
     assert home.read("show", "train")["budget"]["trials"] == 16
+
+    out, _ = ran(home, left)
+    best = home.read("best", "train")["parameters"]
+    assert out == f"x was {best['x']}\n"
+    assert (home.folder / "best" / "point.txt").read_text() == f"{best['x']} {best['y']}\n"
 
     out, _ = ran(home, evaluated)
     assert re.fullmatch(r"\{'x': .*\}\n", out)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from trials.data import AsyncDataLoader
+from trials.data import AsyncDataLoader, SharedDataLoader
 
 pytestmark = pytest.mark.gpu
 
@@ -68,3 +68,12 @@ def test_copies_run_beside_the_computation() -> None:
 
     print(json.dumps({"copied_beside_s": beside, "copied_between_s": between}))
     assert beside < 1.1 * between
+
+
+def test_shared_batches_arrive_on_the_device_uncorrupted() -> None:
+    with SharedDataLoader(Patterns(), 16, device="cuda") as loader:
+        for images, labels in loader:
+            pressure = torch.empty(64 << 20, device="cuda").fill_(-1.0)
+            assert images.is_cuda
+            assert bool((images == labels.to(torch.float32).reshape(-1, 1, 1).expand_as(images)).all())
+            del pressure

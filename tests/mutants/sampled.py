@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import ast
 import builtins
-import random
+import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+STORES = tuple(f"tests/contract/test_store{name}.py" for name in (
+    "", "_blobs", "_commits", "_decisions", "_exports", "_quota_groups", "_reading", "_rows", "_skipped_lines",
+))  # fmt: skip
 ROOM_TESTS = {  # of each file or folder, the tests among which those are looked for that run a line
     "tuner_service/dispatcher": ("tests/unit/dispatcher", "tests/simulation"),
     "tuner_service/domain": ("tests/unit/domain", "tests/unit/dispatcher", "tests/contract/test_extreme_values.py"),
-    "tuner_service/storage": ("tests/unit/storage", "tests/contract", "tests/migrations", "tests/integration/storage"),
+    "tuner_service/storage": (
+        *("tests/unit/storage", "tests/contract/test_asset_rows.py", "tests/contract/test_extreme_values.py"),
+        *(*STORES, "tests/migrations", "tests/integration/storage"),
+    ),
     "tuner_service/service/runner.py": ("tests/unit/service", "tests/simulation"),
-    "trials/wire": ("tests/unit/trials", "tests/unit/dispatcher", "tests/unit/service", "tests/unit/api"),
+    "trials/wire": (
+        *("tests/unit/trials", "tests/unit/dispatcher", "tests/unit/service"),
+        *("tests/unit/api/test_agent_channel.py", "tests/unit/test_log_format.py"),
+    ),
     "trials/checkpoints": ("tests/unit/trials", "tests/integration/trials/test_sharded_checkpoints.py"),
     "trials/files.py": ("tests/unit/trials",),
     "trials/reports": ("tests/unit/trials",),
@@ -33,6 +44,10 @@ SWAPPED_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
     ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
+BOUNDS = re.compile(  # names of numbers that say how much or how long at most, or at least
+    r"_(S|BYTES|CHARACTERS|LENGTH|LINES|LIMIT|MAX|MIN|MOST|LEAST|KEPT|REMEMBERED|AT_ONCE)$|^(MAX|MIN|MOST|LEAST)_|LIMIT"
+)
+PAUSES = re.compile(r"(POLL|PAUSE|AGAIN|RETRY)(_[A-Z]+)*_S$")  # between two tries of the same
 READ_ONLY_CALLS = {"debug", "info", "warning", "error", "exception", "log"}
 
 
@@ -46,22 +61,43 @@ class Sampled:
     end: int
     old: str
     new: str
+    function: str  # in whose body it stands, by its qualified name; empty where it runs when the file is imported
+    begins: int  # the first line of the outermost function around it; 0 where there is none
+    key: str  # the same as long as the place and its change are, wherever in the file it stands
 
     def applied(self, text: str) -> str:
         return text[: self.start] + self.new + text[self.end :]
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    node: ast.AST
+    function: str = ""
+    begins: int = 0
+    name: str = ""  # of the number, where it has one
+
+    def at(self, node: ast.AST, name: str = "") -> _Place:
+        return _Place(node, self.function, self.begins, name)
+
+
 def sample(root: Path, *, count: int, seed: int) -> list[Sampled]:
-    """``count`` of all changes there are, drawn evenly; the same for the same seed and code."""
-    every = [change for path in sorted(_files(root)) for change in changes_of(path, (root / path).read_text("utf-8"))]
-    return random.Random(seed).sample(every, min(count, len(every)))
+    """The ``count`` changes with the smallest keys: a place of the code that comes, goes or moves draws no others."""
+    every = [change for path in files_of(root) for change in changes_of(path, (root / path).read_text("utf-8"), seed)]
+    return sorted(every, key=lambda change: change.key)[:count]
 
 
 def tests_for(path: str) -> tuple[str, ...]:
     return next(tests for room, tests in ROOM_TESTS.items() if path == room or path.startswith(f"{room}/"))
 
 
-def changes_of(path: str, text: str) -> Iterator[Sampled]:
+def files_of(root: Path) -> list[str]:
+    found: set[Path] = set()
+    for room in ROOM_TESTS:
+        found.update([root / room] if room.endswith(".py") else (root / room).rglob("*.py"))
+    return sorted(str(file.relative_to(root)) for file in found)
+
+
+def changes_of(path: str, text: str, seed: int = 1) -> Iterator[Sampled]:
     """Each small change that some expression or statement of the file can undergo."""
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -71,41 +107,86 @@ def changes_of(path: str, text: str) -> Iterator[Sampled]:
     def offset(line: int, column: int) -> int:  # columns count bytes
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    for node in _changeable(ast.parse(text)):
-        for new in _variants(node):
+    equal = Counter[tuple[str, str, str]]()
+    for place in sorted(_changeable(ast.parse(text)), key=_position):
+        node = place.node
+        assert isinstance(node, ast.expr | ast.stmt)
+        for new in _named_variants(node, place.name) if place.name else _variants(node):
             start = offset(node.lineno, node.col_offset)
             end = offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
-            yield Sampled(path, node.lineno, start, end, text[start:end], new)
+            old = text[start:end]
+            equal[place.function, old, new] += 1
+            key = _key(seed, path, place.function, old, new, equal[place.function, old, new])
+            yield Sampled(path, node.lineno, start, end, old, new, place.function, place.begins, key)
 
 
-def _files(root: Path) -> Iterator[str]:
-    for room in ROOM_TESTS:
-        found = [root / room] if room.endswith(".py") else (root / room).rglob("*.py")
-        yield from (str(file.relative_to(root)) for file in found)
+def _key(*parts: str | int) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
-def _changeable(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
+def _position(place: _Place) -> tuple[int, int]:
+    assert isinstance(place.node, ast.expr | ast.stmt)
+    return place.node.lineno, place.node.col_offset
+
+
+def _changeable(tree: ast.Module) -> Iterator[_Place]:
     """Every expression and statement but those that people only read."""
-    waiting: list[ast.AST] = [tree]
+    waiting = [_Place(tree)]
     while waiting:
-        node = waiting.pop()
-        if _is_read_only(node):
+        place = waiting.pop()
+        if _is_read_only(place.node):
             continue
-        if isinstance(node, ast.expr | ast.stmt):
-            yield node
-        waiting += _parts(node)
+        if isinstance(place.node, ast.expr | ast.stmt):
+            yield place
+        if not place.name:
+            waiting += _parts(place)
 
 
-def _parts(node: ast.AST) -> list[ast.AST]:
+def _parts(place: _Place) -> list[_Place]:
+    node = place.node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return [*node.body, *node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)]
+            begins = place.begins or min(part.lineno for part in (node, *node.decorator_list))
+            function = f"{place.function}.<locals>.{node.name}" if place.begins else _inner(place.function, node.name)
+            body = [_Place(part, function, begins) for part in node.body]
+            return body + [place.at(value, name) for name, value in _defaults(node.args)]
         case ast.ClassDef():
-            return list(node.body)
+            function = f"{place.function}.<locals>.{node.name}" if place.begins else _inner(place.function, node.name)
+            return [_Place(part, function, place.begins) for part in node.body]
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.isupper() and _is_number(value):
+            return [place.at(value, name)]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return [place.at(value, name if _is_number(value) else "")]
         case ast.AnnAssign():
-            return [node.value] if node.value is not None else []
+            return [place.at(node.value)] if node.value is not None else []
         case _:
-            return list(ast.iter_child_nodes(node))
+            return [place.at(part) for part in ast.iter_child_nodes(node)]
+
+
+def _inner(outer: str, name: str) -> str:
+    return f"{outer}.{name}" if outer else name
+
+
+def _defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    """Each default, with the name of its parameter where it is a number."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    with_default = positional[len(positional) - len(arguments.defaults) :]
+    values = [*arguments.defaults, *arguments.kw_defaults]
+    for argument, value in zip([*with_default, *arguments.kwonlyargs], values, strict=True):
+        if value is not None:
+            yield argument.arg if _is_number(value) else "", value
+
+
+def _is_number(node: ast.expr) -> bool:
+    """A number, or one that is made of numbers and of what has a name."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.BinOp():
+            sides = node.left, node.right
+            return all(_is_number(side) or isinstance(side, ast.Name) for side in sides) and any(map(_is_number, sides))
+        case _:
+            return False
 
 
 def _is_read_only(node: ast.AST) -> bool:
@@ -149,6 +230,17 @@ def _is_union(node: ast.expr) -> bool:
             return True
         case _:
             return False
+
+
+def _named_variants(node: ast.expr | ast.stmt, name: str) -> Iterator[str]:
+    """A number with a name is one place. Of a bound or a time every near value is right, so there is none instead."""
+    if PAUSES.search(name.upper()):
+        return  # whatever it is, nothing but the time between two tries differs
+    number = ast.literal_eval(node) if isinstance(node, ast.Constant) else None
+    if number != 0 and BOUNDS.search(name.upper()):
+        yield "0"
+    else:
+        yield f"({ast.unparse(node)} + 1)" if number is None else repr(number + 1)
 
 
 def _variants(node: ast.expr | ast.stmt) -> Iterator[str]:

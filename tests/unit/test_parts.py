@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parts import counts_of, parts_of
+from tests.parts import counts_of, parts_of, seconds_of
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
@@ -29,3 +29,10 @@ def test_the_last_line_of_pytest_is_counted_and_no_other() -> None:
 
     assert counts_of(said) == {"failed": 1, "passed": 12, "skipped": 2, "error": 2}
     assert counts_of("Segmentation fault") == {}
+
+
+def test_a_test_takes_as_long_as_its_fixtures_and_itself() -> None:
+    one = "1.50s setup    tests/a.py::test_one[x y]\n0.25s call     tests/a.py::test_one[x y]\n"
+    said = f"{one}2.00s call     tests/b.py::test_two\n"
+
+    assert seconds_of(said) == {"tests/a.py::test_one[x y]": 1.75, "tests/b.py::test_two": 2.0}

@@ -132,6 +132,26 @@ with trials.init() as trial:
     assert tuner.read("show", second)["counts"] == {"succeeded": 4}
 
 
+def test_a_clone_has_the_same_bytes_whatever_was_added_under_the_name_since(tuner: CommandLine) -> None:
+    started(tuner)
+    first_digest = add(tuner, a_tree({"a.txt": b"first"}), "digits")
+    first = tuner.run("run", file_of(tuner, datasets={"data": "digits"}), "--name", "first").strip()
+    add(tuner, a_tree({"a.txt": b"second"}), "digits")
+
+    clone = tuner.run("clone", first, "--name", "again").strip()
+    tuner.run("watch", clone)
+
+    tuner.run("get", f"{clone}/1", "got")
+    assert json.loads((tuner.folder / "got" / "sub" / "seen.json").read_text())["content"] == "first"
+    shown = {"data": f"digits@1 (sha256:{first_digest[:12]})"}
+    assert tuner.read("show", f"{clone}/1")["inputs"] == shown
+    lines = [json.loads(line) for line in tuner.run("export", clone, "-o", "jsonl").splitlines()]
+    assert lines
+    assert [line["inputs"] for line in lines] == [shown] * len(lines)
+    assert not any("data" in line["parameters"] for line in lines)
+    assert "digits@2" not in json.dumps(tuner.read("show", clone))
+
+
 def test_code_too_large_for_a_request_becomes_an_asset_and_a_name_of_one_is_code(tuner: CommandLine) -> None:
     file = file_of(tuner, script="import trials\nwith trials.init() as t:\n    t.report_final(accuracy=1.0)\n")
     with (tuner.folder / "code" / "weights.bin").open("wb") as weights:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.command_line import COMMAND_TIMEOUT_S, CommandLine, command_line
 from tests.waiting import wait_until
+from trials.wire.log_files import LOG_BYTES
 
 TEXT = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (debug|info|warning|error|critical) [\w.]+ event=\"[a-z_]+\".*"
@@ -60,6 +61,29 @@ def test_the_logs_of_a_service_in_the_background_are_lines_of_json_without_a_tok
     text = "\n".join(line for lines in found.values() for line in lines)
     for token in (tuner.home / "token", tuner.home / "token-read-only", tuner.home / "agent" / "token"):
         assert token.read_text().strip() not in text
+
+
+def test_a_log_that_has_grown_too_long_is_moved_while_the_service_writes_and_read_as_one(tuner: CommandLine) -> None:
+    log = tuner.home / "service.log"
+    before = [json.dumps({"event": "of earlier days", "number": number}) for number in range(LOG_BYTES // 40)]
+    tuner.home.mkdir(mode=0o700, exist_ok=True)
+    log.write_text("\n".join(before) + "\n")
+    tuner.run("start", tuner.slow_file())
+    wait_until((tuner.home / "service.log.1").exists, timeout_s=30)
+    wait_until(lambda: log.stat().st_size < LOG_BYTES, timeout_s=30)
+    tuner.run("stop", "@last", "--wait")
+    tuner.run("serve", "--stop")
+
+    assert tuner.run("logs", "--agent") == (tuner.home / "agent" / "agent.log").read_text()
+    lines = tuner.run("logs", "--service").splitlines()
+    assert lines[: len(before)] == before
+    assert "listening" in {json.loads(line)["event"] for line in lines[len(before) :]}
+    for arguments in (("logs",), ("logs", "@last/1", "--service"), ("logs", "--service", "--stderr")):
+        tuner.run(*arguments, code=2)
+    tuner.run("logs", "--service", "--url", "http://localhost:1", code=4)
+    log.unlink()
+    (tuner.home / "service.log.1").unlink()
+    assert "there is no" in tuner.run("logs", "--service", code=3)
 
 
 def test_text_that_is_asked_for_is_text_everywhere(tuner: CommandLine) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from tests.api_server import serving
 from tests.api_service import ApiService
+from tests.command_line import CommandLine, command_line
 from tests.unit.api.test_signing_in import sign_in
+from tests.waiting import wait_until
 from tuner_service.cli.main import main
 
 
@@ -54,3 +56,19 @@ def test_a_browser_is_given_a_file_that_only_its_owner_reads(
     said = capfd.readouterr()
     assert code not in said.out + said.err
     assert sign_in(api, {"code": code}).status_code == 201
+
+
+@pytest.fixture
+def tuner(tmp_path: Path) -> Iterator[CommandLine]:
+    with command_line(tmp_path) as line:
+        yield line
+
+
+def test_a_service_is_started_for_a_home_that_has_had_one_and_for_no_other(tuner: CommandLine) -> None:
+    tuner.run("open", "--print", code=5)
+    assert not (tuner.home / "tuner.db").exists()
+    with tuner.start("serve") as service:
+        wait_until((tuner.home / "service.json").is_file)
+        service.terminate()
+
+    assert tuner.run("open", "--print").startswith("http://127.0.0.1:")

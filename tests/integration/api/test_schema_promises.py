@@ -8,7 +8,7 @@ import pytest
 
 from tests.schema_campaign import schemathesis
 
-EXAMPLES = 6  # of each operation, beside those that the schema's own bounds give
+EXAMPLES = 3  # of each operation, beside those that the schema's own bounds give
 
 
 @pytest.mark.slow

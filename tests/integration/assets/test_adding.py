@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
@@ -183,6 +184,34 @@ def test_what_the_cache_knows_is_not_read(near: Client, source: Path, monkeypatc
 
     assert second["id"] == first["id"]
     assert told == []
+
+
+def test_a_disk_that_is_full_while_the_client_writes_is_said_and_what_was_written_is_kept(
+    api: ApiService, near: Client, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = api.services.assets.store.staging
+    written = 0
+
+    def full(descriptor: int, data: bytes | memoryview) -> None:
+        nonlocal written
+        if written > PIECE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += os.write(descriptor, data)
+
+    monkeypatch.setattr("tuner_service.assets.hashing.write_all", full)
+    with pytest.raises(AssetSourceError, match="No space left on device; add it again once that is mended"):
+        add_asset(near, an_addition(source))
+    kept = {path.name: path.stat().st_ino for path in staging.iterdir()}
+    assert kept
+    assert not [name for name in kept if name.startswith("draft-")]
+    assert api.client.get("/api/v1/assets").json()["items"] == []
+
+    monkeypatch.undo()
+    add_asset(near, an_addition(source))
+    files = api.services.assets.store.folder
+    assert files is not None
+    stored = {path.name: path.stat().st_ino for path in files.rglob("*") if path.is_file()}
+    assert kept.items() <= stored.items()
 
 
 def test_an_empty_folder_is_no_asset(near: Client, tmp_path: Path) -> None:

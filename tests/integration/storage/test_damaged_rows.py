@@ -15,6 +15,7 @@ from tuner_service.clock import SystemClock
 from tuner_service.config import Settings
 from tuner_service.dispatcher.changes import Changes, SearchSpaceRevision
 from tuner_service.domain.errors import StorageError
+from tuner_service.domain.experiment import ExperimentReason
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.storage.engine import open_queries, open_store
 from tuner_service.storage.examine import bad_rows
@@ -128,13 +129,15 @@ def test_a_newer_revision_is_a_fault_that_says_what_to_do(database: Path) -> Non
         "UPDATE experiments SET status = 'odd'",
     ],
 )
-def test_a_service_refuses_rows_it_cannot_read_and_names_them(database: Path, statement: str) -> None:
+def test_a_service_sets_an_experiment_aside_that_it_cannot_read_and_says_why(database: Path, statement: str) -> None:
     damage(database, statement)
     store = open_store(database, SystemClock())
     try:
-        with pytest.raises(StorageError, match=r"tuner doctor") as refused:
-            store.load()
-        assert EXPERIMENT_ID in str(refused.value)
+        (loaded,) = store.load()
+        assert loaded.experiment.id == EXPERIMENT_ID
+        assert EXPERIMENT_ID in loaded.damage
+        assert "tuner doctor" in loaded.damage
+        assert loaded.experiment.reason is ExperimentReason.ROWS_DAMAGED
     finally:
         store.close()
 

@@ -22,7 +22,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus
 from tuner_service.storage.engine import open_store
 
-CODE, CHECKPOINT, LEFT = b"code", b"checkpoint", b"left behind"
+CODE, CHECKPOINT, LEFT, AT_ONCE = b"code", b"checkpoint", b"left behind", b"at the very time"
 
 
 class SettableClock:
@@ -68,13 +68,13 @@ def test_a_blob_that_a_running_attempt_may_be_about_to_name_is_kept(
     with closing(open_store(tmp_path / "tuner.db", clock)) as store:
         attempt = an_attempt(status=status, created_at=START + 5)
         store.commit(changes_for(a_trial(), blobs={digest(CODE): CODE}, attempts={attempt.key: attempt}))
-        clock.at = START + 10
-        store.commit(Changes(blobs={digest(LEFT): LEFT}))
+        for clock.at, data in ((START + 5, AT_ONCE), (START + 10, LEFT)):
+            store.commit(Changes(blobs={digest(data): data}))
 
         found = store.unnamed_blobs()
 
     assert digest(CODE) in found
-    assert (digest(LEFT) not in found) == is_kept
+    assert [digest(data) not in found for data in (AT_ONCE, LEFT)] == [is_kept, is_kept]
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -93,6 +94,26 @@ class Meets(Echo):
     def suggest(self, number, rng):
         self.both.wait()
         return super().suggest(number, rng)
+
+
+class Learns(Echo):
+    # learns only while two have ended at a time; its snapshots hold what it was told
+    observes_in_parallel = True
+    both = threading.Barrier(2, timeout=20)
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.told = []
+
+    def observe(self, outcome):
+        self.both.wait()
+        self.told.append(outcome.number)
+
+    def state_dict(self):
+        return {"told": sorted(self.told)}
+
+    def load_state_dict(self, state):
+        self.told = state["told"]
 
 
 class Leaves(Echo):
@@ -228,6 +249,18 @@ def test_with_workers_a_tuner_that_can_is_asked_several_things_at_a_time(worker:
     assert [(answer.line, answer.parameters["number"]) for answer in answers if isinstance(answer, Suggested)] == [
         (1, 1), (2, 2), (3, 3), (4, 4)
     ]  # fmt: skip
+
+
+def test_with_workers_a_tuner_that_can_is_told_of_several_ends_at_a_time(worker: Worker) -> None:
+    for line in (1, 2, 3, 4):
+        worker.link.tell(Queue.TUNER, end(line, line, {}))
+    worker.start("own_algorithms:Learns", workers=2, snapshot_every=1)
+
+    assert [answer.line for answer in worker.wait_for_answers(4)] == [1, 2, 3, 4]
+    snapshots = wait_until(lambda: [s for s in worker.of(SnapshotTaken) if s.line == 4], timeout_s=30)
+    assert json.loads(snapshots[0].state)["tuner"]["told"] == [1, 2, 3, 4]
+    told = {s.line: json.loads(s.state)["tuner"]["told"] for s in worker.of(SnapshotTaken)}
+    assert all(numbers == list(range(1, line + 1)) for line, numbers in told.items())
 
 
 def test_what_a_class_prints_goes_to_the_log_and_harms_no_frame(worker: Worker) -> None:

@@ -130,6 +130,13 @@ def test_curves_are_of_the_best_and_the_newest_trials() -> None:
     assert [len(curve["steps"]) for curve in everything] == [30] * 5
 
 
+def test_where_the_newest_trials_are_the_best_ones_more_curves_fill_the_limit() -> None:
+    trials = [succeeded(number, 1.0 / number, last_step=1) for number in range(1, 7)]
+    found = curves_of(analyses(trials), [], limit=4, points=10)
+    assert [curve["number"] for curve in found["curves"]] == [3, 4, 5, 6]
+    assert found["left_out"] == 2
+
+
 def test_what_importance_is_asked_about_is_of_one_objective() -> None:
     trials = [succeeded(n, float(n), final={"loss": float(n), "speed": 10.0 * n}) for n in (1, 2)]
     found = analyses([*trials, succeeded(3, math.inf, final={"loss": math.inf, "speed": 1.0})], objective=TWO)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,36 @@ def test_a_piece_that_was_damaged_on_its_way_does_not_count(api: ApiService) -> 
 
     assert staged(api) == []
     assert digest in send_missing(api, tree)
+
+
+def test_a_disk_that_is_full_while_a_piece_comes_is_said_and_the_piece_is_sent_again(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    tree = a_tree()
+    digest = next(digest for digest, data in tree.pieces.items() if data == b"bb")
+    with monkeypatch.context() as patches:
+        patches.setattr("tuner_service.service.assets.uploads.write_all", full)
+        answer = put_piece(api, digest, b"bb", status=503)
+
+    assert "is full; make room and add the asset again: what was sent is kept" in answer
+    assert staged(api) == []
+    put_piece(api, digest, b"bb")
+    assert staged(api) == [digest]
+
+
+@pytest.mark.parametrize("name", ["store", "missing", "pieces", "bytes", "versions"])
+def test_no_asset_has_the_name_of_a_path_of_the_api(api: ApiService, name: str) -> None:
+    tree = a_tree()
+    send_missing(api, tree)
+    body = {"manifest": tree.described, "kind": "dataset", "name": name}
+
+    answer = api.client.post("/api/v1/assets", json=body)
+
+    assert answer.status_code == 422
+    assert f"no asset can be named '{name}'" in answer.text
 
 
 def test_a_file_of_several_pieces_is_put_together(api: ApiService) -> None:

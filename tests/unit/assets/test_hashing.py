@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from trials.wire.manifests import PIECE_BYTES, digest_of_pieces, pieces_of
 from tuner_service.assets.digest_cache import DigestCache
-from tuner_service.assets.hashing import Hashed, SourceChangedError, Staging, hash_files
+from tuner_service.assets.hashing import Hashed, SourceChangedError, Staging, hash_file, hash_files
 from tuner_service.assets.sources import SourceFile, list_files
 
 LONG_AGO_NS = 1_700_000_000_000_000_000
@@ -63,6 +65,36 @@ def test_what_the_store_has_is_not_written_again(source: Path, staging: Staging)
     hashed(list_files(source), staging)
 
     assert not (staging.folder / digest).exists()
+
+
+def test_after_a_file_that_the_store_has_the_next_is_hashed_before_it_is_written(
+    source: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = list_files(source)
+    hashed(files, staging)
+    for path in staging.folder.iterdir():
+        place = staging.store / "files" / path.name[:2] / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
+    new = source.parent / "new"
+    new.mkdir()
+    (new / "one").write_bytes(b"one more")
+    drafts = 0
+    draft = Staging.draft
+
+    def counted(self: Staging) -> AbstractContextManager[tuple[int, Callable[[str], None]]]:
+        nonlocal drafts
+        drafts += 1
+        return draft(self)
+
+    monkeypatch.setattr(Staging, "draft", counted)
+    told: list[int] = []
+    for file in [*files, *list_files(new)]:
+        hash_file(file, staging=staging, progress=told.append)
+
+    assert [path.name for path in staging.folder.iterdir()] == [digest_of_pieces(pieces_of(b"one more"))]
+    assert drafts == 2  # the first that was known, and the one that was not
+    assert sum(told) == sum(file.size for file in files) + len(b"one more")
 
 
 @pytest.mark.parametrize("name", ["f3", "large"])

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.output.progress import ERROR_LINES, failure_text, has_come_to_rest, progress_line, result_text
+from tuner_service.cli.output.exit_codes import ExitCode, exit_code_of, say
+from tuner_service.cli.output.progress import (
+    ERROR_LINES,
+    failure_text,
+    follow,
+    has_come_to_rest,
+    progress_line,
+    result_text,
+)
 from tuner_service.cli.output.tables import (
     Column,
     clip,
@@ -15,9 +23,11 @@ from tuner_service.cli.output.tables import (
     format_rows,
     number_text,
     parameters_text,
+    print_object,
     sparkline,
 )
 from tuner_service.cli.verbs.best import best_text
+from tuner_service.client import UnreachableError
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))
@@ -155,11 +165,54 @@ def test_the_result_of_a_tuner_that_raised_shows_its_traceback_and_how_to_go_on(
 
 
 def test_the_best_so_far_is_drawn_without_what_is_no_number() -> None:
-    trial = {"id": "8f3k2/4", "parameters": {"lr": 0.1}, "command": ["true"]}
+    trial = {"id": "8f3k2/4", "parameters": {"lr": 0.1}, "inputs": {"data": "digits@1"}, "command": ["true"]}
     view = {"trials": 3, "history": {"numbers": [1, 2, 4], "values": ["Infinity", 0.7, 0.5]}}
     experiment = a_view(best={"number": 4, "value": 0.5, "parameters": {"lr": 0.1}})
 
     text = best_text(experiment, trial, view)
 
     assert "by trial 8f3k2/4" in text
+    assert "data  digits@1" in text
     assert "so far, over 3 trials" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device", "/data/copy"), "tuner: /data/copy: No space left on device\n"),
+        (OSError(13, "Permission denied", b"/root"), "tuner: /root: Permission denied\n"),
+        (OSError("closed"), "tuner: closed\n"),
+    ],
+)
+def test_what_the_system_refuses_is_said_by_path_and_reason(
+    error: OSError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(error) == ExitCode.FAILURE
+    assert capsys.readouterr().err == said
+
+
+def test_names_that_somebody_else_chose_are_text_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[31mloss\x1b]0;title\x07\u202e"
+    view = {
+        "id": "8f3k2", "name": hostile, "status": "completed", "reason": "none", "message": "", "detail": "",
+        "counts": {"succeeded": 1}, "budget": {"trials": 1, "parallel": 1, "duration": None}, "running_s": 1.0,
+        "objective": {"metric": hostile, "goal": "minimize"},
+        "best": {"number": 1, "value": 0.5, "parameters": {hostile: 1}},
+    }  # fmt: skip
+    print_object(view, output="table", text=lambda row: f"{row['name']}\n\t{row['best']}\n")
+    say(f"tuner: {hostile}")
+    written = capsys.readouterr()
+
+    for text in (progress_line(view, [0.5]), result_text(view), written.out, written.err):
+        assert "loss" in text
+        assert all(sign.isprintable() or sign in "\n\t" for sign in text)
+
+
+def test_who_watches_a_service_that_is_killed_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    class Killed:
+        def experiment(self, _: str, *, wait_s: float | None = None) -> None:
+            raise UnreachableError("no service answers")
+
+    with pytest.raises(UnreachableError):
+        follow(Killed(), "8f3k2")  # type: ignore[arg-type]  # as much of a client as is asked
+    assert "`tuner resume 8f3k2 --wait` starts it and goes on" in capsys.readouterr().err

@@ -49,6 +49,19 @@ def test_a_setting_that_one_of_them_does_not_have_differs() -> None:
     assert other["differs"] == {"assessor.name": "asha", "assessor.args": {}}
 
 
+def test_assets_are_compared_by_name_and_short_digest() -> None:
+    trials = [{"command": ["true"], "models": {}, "datasets": {"data": {"asset": f"sha256:{n}"}}} for n in "12"]
+    views = [
+        a_view("a", trial=trials[0], inputs={"data": "digits@1 (sha256:1)"}),
+        a_view("b", trial=trials[1], inputs={"data": ["digits@2 (sha256:2)", "more@1 (sha256:3)"]}),
+    ]
+
+    assert [row["differs"] for row in comparison_of(views)] == [
+        {"inputs.data": "digits@1 (sha256:1)"},
+        {"inputs.data": "digits@2 (sha256:2), more@1 (sha256:3)"},
+    ]
+
+
 @pytest.mark.parametrize(("goal", "expected"), [("minimize", [True, False]), ("maximize", [False, True])])
 def test_the_best_of_all_is_marked(goal: str, expected: list[bool]) -> None:
     objective = {"metric": "loss", "goal": goal}

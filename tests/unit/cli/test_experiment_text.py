@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
+from trials.wire.inputs import Input, InputField, InputItem
 from tuner_service.cli.output.descriptions import experiment_text, trial_text
 from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.trial import TrialOutput
 from tuner_service.service.views import experiment_detail_view, trial_detail_view
 
 
@@ -49,3 +51,26 @@ def test_a_variable_that_is_to_be_passed_on_and_is_not_set_is_named_with_what_to
     assert view["not_set"] == ["WANDB_API_KEY"]
     assert "WANDB_API_KEY of trial.pass_environment: not set where the service was started" in experiment_text(view)
     assert experiment_detail_view(experiment, now=START, best=None)["not_set"] == []  # nothing is known of variables
+
+
+def test_assets_stand_beside_parameters_by_name_and_short_digest_and_what_was_left_says_how_it_is_got() -> None:
+    digits, more = InputItem(asset="d" * 64, label="digits@1"), InputItem(reference="/data/more")
+    given = {
+        "data": Input(field=InputField.DATASETS, items=(digits,)),
+        "all": Input(field=InputField.DATASETS, items=(digits, more), is_list=True),
+    }
+    spec = replace(a_spec(), trial=replace(a_spec().trial, inputs=given))
+    both = "digits@1 (sha256:dddddddddddd), /data/more (by reference)"
+    left = TrialOutput(asset="e" * 64, size=2048, files=3, attempt=1)
+    trial = a_trial(parameters={"lr": 0.25}, output=left)
+
+    text = trial_text(trial_detail_view(trial, now=START, attempts=[], spec=spec) | {"checkpoints": []})
+    cut = trial_detail_view(
+        replace(trial, output=replace(left, asset="", message="full")), now=START, attempts=[], spec=spec
+    )
+
+    assert f"parameters\n  lr  0.25\n\ninputs\n  data  digits@1 (sha256:dddddddddddd)\n  all   {both}\n" in text
+    assert f"3 files, 2.0 KiB; `tuner get {trial.experiment_id}/{trial.number} DIR` fetches them" in text
+    assert "nothing: full" in trial_text(cut | {"checkpoints": []})
+    shown = experiment_text(experiment_detail_view(an_experiment(spec=spec), now=START, best=None))
+    assert f"data: digits@1 (sha256:dddddddddddd); all: {both}\n" in shown

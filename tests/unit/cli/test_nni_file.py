@@ -190,13 +190,58 @@ def test_every_kind_of_file_is_accepted_by_the_service(tmp_path: Path) -> None:
         assert resolved.spec.trial.compat == "nni"
 
 
+@pytest.mark.parametrize("name", ["Hyperband", "BOHB"])
+def test_hyperband_may_be_written_as_a_tuner_as_nni_3_does(name: str) -> None:
+    body, _ = read(tuner={"name": name, "classArgs": {"optimize_mode": "minimize", "eta": 4}})
+
+    assert body["advisor"] == {"name": name.lower(), "args": {"reduction_factor": 4}}
+    assert "tuner" not in body
+    assert body["objective"]["goal"] == "minimize"
+
+
+@pytest.mark.parametrize("kind", ["tuner", "assessor", "advisor"])
+def test_a_class_written_for_nni_becomes_one_of_ours_that_asks_it(kind: str) -> None:
+    given = {
+        "className": "mine.Mine",
+        "codeDirectory": "./src/search",
+        "classArgs": {"optimize_mode": "minimize", "a": 1},
+    }
+    body, notes = read(**{"trialCodeDirectory": "src", kind: given} | ({"tuner": None} if kind == "advisor" else {}))
+
+    assert body[kind]["class"].startswith(f"tuner_service.workers.nni.{kind}:Nni")
+    assert body[kind]["args"] == {
+        "class_name": "mine.Mine",
+        "code_directory": "search",
+        "class_args": {"optimize_mode": "minimize", "a": 1},
+    }
+    assert any("asked again after a restart" in note for note in notes)
+
+
+def test_a_class_of_an_older_file_is_found_by_its_file_name() -> None:
+    given = {"codeDir": ".", "classFileName": "mine.py", "className": "Mine", "includeIntermediateResults": True}
+    body, _ = from_nni(
+        {"authorName": "me", "searchSpacePath": "s.json", "trial": {"command": "x", "codeDir": "."}, "tuner": given},
+        read_space=lambda _: SPACE,
+    )
+
+    assert body["tuner"]["args"] == {
+        "class_name": "mine.Mine",
+        "code_directory": ".",
+        "class_args": {},
+        "include_intermediate_results": True,
+    }
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"tuner": {"name": "SMAC"}}, "'SMAC' is not here; use TPE instead"),
         ({"tuner": {"name": "Nonsense"}}, "'Nonsense' is not here; known: tpe, random"),
-        ({"tuner": {"className": "my.Tuner"}}, "docs/writing-a-tuner.md"),
+        (
+            {"trialCodeDirectory": "src", "tuner": {"className": "my.Tuner", "codeDirectory": "tuners"}},
+            "tuner.codeDirectory lies outside trialCodeDirectory (src)",
+        ),
         ({"useAnnotation": True}, "useAnnotation is not supported"),
         ({"trainingService": [{"platform": "local"}, {"platform": "remote"}]}, "'remote' is not here"),
         ({"trialCommand": " "}, "trialCommand is missing"),

@@ -149,7 +149,7 @@ def test_a_fork_is_a_new_trial_that_begins_with_the_checkpoint_of_another(h: Adv
     assert h.journal("trial_forked") == [{"number": 2, "from": 1, "step": 1}]
 
     h.restart()
-    assert [c.step for c in h.xs.checkpoints[2]] == [1]
+    assert [(c.step, c.attempt, c.sequence) for c in h.xs.checkpoints[2]] == [(1, 0, 1)]
 
 
 def test_a_fork_of_a_trial_without_checkpoints_begins_anew(h: Advised) -> None:

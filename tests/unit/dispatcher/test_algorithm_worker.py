@@ -254,6 +254,20 @@ def test_a_worker_that_keeps_dying_with_nothing_to_answer_pauses_the_experiment_
     assert "times in a row without an answer; fix" in h.experiment.message
 
 
+def test_a_person_who_resumes_gives_a_worker_as_many_idle_deaths_again(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 1, "parallel": 1})
+    for _ in range(2):
+        for _ in range(WORKER_IDLE_DEATHS_LIMIT - 1):
+            h.worker_dies()
+            assert h.experiment.status is ExperimentStatus.RUNNING
+            h.after(LONG_S)
+            h.ready()
+        h.worker_dies()
+        assert h.experiment.reason is ExperimentReason.WORKER_DIES
+        h.resume()
+        h.ready()
+
+
 def test_a_steady_life_ends_the_series_of_idle_deaths(h: Harness) -> None:
     h.run(trials=1, budget={"trials": 1, "parallel": 1})
     for _ in range(2 * WORKER_IDLE_DEATHS_LIMIT):

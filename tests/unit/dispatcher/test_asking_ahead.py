@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tests.builders import a_trial
 from tests.unit.dispatcher.harness import Harness
 from trials.wire.messages import Launch
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import TrialReason, TrialStatus
 
 
 def begin(h: Harness, *, trials: int = 20, parallel: int = 2, **overrides: Any) -> None:
@@ -86,3 +91,20 @@ def test_a_suggestion_that_nobody_has_seen_may_be_saved_later_and_a_launch_may_n
     h.suggest()
     assert h.statuses() == {1: "running", 2: "waiting"}
     assert h.changes.only_counts
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "attempts", "only_counts"),
+    [
+        (TrialStatus.WAITING, TrialReason.SUGGESTED, 0, True),
+        (TrialStatus.WAITING, TrialReason.SUGGESTED, 1, False),
+        (TrialStatus.WAITING, TrialReason.ADDED, 0, False),
+        (TrialStatus.RUNNING, TrialReason.SUGGESTED, 0, False),
+    ],
+)
+def test_only_a_suggestion_that_nobody_has_seen_would_come_again(
+    status: TrialStatus, reason: TrialReason, attempts: int, only_counts: bool
+) -> None:
+    trial = a_trial(status=status, reason=reason, attempts=attempts)
+
+    assert Changes(trials={(trial.experiment_id, trial.number): trial}).only_counts is only_counts

@@ -161,6 +161,7 @@ def test_one_that_began_and_ended_while_nobody_was_told_began_when_its_parent_sa
 
 def test_an_end_is_never_before_the_beginning_however_the_clocks_stand() -> None:
     assert life(ended_at=7.0, ran_s=60.0) == Life(started_at=100.0, ended_at=160.0, ran_s=60.0)
+    assert life(ended_at=100.0, ran_s=60.0) == Life(started_at=100.0, ended_at=100.0, ran_s=60.0)
     assert life(ended_at=7.0, ran_s=9_999.0) == Life(started_at=100.0, ended_at=1_000.0, ran_s=9_999.0)
     assert life(at=50.0, ended_at=7.0, ran_s=60.0) == Life(started_at=100.0, ended_at=100.0, ran_s=60.0)
     assert life(ended_at=9_999.0, ran_s=60.0) == Life(started_at=100.0, ended_at=1_000.0, ran_s=60.0)

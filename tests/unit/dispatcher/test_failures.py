@@ -111,7 +111,7 @@ def test_the_first_trials_failing_alike_pause_the_experiment_at_once(h: Harness,
         ExperimentStatus.PAUSED,
         ExperimentReason.IDENTICAL_FAILURES,
     )
-    assert "the first 3 trials failed with the same error" in h.experiment.message
+    assert "the first 3 trials failed with the same error, exit code 1" in h.experiment.message
 
 
 def test_one_trial_at_a_time_two_equal_failures_are_needed(h: Harness) -> None:

@@ -98,3 +98,11 @@ def test_an_experiment_whose_space_does_not_grow_says_how_it_would(h: Harness) -
     assert spaces(h) == []
     (noted,) = h.journal("record_rejected")
     assert "trial.define_by_run" in noted["error"]
+
+
+def test_the_space_that_an_experiment_begins_with_is_its_first_revision(h: Harness) -> None:
+    h.run(trials=1, search_space={"lr": SIZE})
+
+    (first,) = h.store.queries.search_space_revisions(EXPERIMENT_ID)
+
+    assert (first.line, first.search_space) == (1, {"lr": SIZE})

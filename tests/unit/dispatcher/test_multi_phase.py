@@ -279,6 +279,12 @@ def test_there_is_a_bound_on_parameters_of_one_trial(h: Harness) -> None:
     h.run(trials=1, budget=ALONE)
     h.want(1, 1)
     h.suggest(0.07)
+    few = ({"lr": 0.1},) * (FURTHER_PARAMETERS_LIMIT - 1)
+    h.xs.trials[1] = replace(h.xs.trials[1], further_parameters=few, further_lines=tuple(range(len(few))))
+    h.want(1, FURTHER_PARAMETERS_LIMIT)
+    assert h.wanted() == [(1, FURTHER_PARAMETERS_LIMIT)]
+    h.suggest(0.07)
+    assert h.sent() == [(FURTHER_PARAMETERS_LIMIT, {"lr": 0.07})]
     many = ({"lr": 0.1},) * FURTHER_PARAMETERS_LIMIT
     h.xs.trials[1] = replace(h.xs.trials[1], further_parameters=many, further_lines=tuple(range(len(many))))
     h.want(1, FURTHER_PARAMETERS_LIMIT + 1)

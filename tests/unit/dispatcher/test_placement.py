@@ -179,6 +179,16 @@ def test_two_experiments_that_want_more_than_there_is_share_alike() -> None:
     assert Counter(one.claim.experiment_id for one in decide(*claims)) == {"a": 2, "b": 2}
 
 
+def test_who_holds_less_is_told_by_the_scarcest_of_devices_and_cores() -> None:
+    half_of_the_devices = holding("devices", "n0-g0")
+    quarter_of_the_cores = Held(experiment_id="cores", group="default", holdings=(Holding(agent_id="n0", cpus=4.0),))
+    claims = [a_claim(e, demand=Demand(cpus=1.0), since=float(n)) for n, e in enumerate(("devices", "cores"))]
+
+    placed = decide(*claims, nodes=[a_node(gpus=2)], held=(half_of_the_devices, quarter_of_the_cores))
+
+    assert names(placed) == ["cores1", "devices1"]
+
+
 def test_twice_the_weight_is_twice_the_share() -> None:
     claims = [a_claim("a", n, weight=2.0) for n in range(9)] + [a_claim("b", n) for n in range(9)]
 

@@ -257,6 +257,16 @@ def test_rejected_records_of_an_attempt_are_written_down_up_to_a_bound(h: Harnes
     assert acknowledged(h) == [REJECTED_RECORDS_LIMIT + 7]
 
 
+def test_the_next_attempt_may_have_as_many_rejected_records_again(h: Harness) -> None:
+    h.run()
+    h.report(1, *[c.RejectedRecord(error="?")] * (REJECTED_RECORDS_LIMIT + 7))
+    h.exit(1, KILLED)
+    h.started(1)
+    h.report(1, c.RejectedRecord(error="!"))
+
+    assert [line["attempt"] for line in h.journal("record_rejected")] == [1] * REJECTED_RECORDS_LIMIT + [2]
+
+
 # ── back pressure ───────────────────────────────────────────────────────────────────────────────
 def test_past_the_limit_of_the_assessor_queue_reports_are_refused_and_wait_in_their_spool(h: Harness) -> None:
     h.run(assessor=ASSESSED)

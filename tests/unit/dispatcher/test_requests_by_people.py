@@ -438,3 +438,16 @@ def test_a_refused_request_does_not_disturb_those_handled_with_it(h: Harness) ->
     h.after(0)
 
     assert h.experiment.status is ExperimentStatus.PAUSED
+
+
+def test_a_search_has_run_as_long_as_it_was_running_to_the_tenth(h: Harness) -> None:
+    h.run(trials=1)
+    begun = h.experiment.running_s
+    h.at += 0.25
+    h.pause()
+    h.at += 100.0
+    h.resume()
+    h.at += 0.5
+    h.pause()
+
+    assert h.experiment.running_s - begun == pytest.approx(0.75)

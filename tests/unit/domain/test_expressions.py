@@ -46,6 +46,7 @@ VALUES: dict[str, Any] = {
         ("parameter('learning-rate') * 10", 1.0),
         ("nothing == None", True),
         ("sum([x, y])", 3.5),
+        ("(x - 1) ** 64 * 2 ** 64 * 2 ** 64 * 2 ** 64", 2**256),
     ],
 )
 def test_an_expression_has_the_value_that_python_would_give_it(text: str, value: Any) -> None:
@@ -89,7 +90,17 @@ def test_what_is_no_harmless_expression_is_refused_with_the_reason(text: Any, wh
 
 
 @pytest.mark.parametrize(
-    "text", ["x / 0", "name + 1", "x < name", "x ** 65", "10 ** 60 ** 2 * x", "(-x) ** y", "len(x)"]
+    "text",
+    [
+        "(x - 1) ** 64 * 2 ** 64 * 2 ** 64 * 2 ** 64 + 1 > 0",
+        "x / 0",
+        "name + 1",
+        "x < name",
+        "x ** 65",
+        "10 ** 60 ** 2 * x",
+        "(-x) ** y",
+        "len(x)",
+    ],
 )
 def test_one_that_cannot_be_computed_does_not_hold(text: str) -> None:
     assert not parse_expression(text).holds(VALUES, absent=True)
@@ -125,3 +136,7 @@ def test_numbers_of_any_size_are_survived(x: float, n: int) -> None:
     for text in ("x * n", "x ** n", "n ** n", "exp(x)", "floor(x) * n", "n / x"):
         assert parse_expression(f"{text} < 5").holds({"x": x, "n": n}, absent=True) in {True, False}
     assert math.isfinite(1.0)
+
+
+def test_a_text_may_be_as_long_as_the_bound_says() -> None:
+    assert parse_expression("x".ljust(TEXT_LIMIT)).evaluate(VALUES) == 3

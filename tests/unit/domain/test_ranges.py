@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_service.domain.ranges import NormalRange, QuantizedRange
+from tuner_service.domain.ranges import Choice, FloatRange, NormalRange, Option, Permutation, QuantizedRange, Subset
 from tuner_service.domain.search_space import parse_search_space
 
 QUANTIZED = QuantizedRange(low=0.5, high=10.0, q=2.0)
@@ -87,3 +87,16 @@ def test_every_point_of_the_grid_of_a_nested_space_is_there_once() -> None:
     assert all(space.contains(point) for point in points)
     assert points[0] == {"layer": {"_name": "none"}, "batch": 16}
     assert points[-1] == {"layer": {"_name": "dense", "width": 3}, "batch": 32}
+
+
+def test_a_model_sees_an_order_as_numbers_between_0_and_1_and_a_subset_as_one_switch_each() -> None:
+    options = tuple(Option(value=value) for value in "abc")
+    order, subset = Permutation(options=options), Subset(options=options, least=1, most=2)
+
+    assert order.parts == (FloatRange(low=0.0, high=1.0),) * 3
+    assert [part.contains(key) for part, key in zip(order.parts, order.to_parts((2, 0, 1)), strict=True)] == [True] * 3
+    assert order.from_parts(order.to_parts((2, 0, 1))) == (2, 0, 1)
+    assert [[option.value for option in part.options] for part in subset.parts if isinstance(part, Choice)] == [
+        *([False, True] for _ in options)
+    ]
+    assert subset.from_parts(subset.to_parts((0, 2))) == (0, 2)

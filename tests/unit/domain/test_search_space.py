@@ -205,6 +205,10 @@ def test_an_integer_parameter_takes_integers_in_its_range_only(value: Any) -> No
         ({"_type": "randint", "_value": [2, 2]}, "/x/_value"),
         ({"_type": "normal", "_value": [0, 0]}, "/x/_value/1"),
         ({"_type": "lognormal", "_value": [0, 1000]}, "/x/_value"),
+        ({"_type": "qlognormal", "_value": [0, 5, 1]}, "/x/_value/2"),
+        ({"type": "float", "low": 1, "high": 9, "log": True, "step": 1}, "/x/step"),
+        ({"type": "int", "low": 1, "high": 9, "log": True, "step": 2}, "/x/step"),
+        ({"type": "float", "low": -(2**52), "high": 2**52, "step": 1}, "/x/step"),
         ({"_type": "choice", "_value": []}, "/x/_value"),
         ({"_type": "choice"}, "/x/_value"),
         ({"_type": "choice", "_value": [1, 1.0]}, "/x/_value/1"),
@@ -330,3 +334,18 @@ def test_a_space_of_faults_names_a_bounded_number_of_them() -> None:
 def test_ranges_can_be_put_into_sets_although_options_may_be_lists() -> None:
     options = parse_search_space(NESTED).parameters[0].range
     assert len({options, options}) == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"_type": "lognormal", "_value": [0, 70]},
+        {"_type": "qlognormal", "_value": [0, 3.6, 1]},
+        {"type": "float", "low": 2**53, "high": 2**53 + 100, "step": 4},
+        {"type": "int", "low": 1, "high": 1000, "log": True, "step": 1},
+    ],
+)
+def test_a_range_that_just_fits_is_taken(spec: dict[str, Any]) -> None:
+    space = only(spec)
+
+    assert space.contains(space.sample(random.Random(1)))

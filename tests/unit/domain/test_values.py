@@ -17,9 +17,16 @@ def nested(depth: int) -> Any:
     return [nested(depth - 1)] if depth else 1
 
 
+def named(depth: int) -> Any:
+    return {"a": named(depth - 1)} if depth else 1
+
+
 @pytest.mark.parametrize(
     "value",
-    [None, True, "", "é\n", 0, -1.5, WHOLE_NUMBER_LIMIT, {"": [1, (2,)], "a.b": {"c": None}}, nested(VALUE_DEPTH)],
+    [
+        *(None, True, "", "é\n", 0, -1.5, WHOLE_NUMBER_LIMIT, {"": [1, (2,)], "a.b": {"c": None}}),
+        *(nested(VALUE_DEPTH), named(VALUE_DEPTH)),
+    ],
     ids=ascii,
 )
 def test_what_every_later_step_can_take_has_no_fault(value: Any) -> None:
@@ -38,6 +45,7 @@ def test_what_every_later_step_can_take_has_no_fault(value: Any) -> None:
         ({"a": 2**63}, "/a", "64 bits"),
         ({"a": object}, "/a", "no JSON value"),
         (nested(VALUE_DEPTH + 1), "/0" * (VALUE_DEPTH + 1), "nested more than"),
+        (named(VALUE_DEPTH + 1), "/a" * (VALUE_DEPTH + 1), "nested more than"),
     ],
     ids=ascii,
 )

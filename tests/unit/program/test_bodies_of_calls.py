@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tuner_service import UsageError
+from tuner_service import UsageError, aio, quick_start
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.client import ClientError, ProblemError, TokenWithheldError, UnsendableError
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.domain.errors import Fault, InputError
-from tuner_service.program import errors
+from tuner_service.program import bodies, errors
 from tuner_service.program.bodies import change_body, experiment_body, resume_body
 
 
@@ -147,3 +149,18 @@ def test_errors_are_those_of_the_command_line(raised: Exception, kind: type[erro
         assert found.value.status == raised.status
         assert list(found.value.errors) == list(raised.problem.get("errors", ()))
         assert list(found.value.allowed) == list(raised.problem.get("allowed", ()))
+
+
+def test_an_awaited_start_reads_files_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def read(_: Any) -> None:
+        threads.append(threading.current_thread())
+        raise UsageError("enough")
+
+    monkeypatch.setattr(bodies, "experiment_body", read)
+    with pytest.raises(UsageError, match="enough"):
+        asyncio.run(aio.quick_start(command="true"))
+    with pytest.raises(UsageError, match="enough"):
+        quick_start(command="true")
+    assert [thread is threading.main_thread() for thread in threads] == [False, True]

@@ -28,21 +28,20 @@ TEXT = (ROOT / "docs" / "from-a-program.md").read_text(encoding="utf-8")
 OBJECTS = {"service": Service, "experiment": Experiment, "trial": Trial, "asked": AskedTrial}
 OF_NO_SERVICE = {
     "service": {"url", "home", "close"},
-    "experiment": {"name"},
-    "asked": {"id"},
-    "trial": {"id", "status", "parameters", "value", "final"},
+    "experiment": {"name", "view"},
+    "asked": {"id", "view"},
+    "trial": {"id", "view", "status", "parameters", "value", "final"},
 }
-# The words that the two sides have for one thing; everything else has the very same one.
-WORDS = {
-    "agents": "doctor",
-    "connect": "serve",
-    "quick_start": "start",
-    "to_pandas": "export",
-    "curves": "best",
-    "checkpoints": "show",
-    "status": "show",
-    "wait": "watch",
-}
+# Where the command line or REST has another word for a call; everything else is there under the very same one.
+OTHER_COMMANDS = {
+    "connect": "serve", "quick_start": "start", "experiments": "ps", "experiment": "show", "trial": "show",
+    "status": "show", "checkpoints": "show", "agents": "doctor", "to_pandas": "export",
+}  # fmt: skip
+OTHER_ROUTES = {"connect": "healthz", "quick_start": "experiments", "to_pandas": "export", "wait": "events"}
+VERBS = {
+    "GET": {"show", "status", "experiment", "trial", "download"}, "PATCH": {"set"}, "PUT": {"set"}, "DELETE": {"rm"},
+    "POST": {"add", "start"},
+}  # fmt: skip
 
 
 def rows() -> Iterator[tuple[list[str], str, str]]:
@@ -79,16 +78,32 @@ def test_every_route_of_the_table_is_one_of_the_api() -> None:
         assert method.lower() in schema["paths"].get(path, {}) or path == "/healthz", route
 
 
+def words_of(call: str) -> set[str]:
+    """``retry_failed`` is `retry --failed`, ``import_results`` is `import`."""
+    return {call, *call.split("_")}
+
+
 def test_every_command_of_the_table_is_there_under_the_calls_own_word() -> None:
     (subparsers,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    for names, route, command in rows():
+    for names, _, command in rows():
         words = command.split("`")[1].split()
         parser = subparsers.choices[words[0]]
         for option in (word for word in words if word.startswith("--")):
             assert option in parser._option_string_actions, command
+        actions = {choice for action in parser._actions for choice in action.choices or ()}
+        assert {word for word in words[1:] if not word.startswith("--")} <= actions, command
         for _, call in calls(names):
-            said = {*words, *re.findall(r"[a-z]+", route.replace("trials", "trials trial"))}
-            assert {call, WORDS.get(call, call), *call.split("_")} & said, (call, route, command)
+            said = {word.lstrip("-") for word in words}
+            assert {OTHER_COMMANDS[call]} & said if call in OTHER_COMMANDS else words_of(call) & said, (call, command)
+
+
+def test_every_route_of_the_table_has_the_calls_own_word() -> None:
+    """As a part of its path, or as what its method means."""
+    for names, route, _ in rows():
+        method, path = route.split()
+        said = {word for part in re.findall(r"[a-z-]+", path) for word in part.split("-")} | VERBS[method]
+        for _, call in calls(names):
+            assert {OTHER_ROUTES[call]} & said if call in OTHER_ROUTES else words_of(call) & said, (call, route)
 
 
 def test_the_table_of_errors_is_that_of_the_code() -> None:

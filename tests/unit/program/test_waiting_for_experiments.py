@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tuner_service import ExperimentFailedError, UnreachableError, WaitTimeoutError
+from tuner_service.cli.listening import QUIET_S
 from tuner_service.config import Settings
 from tuner_service.program import display, lines
 from tuner_service.program.display import bar, share_of, table_html
@@ -51,9 +52,13 @@ class FakeLine:
         assert start
         self.started += 1
 
+    @property
+    def url(self) -> str:
+        return self.settings.url or "http://127.0.0.1:8765"
 
-def followed(line: FakeLine, **options: Any) -> Following:
-    following = Following(a_view(), timeout_s=None, progress=False, **options)
+
+def followed(line: FakeLine, *, progress: bool | None = False) -> Following:
+    following = Following(a_view(), timeout_s=None, progress=progress)
     while following.next_look_s() is not None:
         following.show(following.look(line))  # type: ignore[arg-type]  # as much of a line as is asked
     return following
@@ -74,11 +79,34 @@ def test_it_looks_less_often_the_longer_it_takes() -> None:
     assert pauses[-1] == 0.5
 
 
-def test_a_service_that_was_killed_is_started_again() -> None:
-    line = FakeLine(UnreachableError("gone"), a_view(status="completed"), killed=True)
+def test_who_hears_of_changes_looks_seldom() -> None:
+    following = Following(a_view(), timeout_s=None, progress=False)
 
-    assert followed(line).view["status"] == "completed"
-    assert line.started == 1
+    assert [following.next_look_s(hears=True) for _ in range(3)] == [QUIET_S] * 3
+
+
+def test_a_service_that_was_killed_is_started_again_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (None, False):
+        line = FakeLine(UnreachableError("gone"), a_view(status="completed"), killed=True)
+
+        assert followed(line, progress=progress).view["status"] == "completed"
+        assert line.started == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "the service of /home was killed; it is started again",
+        "it runs at http://127.0.0.1:8765, and what was running goes on where it was",
+    ]
+
+
+def test_a_service_elsewhere_that_is_away_for_a_while_is_waited_for_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = FakeLine(*[UnreachableError("gone")] * 3, a_view(status="completed"), url="http://gpu-box:8000")
+
+    assert followed(line, progress=None).view["status"] == "completed"
+    assert capsys.readouterr().err.splitlines() == [
+        "no service answers at http://gpu-box:8000; waiting for it, 60 s at most",
+        "http://gpu-box:8000 answers again",
+    ]
 
 
 def test_a_service_that_was_ended_on_purpose_stays_ended() -> None:
@@ -189,10 +217,12 @@ def test_a_terminal_is_given_one_line_that_is_drawn_anew(
     monkeypatch.setattr("sys.stderr.fileno", lambda: 2)
     monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((40, 20)))
     shown = display.display_for(None)
+    shown.say("the service was killed")
     shown.show(a_view(name="a\x1b[31m name"))
     shown.close()
 
-    drawn = capsys.readouterr().err
+    said, _, drawn = capsys.readouterr().err.partition("\n")
+    assert said == "\r\x1b[Kthe service was killed"
     assert drawn.startswith("\r\x1b[K▕██████ ")
     assert drawn.endswith("\n")
     assert "\x1b[31m" not in drawn

@@ -16,8 +16,9 @@ from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, SearchSpace
 from tuner_service.domain.errors import NotFoundError, UnavailableError
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Trial, TrialStatus
-from tuner_service.service import events
-from tuner_service.service.events import ALL, OUTBOX_LIMIT, EventHub, Stream
+from tuner_service.service import beginnings, events
+from tuner_service.service.events import OUTBOX_LIMIT, EventHub, Stream
+from tuner_service.service.patches import ALL
 
 OTHER_ID = "other"
 TIMEOUT_S = 10.0
@@ -47,9 +48,11 @@ class World:
     def remove(self, experiment_id: str = EXPERIMENT_ID) -> int:
         return self.commit(experiments={}, deleted_experiments=[experiment_id])
 
-    def open(self, topic: str = EXPERIMENT_ID, last: str = "", may_go_on: Callable[[], bool] = lambda: True) -> Reader:
+    async def open(
+        self, topic: str = EXPERIMENT_ID, last: str = "", may_go_on: Callable[[], bool] = lambda: True
+    ) -> Reader:
         stream = self.hub.open(topic, may_go_on)
-        return Reader(stream, self.hub.begin(stream, last))
+        return Reader(stream, await self.hub.begin(stream, last))
 
 
 class Reader:
@@ -116,7 +119,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_stream_begins_at_the_last_commit() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         assert reader.told == [{"event": "begin", "id": "1-memory", "data": {"sequence": 1}}]
 
     running(scenario)
@@ -125,7 +128,7 @@ def test_a_new_stream_begins_at_the_last_commit() -> None:
 def test_a_commit_is_told_with_the_rows_it_changed_and_its_sequence() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         sequence = world.commit(a_trial(number=3, last_step=7, last_value=0.5))
 
         (event,) = await reader.more()
@@ -143,7 +146,7 @@ def test_a_commit_is_told_with_the_rows_it_changed_and_its_sequence() -> None:
 def test_parameters_are_told_once_and_again_when_they_are_others() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         trial = a_trial(number=1)
         told = []
         for step in range(1, 4):
@@ -161,7 +164,7 @@ def test_parameters_are_told_once_and_again_when_they_are_others() -> None:
 def test_what_is_no_number_is_told_as_json_has_it() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         world.commit(a_trial(number=1, last_value=float("nan"), value=float("-inf")))
 
         row = rows((await reader.more())[0])[1]
@@ -175,7 +178,7 @@ def test_a_stream_of_one_experiment_hears_nothing_of_others_and_that_of_all_hear
     async def scenario(world: World) -> None:
         world.commit()
         world.commit(experiment_id=OTHER_ID)
-        one, everything = world.open(), world.open(ALL)
+        one, everything = await world.open(), await world.open(ALL)
         world.commit(a_trial(experiment_id=OTHER_ID), experiment_id=OTHER_ID)
         (event,) = await everything.more()
         sequence = world.commit(a_trial())
@@ -191,7 +194,7 @@ def test_a_stream_of_one_experiment_hears_nothing_of_others_and_that_of_all_hear
 def test_checkpoints_search_spaces_quota_groups_and_agents_are_named() -> None:
     async def scenario(world: World) -> None:
         world.commit(a_trial(number=2))
-        one, everything = world.open(), world.open(ALL)
+        one, everything = await world.open(), await world.open(ALL)
         space = SearchSpaceRevision(experiment_id=EXPERIMENT_ID, line=1, search_space={}, at=START)
         group = QuotaGroup(name="g", gpus=1.0, borrows=True)
         world.commit(checkpoints=[a_checkpoint(number=2)], search_spaces=[space], quota_groups={"g": group})
@@ -215,7 +218,7 @@ def test_what_was_committed_between_opening_and_reading_is_told_once() -> None:
         world.commit()
         stream = world.hub.open(EXPERIMENT_ID, lambda: True)
         before = world.commit(a_trial(number=1))
-        reader = Reader(stream, world.hub.begin(stream, "1-memory"))
+        reader = Reader(stream, await world.hub.begin(stream, "1-memory"))
         after = world.commit(a_trial(number=2))
         await reader.until(after)
 
@@ -231,7 +234,7 @@ def test_a_commit_that_was_read_before_it_was_told_is_not_told_again() -> None:
         world.commit()
         changes = Changes(experiments={EXPERIMENT_ID: an_experiment()})
         sequence = world.store.commit(changes)
-        reader = world.open(last="1-memory")
+        reader = await world.open(last="1-memory")
         world.hub.committed(changes, sequence)
         later = world.commit()
         await reader.until(later)
@@ -247,7 +250,7 @@ def test_a_reader_that_comes_back_gets_what_it_missed_in_one_patch() -> None:
         world.commit(a_trial(number=1))
         world.commit(a_trial(number=2), a_trial(number=3))
         world.commit(replace(a_trial(number=2), status=TrialStatus.SUCCEEDED))
-        (event,) = world.open(last="2-memory").told
+        (event,) = (await world.open(last="2-memory")).told
 
         assert event["id"] == "4-memory"
         assert {number: row["status"] for number, row in rows(event).items()} == {2: "succeeded", 3: "running"}
@@ -260,7 +263,7 @@ def test_a_reader_that_missed_nothing_gets_an_empty_patch() -> None:
     async def scenario(world: World) -> None:
         world.commit()
         for topic in (ALL, EXPERIMENT_ID):
-            assert world.open(topic, last="1-memory").told == [
+            assert (await world.open(topic, last="1-memory")).told == [
                 {"event": "patch", "id": "1-memory", "data": {"sequence": 1}}
             ]
 
@@ -272,7 +275,7 @@ def test_commits_that_come_together_are_one_patch(monkeypatch: pytest.MonkeyPatc
 
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         for step in range(100):
             sequence = world.commit(a_trial(number=1, last_step=step))
         await reader.until(sequence)
@@ -286,7 +289,7 @@ def test_commits_that_come_together_are_one_patch(monkeypatch: pytest.MonkeyPatc
 def test_every_reader_ends_with_what_the_rows_say_whenever_it_came_and_broke_off() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader, state = world.open(), {}
+        reader, state = await world.open(), {}
         for step in range(200):
             world.commit(a_trial(number=step % 7, last_step=step))
             if step % 13 == 0:
@@ -295,7 +298,7 @@ def test_every_reader_ends_with_what_the_rows_say_whenever_it_came_and_broke_off
             if step % 31 == 0:
                 last = reader.told[-1]["id"]
                 world.hub.close_stream(reader.stream)
-                reader = world.open(last=last)
+                reader = await world.open(last=last)
                 if "trials" in reader.told[0]["data"]:
                     state |= {n: row["step"] for n, row in rows(reader.told[0]).items()}
         sequence = world.commit(a_trial(number=0, last_step=1_000))
@@ -317,7 +320,7 @@ def test_every_reader_ends_with_what_the_rows_say_whenever_it_came_and_broke_off
 def test_an_id_that_is_none_of_this_database_is_a_gap(last: str) -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        (event,) = world.open(last=last).told
+        (event,) = (await world.open(last=last)).told
         assert (event["event"], event["data"]) == ("gap", {"sequence": 1, "reason": "unknown"})
 
     running(scenario)
@@ -328,8 +331,8 @@ def test_commits_that_are_not_kept_any_more_are_a_gap_and_the_stream_goes_on() -
         world.store.queries.commits_kept = 2
         for _ in range(5):
             world.commit()
-        assert world.open(last="3-memory").names == ["patch"]
-        reader = world.open(last="2-memory")
+        assert (await world.open(last="3-memory")).names == ["patch"]
+        reader = await world.open(last="2-memory")
         await reader.until(world.commit())
 
         assert reader.names == ["gap", "patch"]
@@ -341,12 +344,12 @@ def test_commits_that_are_not_kept_any_more_are_a_gap_and_the_stream_goes_on() -
 def test_more_trials_than_a_patch_holds_are_a_gap_live_and_replayed() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         many = [a_trial(number=number) for number in range(TOUCHED_LIMIT + 1)]
         sequence = world.commit(*many)
         await reader.until(sequence)
         await reader.until(world.commit(many[0]))
-        back = world.open(last="1-memory")
+        back = await world.open(last="1-memory")
 
         assert reader.names == ["begin", "gap", "patch"]
         assert (reader.told[1]["data"]["reason"], back.told[0]["data"]["reason"]) == ("too_many", "too_many")
@@ -355,16 +358,17 @@ def test_more_trials_than_a_patch_holds_are_a_gap_live_and_replayed() -> None:
 
 
 def test_more_experiments_than_a_patch_holds_are_a_gap_live_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "EXPERIMENTS_LIMIT", 2)
+    for module in (events, beginnings):
+        monkeypatch.setattr(module, "EXPERIMENTS_LIMIT", 2)
 
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open(ALL)
+        reader = await world.open(ALL)
         sequence = world.commit(experiments={f"e{n}": an_experiment(id=f"e{n}") for n in range(3)})
         await reader.until(sequence)
 
         assert reader.told[-1]["data"]["reason"] == "too_many"
-        assert world.open(ALL, last="1-memory").told[0]["data"]["reason"] == "too_many"
+        assert (await world.open(ALL, last="1-memory")).told[0]["data"]["reason"] == "too_many"
 
     running(scenario)
 
@@ -372,14 +376,14 @@ def test_more_experiments_than_a_patch_holds_are_a_gap_live_and_replayed(monkeyp
 def test_the_stream_of_an_experiment_that_is_removed_ends_with_a_gap() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        one, everything = world.open(), world.open(ALL)
+        one, everything = await world.open(), await world.open(ALL)
         world.remove()
         (event,), (of_all,) = await one.more(), await everything.more()
 
         assert (event["event"], event["data"]["reason"]) == ("gap", "removed")
         assert await one.more() == []
         assert of_all["data"] == {"sequence": 2, "removed": [EXPERIMENT_ID]}
-        assert world.open(ALL, last="1-memory").told == [of_all]
+        assert (await world.open(ALL, last="1-memory")).told == [of_all]
 
     running(scenario)
 
@@ -388,12 +392,12 @@ def test_who_comes_back_to_an_experiment_that_is_gone_is_told_so() -> None:
     async def scenario(world: World) -> None:
         world.commit()
         world.remove()
-        reader = world.open(last="1-memory")
+        reader = await world.open(last="1-memory")
 
         assert reader.told[0]["data"]["reason"] == "removed"
         assert await reader.more() == []
         with pytest.raises(NotFoundError):
-            world.open()
+            await world.open()
 
     running(scenario)
 
@@ -401,7 +405,7 @@ def test_who_comes_back_to_an_experiment_that_is_gone_is_told_so() -> None:
 def test_a_reader_that_does_not_read_is_dropped_with_a_gap_and_keeps_nobody_waiting() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        slow, quick = world.open(), world.open()
+        slow, quick = await world.open(), await world.open()
         for step in range(OUTBOX_LIMIT + 1):
             sequence = world.commit(a_trial(number=1, last_step=step))
             await quick.until(sequence)
@@ -421,13 +425,13 @@ def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) 
 
     async def scenario(world: World) -> None:
         world.commit()
-        first, _ = world.open(), world.open(ALL)
+        first, _ = await world.open(), await world.open(ALL)
         with pytest.raises(UnavailableError, match="2 streams"):
-            world.open()
+            await world.open()
         world.hub.close_stream(first.stream)
         world.hub.close_stream(first.stream)
         assert world.hub.count == 1
-        world.open()
+        await world.open()
 
     running(scenario)
 
@@ -437,7 +441,7 @@ def test_heartbeats_carry_the_newest_id(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         sequence = world.commit(experiment_id=OTHER_ID)
         while reader.told[-1]["data"]["sequence"] < sequence:
             await reader.more()
@@ -452,7 +456,7 @@ def test_the_stream_of_who_was_signed_out_ends() -> None:
     async def scenario(world: World) -> None:
         world.commit()
         may = [True]
-        one, other = world.open(may_go_on=lambda: may[0]), world.open()
+        one, other = await world.open(may_go_on=lambda: may[0]), await world.open()
         may[0] = False
         world.hub.end_those_who_may_not()
 
@@ -465,12 +469,12 @@ def test_the_stream_of_who_was_signed_out_ends() -> None:
 def test_every_stream_ends_when_the_service_does() -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        readers = [world.open(), world.open(ALL)]
+        readers = [await world.open(), await world.open(ALL)]
         world.hub.close()
 
         assert [await reader.more() for reader in readers] == [[], []]
         with pytest.raises(UnavailableError):
-            world.open()
+            await world.open()
 
     running(scenario)
 
@@ -480,7 +484,7 @@ def test_what_goes_wrong_while_telling_ends_the_streams_so_that_they_come_back(
 ) -> None:
     async def scenario(world: World) -> None:
         world.commit()
-        reader = world.open()
+        reader = await world.open()
         monkeypatch.setattr(events, "patch_event", lambda *_, **__: 1 / 0)
         world.commit()
         assert await reader.more() == []

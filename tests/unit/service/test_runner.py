@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,12 +44,15 @@ class WatchedStore(MemoryStore):
         self.gate.set()
         self.entered = threading.Event()
         self.log: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: Changes) -> int:
         self.entered.set()
         assert self.gate.wait(TIMEOUT_S)
-        super().commit(changes)
+        self.meanwhile()
+        sequence = super().commit(changes)
         self.log.append("commit")
+        return sequence
 
 
 class World:
@@ -459,3 +462,40 @@ def test_after_the_close_nothing_is_taken(world: World) -> None:
 
     with pytest.raises(UnavailableError, match="shutting down"):
         world.submit(paused()).result(0)
+
+
+# ── what is known from outside ──────────────────────────────────────────────────────────────────
+def test_what_a_commit_took_is_measured(world: World) -> None:
+    def take_a_while() -> None:
+        world.clock.at += 0.25
+
+    world.store.meanwhile = take_a_while
+    world.do(created())
+    wait_until(lambda: world.runner.measures.commit.total > 0)
+
+    counted = sum(world.runner.measures.commit.counts)
+    assert world.runner.measures.commit.total == pytest.approx(0.25 * counted)
+
+
+def test_totals_are_those_of_the_dispatcher_once_there_is_one() -> None:
+    world = World()
+    assert world.runner.totals() is None
+
+    world.runner.start()
+    world.do(created())
+    totals = world.runner.totals()
+    world.runner.close()
+
+    assert totals is not None
+    assert totals.experiments["running"] == 1
+
+
+def test_a_database_that_goes_away_while_it_is_read_sets_no_experiment_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise UnavailableError("the database is away")
+
+    world = World()
+    monkeypatch.setattr(world.store, "quota_groups", away)
+    monkeypatch.setattr(world.store, "unable", lambda *_: pytest.fail("its rows were blamed"))
+    with pytest.raises(UnavailableError):
+        world.runner.start()

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -159,6 +159,13 @@ def test_a_truncated_database_is_refused(path: Path) -> None:
     assert "damaged" in refused(path)
 
 
+def test_a_truncated_database_with_an_empty_log_beside_it_is_refused(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 4096)
+    path.with_name(f"{path.name}-wal").touch()
+
+    assert f"it has {path.stat().st_size} of {path.stat().st_size + 4096} bytes" in refused(path)
+
+
 def test_a_header_cut_short_is_refused(path: Path) -> None:
     os.truncate(path, 50)
 
@@ -175,6 +182,12 @@ def test_a_page_of_garbage_is_refused(path: Path, page: int) -> None:
     assert sqlite_file.check_integrity(path) != []
 
 
+def test_a_full_check_of_what_is_no_database_says_so(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("dear diary, " * 1000)
+
+    assert sqlite_file.check_integrity(tmp_path / "notes.txt") == ["file is not a database"]
+
+
 def test_a_full_check_finds_nothing_in_a_whole_database(path: Path) -> None:
     assert sqlite_file.check_integrity(path) == []
 
@@ -185,7 +198,7 @@ def test_queries_want_a_file_that_is_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["/nowhere/tuner.db", "postgresql://localhost/tuner"])
+@pytest.mark.parametrize("name", ["/nowhere/tuner.db", "mysql://localhost/tuner"])
 def test_a_place_that_cannot_hold_a_database_is_refused(name: str) -> None:
     with pytest.raises(StorageError):
         open_store(name, StillClock())
@@ -345,3 +358,32 @@ def test_a_database_that_cannot_be_looked_at_now_counts_as_in_its_place(
         with monkeypatch.context() as patched:
             patched.setattr(Path, "stat", refused)
             assert store.is_in_place()
+
+
+# ── nothing stays open ──────────────────────────────────────────────────────────────────────────
+def descriptors_of(folder: Path) -> list[str]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them
+            found.append(str(descriptor.readlink()))
+    return [name for name in found if name.startswith(str(folder))]
+
+
+def test_queries_give_their_connections_back(path: Path) -> None:
+    with open_queries(path) as queries:
+        assert queries.experiment(EXPERIMENT_ID) is not None
+        assert queries.version() is not None
+        assert descriptors_of(path.parent) != []
+
+    assert descriptors_of(path.parent) == []
+
+
+def test_a_database_that_is_refused_is_let_go(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE journal RENAME TO diary")
+        connection.commit()
+
+    with pytest.raises(StorageError, match="table journal is missing"):
+        open_store(path, StillClock())
+
+    assert descriptors_of(path.parent) == []

@@ -56,7 +56,10 @@ class MeetingTuner(Tuner):
     def pending(self, number: int, parameters: Parameters) -> None:
         self.told.append(number)
 
-    def observe(self, outcome: TrialOutcome) -> None: ...
+    def observe(self, outcome: TrialOutcome) -> None:
+        self._barrier.wait()
+        if outcome.number == 3:
+            raise ValueError("three is too much")
 
 
 @pytest.fixture
@@ -89,6 +92,19 @@ def test_one_that_raises_raises_at_its_own_line(pool: ThreadPoolExecutor) -> Non
     assert isinstance(fold.take(asked[0]), Suggested)
     with pytest.raises(ValueError, match="three"):
         fold.take(asked[1])
+
+
+def test_ends_of_trials_are_told_at_the_same_time_and_taken_in_line_order(pool: ThreadPoolExecutor) -> None:
+    fold = TunerFold(MeetingTuner(2), seed=1)
+    told = [ended(1, 1), ended(2, 2)]
+    fold.observe_ahead(told, pool)
+    assert [fold.take(item) for item in told] == [Taken(line=1), Taken(line=2)]
+
+    failing = [ended(3, 2), ended(4, 3)]
+    fold.observe_ahead(failing, pool)
+    assert fold.take(failing[0]) == Taken(line=3)
+    with pytest.raises(ValueError, match="three"):
+        fold.take(failing[1])
 
 
 @pytest.mark.parametrize("seed", range(20))

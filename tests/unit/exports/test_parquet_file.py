@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
 from typing import Any
 
 import pytest
 
-from tuner_service.cli.output.exit_codes import CommandError
-from tuner_service.cli.verbs.export import (
-    METRIC_KINDS,
-    TRIAL_KINDS,
-    find_kinds,
-    flat_trial,
-    require_pyarrow,
-    write_table,
-)
-
-HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
+from tuner_service.cli.verbs.export import flat_trial
+from tuner_service.exports.parquet import METRIC_KINDS, TRIAL_KINDS, find_kinds, write_table
 
 
 def a_row(**fields: Any) -> dict[str, Any]:
@@ -59,13 +49,6 @@ def test_a_trial_becomes_one_flat_row() -> None:
     }
 
 
-@pytest.mark.skipif(HAS_PYARROW, reason="pyarrow is installed")
-def test_without_pyarrow_the_message_says_what_to_install() -> None:
-    with pytest.raises(CommandError, match=r"tuner-service\[parquet\]"):
-        require_pyarrow()
-
-
-@pytest.mark.skipif(not HAS_PYARROW, reason="needs the extra parquet")
 def test_rows_written_are_the_rows_read() -> None:
     import pyarrow.parquet
 
@@ -85,7 +68,6 @@ def test_rows_written_are_the_rows_read() -> None:
     assert str(table.schema.field("created_at").type) == "timestamp[ms, tz=UTC]"
 
 
-@pytest.mark.skipif(not HAS_PYARROW, reason="needs the extra parquet")
 def test_no_rows_make_a_file_with_columns() -> None:
     import pyarrow.parquet
 
