@@ -4,7 +4,7 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign documented-campaign schema-campaign freeze-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -18,7 +18,7 @@ check: formatted lint types layers dashboard-check everything mutants
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix . && $(PAGE) format
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
-types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude /peers/ examples/demo examples/digits examples/learner benchmarks dashboard/chain.py
+types: setup ; $(RUN) mypy && $(RUN) mypy --explicit-package-bases --exclude '/peers/|examples/(jpeg|whole|coordination)' examples benchmarks dashboard/chain.py && for folder in examples/jpeg examples/whole examples/coordination; do MYPYPATH=$$folder $(RUN) mypy --explicit-package-bases $$folder || exit 1; done
 openapi: setup ; $(RUN) tests.approved.approve --schema
 layers: setup ; .venv/bin/lint-imports
 # The page with reload, beside a service that runs: TUNER_URL=http://127.0.0.1:PORT make dashboard-dev
@@ -30,14 +30,18 @@ mutants: setup ; $(RUN) tests.mutants
 mutants-sample: setup ; $(RUN) tests.mutants --sample 500
 demo-campaign: setup ; $(RUN) tests.demo_campaign
 shared-data-campaign: setup ; $(RUN) tests.shared_data_campaign --rounds 1000
+whole-campaign: setup ; $(RUN) tests.acceptance.whole_campaign --rounds 6
+coordination-campaign: setup ; $(RUN) tests.coordination_campaign --iterations 12 --rounds 6
 documented-campaign: setup ; $(RUN) tests.acceptance.documented_campaign --rounds 3 --kills 12
 schema-campaign: setup ; $(RUN) tests.schema_campaign --examples 300
 freeze-campaign: setup ; $(RUN) tests.freeze_campaign
-campaigns: setup shared-data-campaign documented-campaign schema-campaign freeze-campaign
+takeover-campaign: setup ; $(RUN) tests.takeover_campaign --rounds 100
+campaigns: setup takeover-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
+	$(RUN) tests.acceptance.campaign --rounds 4 --kills 30 --postgresql
 	$(RUN) tests.data_campaign --rounds 1000
-BENCHMARKS ?= startup dispatch reports scale checkpoints assets suggest loading
+BENCHMARKS ?= startup dispatch reports postgresql scale checkpoints assets suggest loading
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
 gpu: setup ; $(RUN) benchmarks.gpu

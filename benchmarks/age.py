@@ -26,6 +26,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "failing": ("benchmarks/search", "tuner_service/tuners", "tuner_service/advisors", "tuner_service/dispatcher"),
     "growth": ("benchmarks/growth", "benchmarks/scale/build.py", "trials", "tuner_service", "migrations"),
     "loading": ("benchmarks/loading", "trials/data"),
+    "postgresql": ("benchmarks/postgresql", "benchmarks/reports", "trials", "tuner_service", "migrations"),
     "reports": ("benchmarks/reports", "trials", "tuner_service", "migrations"),
     "resume": ("benchmarks/resume", "trials", "tuner_service", "migrations"),
     "scale": ("benchmarks/scale", "trials", "tuner_service", "migrations"),
@@ -37,6 +38,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "tuner_service/dispatcher",
     ),
     "speed": ("benchmarks/speed", "trials", "tuner_service"),
+    "streams": ("benchmarks/streams", "benchmarks/reports", "trials", "tuner_service", "migrations"),
     "startup": ("benchmarks/startup", "trials", "tuner_service", "migrations"),
     "suggest": (
         "benchmarks/suggest",

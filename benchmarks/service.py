@@ -103,9 +103,25 @@ class Service:
         return False
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Any]:
+        """A connection that takes statements with ``?``, beside the service."""
+        url = self.environment.get("TUNER_DB", "")
+        if url.startswith("postgresql://"):
+            import psycopg
+
+            with psycopg.connect(url, autocommit=True) as connection:
+                yield _WithQuestionMarks(connection)
+            return
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as connection:
             yield connection
+
+
+class _WithQuestionMarks:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, query: str, values: tuple[Any, ...]) -> Any:
+        return self._connection.execute(query.replace("?", "%s"), values)
 
 
 def _parent(pid: int) -> int:

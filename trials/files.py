@@ -53,6 +53,15 @@ def clear_way(path: str) -> None:
         return  # then writing says why
 
 
+def is_still_there(path: str | os.PathLike[str], status: os.stat_result) -> bool:
+    """Whether the file at ``path`` is the one that had ``status``: whatever tidies up may have taken it away."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
+
+
 def open_file(path: str) -> int:
     """A descriptor to read the plain file that ``path`` itself is. OSError for anything else; it never waits.
 
@@ -78,7 +87,7 @@ def write_atomically(path: str, data: bytes, *, durable: bool = False, access: i
         sync_folder(os.path.dirname(path))
 
 
-def create_once(path: str, data: bytes, *, durable: bool = False) -> bool:
+def create_once(path: str, data: bytes, *, durable: bool = False, access: int = OWNERS_ALONE) -> bool:
     """Make ``path`` unless it exists; True for exactly one caller. A reader never sees it incomplete.
 
     ``durable``: it is on the disk when this returns, so that the one caller is the only one ever. Else the machine may
@@ -86,7 +95,7 @@ def create_once(path: str, data: bytes, *, durable: bool = False) -> bool:
     """
     draft = draft_of(path)
     try:
-        _write(draft, data, durable=durable)
+        _write(draft, data, durable=durable, access=access)
         os.link(draft, path)
     except FileExistsError:
         return False
@@ -208,7 +217,7 @@ def _sync(path: str, flags: int) -> None:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
+
+from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, target_of, trial_path
 
 if TYPE_CHECKING:
     import socket
@@ -16,13 +18,14 @@ if TYPE_CHECKING:
 HEALTH_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 60.0
 TELL_WAIT_S = 30.0  # for the assessor's word about a report
-ASSET_TIMEOUT_S = 3_600.0  # for a disk to take in what was sent
+MADE_AS_A_WHOLE = {"parquet", "optuna"}  # exports whose first byte comes when they are complete
+SLOW_TIMEOUT_S = 3_600.0  # for a disk to take in what was sent, or a file to be made as a whole
 WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 EXACT_DIGITS = 17  # tell every number from every other
 STREAM_BYTES = 1 << 16
-_BYTES = "surrogateescape"  # what was typed and is no text goes as its bytes; the service has nothing of that name
+EVENTS_TIMEOUT_S = 40.0  # without a word on a stream of events; the service sends a heartbeat every fifteen seconds
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
@@ -62,7 +65,14 @@ class Answer:
     data: bytes
 
     def json(self) -> Any:
-        return json.loads(self.data) if self.data else None
+        """ClientError where it is no JSON: then something else is at the address."""
+        try:
+            return json.loads(self.data) if self.data else None
+        except (ValueError, RecursionError) as exc:
+            begin = self.data[:60].decode("utf-8", "replace")
+            raise ClientError(
+                f"the answer is no JSON, but begins {begin!r}; is it a service of Tuner Service?"
+            ) from exc
 
 
 class Client:
@@ -78,6 +88,14 @@ class Client:
         self._admit = admit
         self._connection: HTTPConnection | None = None
         self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
+
+    def hang_up(self) -> None:
+        """Whoever reads an answer finds its end. Any thread, unlike everything else."""
+        connection = self._connection
+        sock = None if connection is None else connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(2)  # socket.SHUT_RDWR, of a module that is not imported here
 
     def close(self) -> None:
         self._asked = None
@@ -98,72 +116,77 @@ class Client:
 
     def experiment(self, experiment_id: str, *, wait_s: float | None = None) -> dict[str, Any]:
         """With ``wait_s``: once it has ended, or after so many seconds."""
-        return self._read(_experiment_path(experiment_id), wait_s)
+        return self._read(experiment_path(experiment_id), wait_s)
+
+    def events(self, experiment_id: str) -> Iterator[bytes]:
+        """Of it, as they come, on this connection, until the service or ``hang_up`` ends them."""
+        path = experiment_path(experiment_id) + "/events"
+        return self._stream(path, {}, timeout_s=EVENTS_TIMEOUT_S, as_it_comes=True)
 
     def code_changes(self, experiment_id: str) -> bytes:
         """The diff of its code."""
-        return self.call("GET", _experiment_path(experiment_id) + "/code-changes").data
+        return self.call("GET", experiment_path(experiment_id) + "/code-changes").data
 
     def pause(self, experiment_id: str) -> dict[str, Any]:
-        return self._verb(_experiment_path(experiment_id) + "/pause", {})
+        return self._verb(experiment_path(experiment_id) + "/pause", {})
 
     def resume(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._verb(_experiment_path(experiment_id) + "/resume", body)
+        return self._verb(experiment_path(experiment_id) + "/resume", body)
 
     def stop(self, experiment_id: str) -> dict[str, Any]:
-        return self._verb(_experiment_path(experiment_id) + "/stop", {})
+        return self._verb(experiment_path(experiment_id) + "/stop", {})
 
     def delete(self, experiment_id: str) -> None:
-        self.call("DELETE", _experiment_path(experiment_id))
+        self.call("DELETE", experiment_path(experiment_id))
 
     def change(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Limits and labels, live."""
-        answer: dict[str, Any] = self.call("PATCH", _experiment_path(experiment_id), body=body).json()
+        answer: dict[str, Any] = self.call("PATCH", experiment_path(experiment_id), body=body).json()
         return answer
 
     def search_space(self, experiment_id: str) -> dict[str, Any]:
         """The newest revision."""
-        answer: dict[str, Any] = self.call("GET", _experiment_path(experiment_id) + "/search-space").json()
-        return answer
+        return dict(self.call("GET", experiment_path(experiment_id) + "/search-space").json())
 
     def search_space_revisions(self, experiment_id: str) -> list[dict[str, Any]]:
         """Oldest first."""
-        return list(self._pages(_experiment_path(experiment_id) + "/search-space/revisions", {}))
+        return list(self._pages(experiment_path(experiment_id) + "/search-space/revisions", {}))
 
     def change_search_space(self, experiment_id: str, search_space: Mapping[str, Any]) -> dict[str, Any]:
         body = {"search_space": search_space}
-        answer: dict[str, Any] = self.call("PUT", _experiment_path(experiment_id) + "/search-space", body=body).json()
+        answer: dict[str, Any] = self.call("PUT", experiment_path(experiment_id) + "/search-space", body=body).json()
         return answer
 
     def import_results(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._verb(_experiment_path(experiment_id) + "/import", body)
+        return self._verb(experiment_path(experiment_id) + "/import", body)
 
     def clone(self, experiment_id: str, body: Mapping[str, Any], *, key: str) -> dict[str, Any]:
         """Repeating the call with the same ``key`` cannot create a second one."""
-        path, headers = _experiment_path(experiment_id) + "/clone", {"Idempotency-Key": key}
+        path, headers = experiment_path(experiment_id) + "/clone", {"Idempotency-Key": key}
         answer: dict[str, Any] = self.call("POST", path, body=body, headers=headers).json()
         return answer
 
     def export(self, experiment_id: str, query: Mapping[str, Any]) -> Iterator[bytes]:
-        """The pieces of the file as they come."""
-        return self._stream(_experiment_path(experiment_id) + "/export", query)
+        """The pieces of the file as they come; the first one once a file that is made as a whole is there."""
+        timeout_s = SLOW_TIMEOUT_S if query.get("format") in MADE_AS_A_WHOLE else REQUEST_TIMEOUT_S
+        return self._stream(experiment_path(experiment_id) + "/export", query, timeout_s=timeout_s)
 
     def add_trial(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._verb(_experiment_path(experiment_id) + "/trials", body)
+        return self._verb(experiment_path(experiment_id) + "/trials", body)
 
     def ask(self, experiment_id: str, *, key: str, wait_s: float) -> dict[str, Any]:
         """The trial to evaluate, with its token; repeating the call with the same ``key`` gives the same one.
 
         ProblemError 503 where there is none within ``wait_s``, 409 where the experiment has ended.
         """
-        path, headers = _experiment_path(experiment_id) + "/ask", {"Idempotency-Key": key}
+        path, headers = experiment_path(experiment_id) + "/ask", {"Idempotency-Key": key}
         query, timeout_s = {"timeout": wait_s}, wait_s + WAIT_MARGIN_S
         answer: dict[str, Any] = self.call("POST", path, query=query, headers=headers, timeout_s=timeout_s).json()
         return answer
 
     def tell(self, experiment_id: str, body: Mapping[str, Any], *, wait_s: float = TELL_WAIT_S) -> dict[str, Any]:
         """What became of the trial, and the ``decision``: to continue or to stop. Telling it again is harmless."""
-        path, query = _experiment_path(experiment_id) + "/tell", {"timeout": wait_s}
+        path, query = experiment_path(experiment_id) + "/tell", {"timeout": wait_s}
         answer: dict[str, Any] = self.call(
             "POST", path, body=body, query=query, timeout_s=wait_s + WAIT_MARGIN_S
         ).json()
@@ -171,18 +194,18 @@ class Client:
 
     def retry_failed(self, experiment_id: str) -> list[dict[str, Any]]:
         """The new trials, one for each failed one that was not tried again yet."""
-        return list(self._verb(_experiment_path(experiment_id) + "/trials/retry", {})["items"])
+        return list(self._verb(experiment_path(experiment_id) + "/trials/retry", {})["items"])
 
     def retry_trial(self, experiment_id: str, number: int) -> dict[str, Any]:
-        return self._verb(self._trial_path(experiment_id, number) + "/retry", {})
+        return self._verb(trial_path(experiment_id, number) + "/retry", {})
 
     def trials(self, experiment_id: str, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """By number."""
-        return list(self._pages(_experiment_path(experiment_id) + "/trials", query or {}))
+        return list(self._pages(experiment_path(experiment_id) + "/trials", query or {}))
 
     def first_trial(self, experiment_id: str, query: Mapping[str, Any]) -> dict[str, Any] | None:
         """The one with the lowest number."""
-        return next(self._pages(_experiment_path(experiment_id) + "/trials", query, page=1), None)
+        return next(self._pages(experiment_path(experiment_id) + "/trials", query, page=1), None)
 
     def table(
         self, experiment_id: str, columns: Sequence[str], query: Mapping[str, Any] | None = None
@@ -191,7 +214,7 @@ class Client:
 
         The service makes the next of these pages while the caller works on the one it has.
         """
-        path = f"{_experiment_path(experiment_id)}/table"
+        path = f"{experiment_path(experiment_id)}/table"
         wanted: dict[str, Any] = {**(query or {}), "columns": ",".join(columns), "limit": TABLE_PAGE_SIZE}
         wanted["digits"] = EXACT_DIGITS
         while True:
@@ -199,42 +222,41 @@ class Client:
             wanted["cursor"] = page["next"]
             if page["next"] is not None:
                 self._ask(path, wanted)
-            yield [_cells(page["columns"][column]) for column in columns]
+            yield [cells(page["columns"][column]) for column in columns]
             if page["next"] is None:
                 return
 
     def analysis(self, experiment_id: str, name: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """``best``, ``pareto``, ``importance``, ``slices`` or ``curves``."""
-        found: dict[str, Any] = self.call("GET", f"{_experiment_path(experiment_id)}/{name}", query=query or {}).json()
+        found: dict[str, Any] = self.call("GET", f"{experiment_path(experiment_id)}/{name}", query=query or {}).json()
         return found
 
     def plot(self, experiment_id: str, kind: str, form: str) -> bytes:
         """A picture; ``form`` is png or svg."""
-        return self.call("GET", f"{_experiment_path(experiment_id)}/plot.{form}", query={"kind": kind}).data
+        return self.call("GET", f"{experiment_path(experiment_id)}/plot.{form}", query={"kind": kind}).data
 
     def trial(self, experiment_id: str, number: int, *, wait_s: float | None = None) -> dict[str, Any]:
-        return self._read(self._trial_path(experiment_id, number), wait_s)
+        return self._read(trial_path(experiment_id, number), wait_s)
 
     def stop_trial(self, experiment_id: str, number: int) -> dict[str, Any]:
-        return self._verb(self._trial_path(experiment_id, number) + "/stop", {})
+        return self._verb(trial_path(experiment_id, number) + "/stop", {})
 
     def metrics(self, experiment_id: str, number: int) -> list[dict[str, Any]]:
-        return list(self._pages(self._trial_path(experiment_id, number) + "/metrics", {}, page=10_000))
+        return list(self._pages(trial_path(experiment_id, number) + "/metrics", {}, page=10_000))
 
     def checkpoints(self, experiment_id: str, number: int) -> list[dict[str, Any]]:
-        answer = self.call("GET", self._trial_path(experiment_id, number) + "/checkpoints")
+        answer = self.call("GET", trial_path(experiment_id, number) + "/checkpoints")
         found: list[dict[str, Any]] = answer.json()["items"]
         return found
 
     def trial_files(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> dict[str, Any]:
         """Which asset its output is, or the ``checkpoint`` in ``query``, and whether that is all that it left."""
-        path = self._trial_path(experiment_id, number) + "/files"
-        answer: dict[str, Any] = self.call("GET", path, query={**query, "limit": 1}).json()
-        return answer
+        path = trial_path(experiment_id, number) + "/files"
+        return dict(self.call("GET", path, query={**query, "limit": 1}).json())
 
     def log(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> Answer:
         """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""
-        return self.call("GET", self._trial_path(experiment_id, number) + "/logs", query=query)
+        return self.call("GET", trial_path(experiment_id, number) + "/logs", query=query)
 
     def agents(self) -> list[dict[str, Any]]:
         """Those connected now."""
@@ -253,11 +275,13 @@ class Client:
 
     def set_quota_group(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make it, or change it."""
-        group: dict[str, Any] = self.call("PUT", _group_path(name), body=body).json()
+        if not name or "/" in name:
+            raise UnsendableError(f"a quota group has a name without a slash, not {name!r}")
+        group: dict[str, Any] = self.call("PUT", group_path(name), body=body).json()
         return group
 
     def delete_quota_group(self, name: str) -> None:
-        self.call("DELETE", _group_path(name))
+        self.call("DELETE", group_path(name))
 
     # ── assets ──────────────────────────────────────────────────────────────────────────────────
     @property
@@ -274,15 +298,15 @@ class Client:
         return list(self._pages("/api/v1/assets", query or {}))
 
     def asset(self, reference: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.call("GET", _asset_path(reference)).json()
+        found: dict[str, Any] = self.call("GET", asset_path(reference)).json()
         return found
 
     def asset_files(self, reference: str) -> Iterator[dict[str, Any]]:
         """By path, as they come."""
-        return self._pages(_asset_path(reference) + "/files", {})
+        return self._pages(asset_path(reference) + "/files", {})
 
     def delete_asset(self, reference: str) -> None:
-        self.call("DELETE", _asset_path(reference))
+        self.call("DELETE", asset_path(reference))
 
     def asset_store(self) -> dict[str, Any]:
         """Where files lie."""
@@ -317,8 +341,7 @@ class Client:
 
     def _slow_verb(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """What may take as long as the disk of the service takes for all that was sent."""
-        answer: dict[str, Any] = self.call("POST", path, body=body, timeout_s=ASSET_TIMEOUT_S).json()
-        return answer
+        return dict(self.call("POST", path, body=body, timeout_s=SLOW_TIMEOUT_S).json())
 
     def readiness(self) -> dict[str, Any]:
         """What is ready, also when not everything is."""
@@ -329,8 +352,7 @@ class Client:
         return answer
 
     def health(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.call("GET", "/healthz", timeout_s=HEALTH_TIMEOUT_S).json()
-        return answer
+        return dict(self.call("GET", "/healthz", timeout_s=HEALTH_TIMEOUT_S).json())
 
     def _read(self, path: str, wait_s: float | None) -> dict[str, Any]:
         query = {} if wait_s is None else {"wait_for": "ended", "timeout": wait_s}
@@ -352,10 +374,6 @@ class Client:
             if cursor is None:
                 return
 
-    @staticmethod
-    def _trial_path(experiment_id: str, number: int) -> str:
-        return f"/api/v1/trials/{quote(experiment_id, safe='', errors=_BYTES)}/{number}"
-
     # ── HTTP ────────────────────────────────────────────────────────────────────────────────────
     def call(  # noqa: PLR0913  # the parts of a request
         self,
@@ -368,7 +386,7 @@ class Client:
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Answer:
         """The answer; ProblemError for one that refuses, UnreachableError for none."""
-        target = _target(path, query)
+        target = target_of(path, query)
         for name, text in (headers or {}).items():
             if not (text.isascii() and text.isprintable()):
                 raise UnsendableError(f"{name} is one line of plain letters, digits and signs, not {text!a}")
@@ -393,24 +411,27 @@ class Client:
         """Have the service begin with what is read next. Any other call gives that up; a fault is met by the call."""
         import http.client
 
-        target = _target(path, query)
+        target = target_of(path, query)
         with suppress(OSError, http.client.HTTPException):
             self._connect(REQUEST_TIMEOUT_S).request("GET", target, headers=self._authorization)
             self._asked = target
 
-    def _stream(self, path: str, query: Mapping[str, Any]) -> Iterator[bytes]:
+    def _stream(
+        self, path: str, query: Mapping[str, Any], *, timeout_s: float, as_it_comes: bool = False
+    ) -> Iterator[bytes]:
         import http.client
 
         self.close()  # an answer that was not read to its end must leave nothing on a connection that is kept
         try:
-            connection = self._connect(REQUEST_TIMEOUT_S)
-            connection.request("GET", _target(path, query), headers=self._authorization)
+            connection = self._connect(timeout_s)
+            connection.request("GET", target_of(path, query), headers=self._authorization)
             response = connection.getresponse()
             if response.status >= REFUSING_STATUS:
                 headers = dict(response.headers.items())
                 answer = Answer(status=response.status, headers=headers, data=response.read())
                 raise ProblemError(answer.status, _problem(answer))
-            while data := response.read(STREAM_BYTES):
+            read = response.read1 if as_it_comes else response.read
+            while data := read(STREAM_BYTES):
                 yield data
         except (OSError, http.client.HTTPException) as exc:
             raise UnreachableError(f"{self.url} broke off its answer: {exc!r}") from exc
@@ -468,33 +489,9 @@ class Client:
         return connection
 
 
-def _target(path: str, query: Mapping[str, Any] | None) -> str:
-    return path + ("?" + urlencode(query, doseq=True, errors=_BYTES) if query else "")
-
-
-def _group_path(name: str) -> str:
-    return f"/api/v1/quota-groups/{quote(name, safe='', errors=_BYTES)}"
-
-
-def _cells(column: Any) -> list[Any]:
-    """Of a column of words each trial's own."""
-    if isinstance(column, list):
-        return column
-    words: list[Any] = [*column["words"], None]  # -1 stands for none
-    return [words[code] for code in column["codes"]]
-
-
-def _asset_path(reference: str) -> str:
-    return f"/api/v1/assets/{quote(reference, safe='@:', errors=_BYTES)}"
-
-
-def _experiment_path(experiment_id: str) -> str:
-    return f"/api/v1/experiments/{quote(experiment_id, safe='', errors=_BYTES)}"
-
-
 def _problem(answer: Answer) -> Mapping[str, Any]:
     try:
         problem = answer.json()
-    except ValueError:
+    except ClientError:
         problem = None
     return problem if isinstance(problem, dict) else {"detail": f"the service answered {answer.status}"}

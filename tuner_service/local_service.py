@@ -111,8 +111,9 @@ class StartingService:
         while time.monotonic() < deadline:
             code = self.process.poll()
             described = read_service_file(self.settings)
-            # One that another command started at the same moment is as good; ours then gives way.
-            if described is not None and (described["pid"] == self.process.pid or code is not None):
+            # One that another command started at the same moment is as good, and ours will give way: nobody waits for
+            # that, who may hold trials that are given back meanwhile.
+            if described is not None:
                 with suppress(UnreachableError):  # it is there, and has more to do than it can: on a slow machine
                     client = find_service(self.settings)
                     if client is not None:
@@ -123,14 +124,17 @@ class StartingService:
         raise UnreachableError(f"the service did not answer within {START_TIMEOUT_S:g} s:\n{self._log_tail()}")
 
     def _another_is_starting(self) -> bool:
-        """Whether another living process holds the database: its lock file names it."""
+        """Whether another living process holds the database: its lock file names it, or what refused this one does."""
+        if self.settings.database_file is None:
+            return f"(home {self.settings.home})" in self._log_tail()
         return database_holder(self.settings) not in {None, self.process.pid}
 
     def _log_tail(self) -> str:
         try:
             with self.settings.log_file.open("rb") as stream:
                 size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(self.log_start, size - LOG_TAIL_BYTES))
+                start = self.log_start if self.log_start <= size else 0  # it was too long, and is begun anew
+                stream.seek(max(start, size - LOG_TAIL_BYTES))
                 return stream.read().decode("utf-8", "replace").strip()
         except OSError as exc:
             return f"(its log {self.settings.log_file} cannot be read: {exc.strerror})"

@@ -39,7 +39,13 @@ class Store(Protocol):
         """Names this database in the whole world; a copied database gets one of its own."""
 
     def load(self) -> tuple[LoadedExperiment, ...]:
-        """Every experiment as of the last commit; of ended ones too what a resume would go on with."""
+        """Every experiment as of the last commit; of ended ones too what a resume would go on with.
+
+        One whose rows cannot be read has ``damage``, and is shown as paused from here on. StorageError: none can be.
+        """
+
+    def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
+        """``loaded`` with ``damage``, where its rows can be read and nothing can go on from them."""
 
     def quota_groups(self) -> Sequence[QuotaGroup]:
         """All of them, by name, as of the last commit."""

@@ -16,12 +16,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from trials.files import BY_UMASK, write_atomically
+from trials.wire.log_files import kept_bounded
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import LogForm
 from tuner_service.clock import SystemClock, new_experiment_id
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from tuner_service.storage.sql_store import SqlStore
     from tuner_service.workers.pool import WorkerPool
 
+BACKLOG = 2_048  # connections that wait to be taken
 GRACEFUL_S = 2  # for requests under way when the service is told to end
 AGENT_FRAME_BYTES = 8 << 20
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -71,10 +74,12 @@ class Core:
 
 
 @contextlib.contextmanager
-def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Core]:
+def running_core(
+    settings: Settings, *, umask: int | None = None, url: str = "", waits: Callable[[], None] | None = None
+) -> Iterator[Core]:
     """The dispatcher at work on the database, an agent beside it. Leaving it disturbs no trial.
 
-    ``umask``: what trials have, where it is another than this process's.
+    ``umask``: what trials have, where it is another than this process's. ``url``, ``waits``: as ``open_store``.
     """
     make_private(settings.home)
     with contextlib.ExitStack() as stack:
@@ -83,16 +88,19 @@ def running_core(settings: Settings, *, umask: int | None = None) -> Iterator[Co
             home=settings.home, service_file=settings.service_file, log_format=settings.log_format, umask=umask
         )
         stack.callback(executor.close)
-        executor.start()
+        if waits is None:
+            executor.start()
         spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
         stack.callback(spare.close)
         spare.prepare()
-        with _dispatching(settings, executor, spare) as core:
+        with _dispatching(settings, executor, spare, url=url, waits=waits) as core:
             yield core
 
 
 @contextlib.contextmanager
-def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker) -> Iterator[Core]:
+def _dispatching(
+    settings: Settings, executor: LocalExecutor, spare: SpareWorker, *, url: str, waits: Callable[[], None] | None
+) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
@@ -104,8 +112,10 @@ def _dispatching(settings: Settings, executor: LocalExecutor, spare: SpareWorker
 
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
-        store = open_store(settings.db, clock)
+        store = open_store(settings.db, clock, home=str(settings.home), url=url, waits=waits)
         stack.callback(store.close)
+        if waits is not None:
+            executor.start()
         events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
         stack.callback(events.close)
         hub = AgentHub(dismiss=executor.dismiss, on_change=events.cluster_changed)
@@ -183,17 +193,55 @@ def _import_json_tricks_alone() -> None:
     import_json_tricks("numpy")
 
 
-def serve(settings: Settings) -> int:
-    """Run the service until a signal ends it. The exit code; trials run on."""
+def serve(settings: Settings, *, is_standby: bool = False) -> int:
+    """Run the service until a signal ends it. The exit code; trials run on.
+
+    A standby waits until the active service of its database is gone.
+    """
     log_to_standard_error(settings)
     warn_of_open_door(settings)
     umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
-    with running_core(settings, umask=umask) as core, listening_socket(settings) as listening:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(kept_bounded([*_own_log(settings), settings.home / "agent" / "agent.out"]))
+        if is_standby:
+            from tuner_service.api.standby import StandbyServer
+
+            listening = stack.enter_context(listening_socket(settings))
+            standby = StandbyServer(listening, lambda: active_url(settings))
+            stack.callback(standby.stop)
+            standby.start()
+            url = url_of(listening)
+            core = stack.enter_context(running_core(settings, umask=umask, url=url, waits=_say_that_it_waits))
+            standby.stop()
+        else:
+            core = stack.enter_context(running_core(settings, umask=umask))
+            listening = stack.enter_context(listening_socket(settings))
         tokens = make_tokens(settings, core.store)
         _serve_http(settings, core, listening, tokens)
     return 0
+
+
+def active_url(settings: Settings) -> str:
+    """Of the active service of the database, as it says there; "" where there is none."""
+    from tuner_service.storage.engine import services_of
+
+    return next((service.url for service in services_of(settings.db) if service.role == "active"), "")
+
+
+def url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _say_that_it_waits() -> None:
+    logger.info("standby_waits")
+    # While there is time: what is needed to serve.
+    from tuner_service.analyst import process  # noqa: F401
+    from tuner_service.api import app, server  # noqa: F401
+    from tuner_service.service import experiments, runner, sessions  # noqa: F401
+    from tuner_service.workers import pool  # noqa: F401
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
@@ -253,15 +301,8 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         if core.store.is_in_place():
             sessions.note_uses()
         analyst.close()
-    _require_in_place(settings, core)
-
-
-def _require_in_place(settings: Settings, core: Core) -> None:
     if not core.store.is_in_place():
-        raise StorageError(
-            f"the database {settings.db} was moved, removed or replaced while the service ran; the service has ended: "
-            "start it where the database is now"
-        )
+        raise StorageError(core.store.why_not_in_place())
 
 
 def _http_config(app: ASGIApp) -> uvicorn.Config:
@@ -338,7 +379,7 @@ def listening_socket(settings: Settings) -> Iterator[socket.socket]:
             raise StorageError(
                 f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
             ) from exc
-        listening.listen(2048)
+        listening.listen(BACKLOG)
         yield listening
 
 
@@ -366,8 +407,7 @@ def make_tokens(settings: Settings, store: SqlStore) -> Tokens:
 
 def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
     """Write where the service listens, atomically, and wake the agent."""
-    host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url, port = url_of(listening), listening.getsockname()[1]
     content = {
         "url": url,
         "pid": os.getpid(),
@@ -381,6 +421,7 @@ def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
     if not settings.port:
         with contextlib.suppress(OSError):  # the next start picks another one then
             write_atomically(str(settings.port_file), str(port).encode(), access=BY_UMASK)
+    core.store.announce(url)
     core.executor.announce()
     logger.info("listening", extra={"url": url})
     print(f"Tuner Service listens on {url} (home {settings.home})", flush=True)  # noqa: T201  # what `serve` says
@@ -398,3 +439,13 @@ def log_to_standard_error(settings: Settings) -> None:
     form = LogForm(settings.log_format)
     configure_logging(logging.StreamHandler(sys.stderr), level=settings.log_level.upper(), form=form)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)  # it names each of its own, at every start
+
+
+def _own_log(settings: Settings) -> list[Path]:
+    """The log of the home folder where this process writes to it; another file or pipe is its owner's."""
+    try:
+        is_own = os.path.samestat(os.fstat(sys.stderr.fileno()), settings.log_file.stat())
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [settings.log_file] if is_own else []

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -53,9 +54,11 @@ def main() -> int:
         broken = _broken_off(Path(folder), options)
     rows = _rows(rounds, broken)
     command = f"python -m benchmarks.assets --rounds {options.rounds}"
+    name = "assets"
     if (options.files, options.megabytes) != (2_000, 1_000):
+        name = "assets-other-sizes"
         command += f" --files {options.files} --megabytes {options.megabytes}"
-    save("assets", command=command, machine=machine, rows=rows, notes=NOTES, rounds=rounds)
+    save(name, command=command, machine=machine, rows=rows, notes=NOTES, rounds=rounds)
     return 0
 
 
@@ -136,7 +139,8 @@ def _broken_off(folder: Path, options: argparse.Namespace) -> Row:
             process.wait()
             for place in (home / "assets/incoming").glob("*/*"):
                 if not place.name.startswith("draft-"):
-                    staged.setdefault(place.name, place.stat().st_ino)
+                    with suppress(FileNotFoundError):  # of a command that was killed so late that the service goes on
+                        staged.setdefault(place.name, place.stat().st_ino)
         _run(*_tuner("asset", "add", str(source)), environment=environment)
         total = time.monotonic() - begun
     inodes = {place.name: place.stat().st_ino for place in (home / "assets/files").rglob("*") if place.is_file()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -72,8 +74,16 @@ def experiment(trials: int, environment: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def measure(load: Load) -> dict[str, float]:
-    """One round, in a new database."""
+def measure(
+    load: Load,
+    *,
+    database: str = "",
+    beside: Callable[[Service], AbstractContextManager[object]] = nullcontext,
+) -> dict[str, float]:
+    """One round, in a new database: that of the home, or an empty one of a server.
+
+    ``beside`` is there while trials report, once they are ready to.
+    """
     numbers = range(load.trials + 1, 2 * load.trials + 1)
     environment = {
         "BENCH_TRIALS": str(load.trials),
@@ -81,14 +91,15 @@ def measure(load: Load) -> dict[str, float]:
         "BENCH_REPORTS": str(load.reports),
         "BENCH_RATE": str(load.a_second),
     }
-    with service() as made:
+    with service(TUNER_DB=database) if database else service() as made:
         made.start(experiment(load.trials, environment | {"BENCH_FOLDER": str(made.folder)}), SCRIPT)
         ready = [made.folder / f"ready-{number}" for number in numbers]
         wait_for(lambda: all(file.exists() for file in ready), "the trials to be ready")
         processes = made.processes()
-        before = {name: cpu_s(pids) for name, pids in processes.items()}
-        seen = _watch(made, load)
-        used = {name: cpu_s(pids) - before[name] for name, pids in processes.items()}
+        with beside(made):
+            before = {name: cpu_s(pids) for name, pids in processes.items()}
+            seen = _watch(made, load)
+            used = {name: cpu_s(pids) - before[name] for name, pids in processes.items()}
         costs = [_cost(made.folder / f"cost-{number}") for number in numbers]
         delays = _delays(made, seen)
         (made.folder / "leave").touch()

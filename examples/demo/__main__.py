@@ -17,6 +17,7 @@ from examples.demo.checks import FINAL, Before, broken_promises
 from examples.demo.curves import Curve, Picture, Point, save_png, terminal_plot
 from examples.demo.home import DemoHome, is_alive, on_interrupt_raise
 from tuner_service.cli.files.experiment_file import read_body
+from tuner_service.cli.verbs.open import has_browser
 from tuner_service.client import Client
 from tuner_service.local_service import find_service
 
@@ -49,6 +50,11 @@ def main() -> int:
         story.say("".join(f"  - {sentence}\n" for sentence in broken))
         return 1
     story.say(f"\nEverything held; no process is left behind. {time.monotonic() - began:.0f} seconds.")
+    if sys.stdout.isatty() and has_browser():
+        story.say(
+            "\n" + story.bold("Its page") + f", from a service on {shown(home.path)}; `tuner serve --stop` ends it\n"
+        )
+        home.tuner("open")
     return 0
 
 
@@ -161,8 +167,8 @@ def show(home: DemoHome, story: Story, picture: Picture, experiment: Row) -> Non
     for command, why in (
         (". .venv/bin/activate", "the `tuner` command"),
         (f"export TUNER_HOME={shown(home.path)}", "the folder of this search"),
-        ("tuner resume @last --trials 24 --wait", "four more trials; starts the service again"),
-        ("tuner open", "all of it in a browser"),
+        ("tuner open", "all of it in a browser; starts the service again"),
+        ("tuner resume @last --trials 24 --wait", "four more trials, live on the page"),
         ("tuner trials @last", "every trial"),
         (f"tuner show @last/{picture.best}", "one trial and its processes"),
         (f"tuner logs @last/{picture.best}", "what it printed"),

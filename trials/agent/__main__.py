@@ -20,13 +20,13 @@ from trials.agent.home import Home, plain_name
 from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
 from trials.processes.identity import boot_id
+from trials.wire.log_files import LOG_BYTES, OLDER_LOGS
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm, form_named
 from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
 PRIVATE_UMASK = 0o077  # what the agent and the parents of trials write is its owner's alone
-AGENT_LOG_BYTES = 8 << 20  # one older file is kept beside it
 logger = logging.getLogger("trials.agent")
 
 
@@ -75,7 +75,7 @@ def _leave_session() -> None:
 
 
 def _log_to(path: Path, form: LogForm) -> None:
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=AGENT_LOG_BYTES, backupCount=1, encoding="utf-8")
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=OLDER_LOGS, encoding="utf-8")
     configure_logging(handler, form=form)
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
@@ -94,7 +94,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
     await agent.devices.open()
     serving = asyncio.ensure_future(channel.run())
     watching = asyncio.ensure_future(agent.devices.watch())
-    looking = asyncio.ensure_future(_look_now_and_then(agent, lock, leave=serving.cancel))
+    looking = asyncio.ensure_future(_look_now_and_then(agent, lock, wake=wake, leave=serving.cancel))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     try:
         await serving
@@ -109,7 +109,7 @@ async def _serve(home: Home, agent_id: str, lock: int) -> None:
         logger.info("agent_ended")
 
 
-async def _look_now_and_then(agent: Agent, lock: int, *, leave: Callable[[], object]) -> None:
+async def _look_now_and_then(agent: Agent, lock: int, *, wake: WakeSocket, leave: Callable[[], object]) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         if not _is_in_place(lock, agent.home.agent / "lock"):
@@ -117,6 +117,7 @@ async def _look_now_and_then(agent: Agent, lock: int, *, leave: Callable[[], obj
             logger.error("home_moved", extra={"home": agent.home.path})
             leave()
             return
+        wake.see_to_it()
         agent.look_thoroughly()
 
 

@@ -2,34 +2,75 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from trials.nni.folders import FOLDER, LOAD, SAVE, CheckpointFolders
 from trials.session import Trial, init
+from trials.wire.files import ENV_ATTEMPT_DIR
+
+
+class _Script:
+    """What has to be remembered of the script between its calls."""
+
+    def __init__(self) -> None:
+        self._folders: CheckpointFolders | None = None
+        self._named: dict[str, str] = {}
+
+    def given(self, trial: Trial, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """With folders of the attempt, where a script for population based training is to find them."""
+        attempt = os.environ.get(ENV_ATTEMPT_DIR)
+        if attempt is None or not {LOAD, SAVE} <= parameters.keys():
+            return dict(parameters)
+        if self._folders is None:
+            self._folders = CheckpointFolders(Path(attempt) / FOLDER)
+            self._named = self._folders.begin(trial)
+        return {**parameters, **self._named}
+
+    def save_folders(self, trial: Trial) -> bool:
+        """False where the script has none."""
+        if self._folders is None:
+            return False
+        self._folders.save(trial)
+        return True
+
+
+_script = _Script()
 
 
 def get_next_parameter() -> dict[str, Any] | None:
     """The parameters of this trial; called again, further ones for the same trial, or None when there are none."""
-    parameters = init().first_or_next_parameters()
-    return None if parameters is None else dict(parameters)
+    trial = init()
+    parameters = trial.first_or_next_parameters()
+    return None if parameters is None else _script.given(trial, parameters)
 
 
 def get_current_parameter(tag: str | None = None) -> Any:
     """The parameters, or the one named ``tag``."""
-    parameters = init().parameters
-    return dict(parameters) if tag is None else parameters.get(tag)
+    trial = init()
+    parameters = _script.given(trial, trial.parameters)
+    return parameters if tag is None else parameters.get(tag)
 
 
 def report_intermediate_result(metric: Any) -> None:
-    """A number is the objective at the next step; of a dict, ``default`` is, and other numbers keep their names."""
+    """A number is the objective at the next step; of a dict, ``default`` is, and other numbers keep their names.
+
+    A script that has NNI's checkpoint folders leaves here (SystemExit) when the trial is to rest or to stop: what it
+    saved before is a checkpoint by then.
+    """
     trial = init()
     trial.report(_named(trial, metric))
+    if _script.save_folders(trial) and trial.should_stop():
+        sys.exit(0)
 
 
 def report_final_result(metric: Any) -> None:
-    """As report_intermediate_result, for the result."""
+    """As report_intermediate_result, for the result; the script goes on to its end."""
     trial = init()
+    _script.save_folders(trial)
     trial.report_final(_named(trial, metric))
 
 

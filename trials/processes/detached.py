@@ -44,7 +44,7 @@ class EndWatch:
     """
 
     def __init__(self) -> None:
-        self._descriptors: dict[str, int] = {}
+        self._descriptors: dict[str, set[int]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._descriptors
@@ -52,6 +52,7 @@ class EndWatch:
     def add(self, name: str, pid: int, on_end: Callable[[], object], *, start_time: int | None = None) -> bool:
         """Call ``on_end`` when it has ended; it is not watched any more then. False where there is no such process.
 
+        Several may have one ``name``: a process that is just ending, and the one that takes its place. Each is told.
         ``start_time`` of one that is adopted by its record: between a look at it and this call its number may have
         become another process's. A child that was not reaped needs none.
         """
@@ -63,10 +64,10 @@ class EndWatch:
         if found is not None and found.start_time != start_time:
             os.close(descriptor)
             return False
-        self._descriptors[name] = descriptor
+        self._descriptors.setdefault(name, set()).add(descriptor)
 
         def ended() -> None:
-            self.remove(name)
+            self._forget(name, descriptor)
             on_end()
 
         asyncio.get_running_loop().add_reader(descriptor, ended)
@@ -74,10 +75,16 @@ class EndWatch:
 
     def remove(self, name: str) -> None:
         """Nothing is told of it any more; it may be unknown."""
-        descriptor = self._descriptors.pop(name, None)
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
+        for descriptor in list(self._descriptors.get(name, ())):
+            self._forget(name, descriptor)
+
+    def _forget(self, name: str, descriptor: int) -> None:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        watched = self._descriptors[name]
+        watched.discard(descriptor)
+        if not watched:
+            del self._descriptors[name]
 
     def close(self) -> None:
         """Nothing is told of any."""

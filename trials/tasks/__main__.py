@@ -6,6 +6,8 @@ This is what an agent runs for a trial with ``processes_per_node``.
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import signal
 import sys
 
@@ -16,7 +18,8 @@ NODE = "node0"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code of the first instance that failed; 128 and the number of its signal, as a shell says it."""
+    """The exit code of the first instance that failed. Where a signal ended it, this process ends by the same one, so
+    that whoever looks sees what it was: a trial of which the system killed one process is no failure of its own."""
     parser = argparse.ArgumentParser(
         prog="python -m trials.tasks", description="Runs a command in several processes.", allow_abbrev=False
     )
@@ -31,10 +34,18 @@ def main(arguments: list[str]) -> int:
         LocalSession().run(group)
     except TaskFailedError as error:
         sys.stderr.write(f"{error}\n")
-        if error.code is None:
-            return 1
-        return error.code if error.code > 0 else 128 - error.code
+        if error.code is not None and error.code < 0:
+            end_by_signal(-error.code)
+        return error.code or 1
     return 0
+
+
+def end_by_signal(number: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the instance that crashed has left its core
+    if number not in {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    sys.stderr.flush()
+    os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":

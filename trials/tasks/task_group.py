@@ -128,7 +128,9 @@ class TaskGroup(NestedSteps):
     says GLOBAL; it is one for the whole group.
     """
 
-    def __init__(self, *, workspace_type: WorkspaceType | None = None) -> None:
+    def __init__(self, workspace_type: WorkspaceType | None = None) -> None:
+        if workspace_type is not None and not isinstance(workspace_type, WorkspaceType):
+            raise TypeError(f"a workspace is WorkspaceType.PRIVATE or GLOBAL, not {workspace_type!r}")
         self.tasks: list[Task] = []
         self.reports: list[ReportStep] = []
         self.outputs: list[TaskOutput] = []  # of no task in particular

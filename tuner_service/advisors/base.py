@@ -81,6 +81,7 @@ class Advisor(ABC):
     learns_while_assessing: ClassVar[bool] = True  # False: ``assess`` changes nothing that later answers depend on
     # True: parameters may lie outside the space. Otherwise such a choice pauses the experiment, as an error does.
     may_leave_space: ClassVar[bool] = False
+    experiment_seed: int = 0  # set before the first call, for what must be the same in all answers of a search
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         self.space = space

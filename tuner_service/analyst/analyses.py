@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import islice
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner_service.analyst.down_sampling import down_sampled
 from tuner_service.analyst.evenly import evenly
@@ -24,8 +25,8 @@ from tuner_service.domain.experiment import Experiment, Goal, Objective
 from tuner_service.domain.objectives import Reported, front, hypervolume, losses, value_of
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import OWN_FAILURES, Parameters, TrialStatus
+from tuner_service.domain.values import flattened
 from tuner_service.ports import TrialEntry
-from tuner_service.service.export import flattened
 from tuner_service.service.questions import Check
 from tuner_service.service.views import View, objective_view, plain
 
@@ -38,8 +39,7 @@ REFERENCE_MARGIN = 0.1  # of the range of outcomes, beyond the worst: where the 
 VALUED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A trial that succeeded. ``values``: one for each objective; ``losses`` the same for minimising."""
 
     entry: TrialEntry
@@ -103,11 +103,14 @@ class Analyses:
         """For each parameter its values and the objectives' values beside them, trial by trial."""
         slices: dict[str, View] = {}
         for outcome in evenly(self.outcomes, POINTS_LIMIT):
+            values, number = plain(outcome.values), outcome.number
             for name, value in flattened(outcome.parameters, "").items():
-                column = slices.setdefault(name, {"numbers": [], "parameter": [], "values": []})
-                column["numbers"].append(outcome.number)
+                column = slices.get(name)
+                if column is None:
+                    column = slices[name] = {"numbers": [], "parameter": [], "values": []}
+                column["numbers"].append(number)
                 column["parameter"].append(plain(value))
-                column["values"].append(plain(outcome.values))
+                column["values"].append(values)
         return {"id": self.experiment.id, "objective": objective_view(self.objective), "slices": slices}
 
     def failures(self) -> View:
@@ -130,16 +133,17 @@ class Analyses:
         """Learning curves of the first objective: those of the best trials, then of the newest, ``limit`` in all."""
         trials = [entry for entry in self.trials.entries if entry.step is not None]
         maximize = self.objective.goal is Goal.MAXIMIZE
-        ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=maximize))[: limit - limit // 2]
-        newest = trials[len(trials) - limit // 2 :] if len(trials) > limit else trials
-        chosen = {trial.number: trial for trial in [*ranked, *newest]}
-        shown = [chosen[number] for number in sorted(chosen)][:limit]
+        ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=maximize))
+        newest = trials[max(0, len(trials) - limit // 2) :]
+        # The newest ones may be among the best ones; then there is room for more of these.
+        chosen = dict(islice({t.number: t for t in [*newest, *ranked]}.items(), limit))
+        shown = [chosen[number] for number in sorted(chosen)]
         curves = kept.read(shown, check)
         return {
             "id": self.experiment.id,
             "metric": self.objective.metric,
             "curves": [_curve_view(trial, curve, points) for trial, curve in zip(shown, curves, strict=True)],
-            "left_out": max(0, len(trials) - limit),
+            "left_out": len(trials) - len(shown),
         }
 
     def importance(self, metric: str | None) -> View:
@@ -179,12 +183,13 @@ class Analyses:
         """Of the trials that succeeded those with a value of every objective, by number."""
         if self.judged is not None:
             return self.judged
-        objective, further = self.objective, self.objective.further
+        if not self.objective.further:
+            return list(_of_one(self.trials.entries, self.objective))
         found = []
         for entry in self.trials.entries:
             if entry.status == TrialStatus.SUCCEEDED.value:
-                values = (entry.value, *self._further_values(entry)) if further else (entry.value,)
-                loss = losses(objective, values)
+                values = (entry.value, *self._further_values(entry))
+                loss = losses(self.objective, values)
                 if loss is not None:
                     found.append(Outcome(entry=entry, values=values, losses=loss))
         return found
@@ -195,6 +200,15 @@ class Analyses:
             status=TrialStatus(entry.status), final=json.loads(entry.final), last=json.loads(entry.last_metrics)
         )
         return (value_of(reported, one, source) for one in self.objective.further)
+
+
+def _of_one(entries: Sequence[TrialEntry], objective: Objective) -> Iterator[Outcome]:
+    """As ``losses`` has it; an experiment may have a hundred thousand trials."""
+    sign, succeeded = (-1.0 if objective.goal is Goal.MAXIMIZE else 1.0), TrialStatus.SUCCEEDED.value
+    for entry in entries:
+        value = entry.value
+        if entry.status == succeeded and value is not None and not math.isnan(value):
+            yield Outcome(entry, (value,), (sign * value,))
 
 
 def trials_left(experiment: Experiment) -> int | None:
@@ -255,9 +269,9 @@ def _history(ended: Sequence[tuple[int, float, float | None]]) -> View:
         if loss < best or shown is None:
             best, shown = loss, value
         numbers.append(number)
-        values.append(plain(shown))
+        values.append(shown)
     places = evenly(range(len(numbers)), POINTS_LIMIT)
-    return {"numbers": [numbers[place] for place in places], "values": [values[place] for place in places]}
+    return {"numbers": [numbers[place] for place in places], "values": [plain(values[place]) for place in places]}
 
 
 def _point(outcome: Outcome) -> View:

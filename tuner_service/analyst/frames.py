@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 LENGTHS = struct.Struct(">II")
+DATABASE_VARIABLE = "TUNER_DB"  # by which the analyst is told the address of the database
 FRAME_LIMIT_BYTES = 256 << 20  # of either part; what is longer is damaged
 
 Head = Mapping[str, Any]

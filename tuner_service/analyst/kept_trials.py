@@ -16,8 +16,8 @@ from typing import Any
 from tuner_service.domain.errors import LimitExceededError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.trial import FINAL_STATUSES
+from tuner_service.domain.values import flattened
 from tuner_service.ports import ENTRIES_AT_ONCE, Queries, TrialEntry
-from tuner_service.service.export import flattened
 from tuner_service.service.questions import TRIALS_LIMIT, Check
 
 TRIALS_PAGE = 5_000
@@ -53,11 +53,14 @@ class KeptTrials:
                 again, last = sorted(self._open | self._gaps), self._numbers[-1] if self._numbers else 0
             found = [entry for some in _batches(again) for entry in self._read(some, check)]
             found += self._pages(last, check)
-        known = dict(zip(self._numbers, self.entries, strict=True)) if not last else None
-        changed = [entry for entry in found if _is_another(self._entry(entry.number, known), entry)]
-        if changed:
-            self._count += 1
-            self._take(changed)
+        if not self._numbers:
+            self._begin(found)
+        else:
+            known = dict(zip(self._numbers, self.entries, strict=True)) if not last else None
+            changed = [entry for entry in found if _is_another(self._entry(entry.number, known), entry)]
+            if changed:
+                self._count += 1
+                self._take(changed)
         for entry in found:
             is_settled = entry.status in _FINAL and entry.told_line is not None
             (self._open.discard if is_settled else self._open.add)(entry.number)
@@ -102,6 +105,15 @@ class KeptTrials:
             return known.get(number)
         place = bisect_left(self._numbers, number)
         return self.entries[place] if place < len(self._numbers) and self._numbers[place] == number else None
+
+    def _begin(self, found: Sequence[TrialEntry]) -> None:
+        """All of them, by number."""
+        if found:
+            self._count += 1
+        self.entries, self._numbers = list(found), [entry.number for entry in found]
+        self._changed, self._flat = [self._count] * len(found), [None] * len(found)
+        if found and len(found) != found[-1].number:
+            self._gaps = set(range(1, found[-1].number)).difference(self._numbers)
 
     def _take(self, changed: Sequence[TrialEntry]) -> None:
         for entry in changed:

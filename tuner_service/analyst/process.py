@@ -16,7 +16,7 @@ from typing import Any
 
 import tuner_service
 from trials.wire.variables import is_inherited
-from tuner_service.analyst.frames import FrameError, frame, read_frame
+from tuner_service.analyst.frames import DATABASE_VARIABLE, FrameError, frame, read_frame
 from tuner_service.domain.errors import (
     Fault,
     InputError,
@@ -130,15 +130,20 @@ class AnalystProcess:
             paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "tuner_service.analyst.serving", self.database, self.log_format],
+                    [sys.executable, "-P", "-m", "tuner_service.analyst.serving", self.log_format],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={**kept, "PYTHONPATH": os.pathsep.join(paths)},
+                    env={**kept, **self._database_variables(), "PYTHONPATH": os.pathsep.join(paths)},
                     start_new_session=True,  # Ctrl-C at a terminal is for the service, which ends it in its turn
                 )
             except OSError as exc:
                 raise UnavailableError(f"no process for analyses can be started ({exc.strerror}); try again") from exc
         return self._process
+
+    def _database_variables(self) -> dict[str, str]:
+        """Never an argument: an address may hold a password, and other users see command lines."""
+        of_the_library = {name: value for name, value in os.environ.items() if name.startswith("PG")}
+        return {**of_the_library, DATABASE_VARIABLE: self.database}
 
     def _start_early(self) -> None:
         with self._turn:

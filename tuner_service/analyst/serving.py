@@ -18,7 +18,7 @@ from typing import Any
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import form_named
 from tuner_service.analyst.answers import Answers
-from tuner_service.analyst.frames import FrameError, frame, read_frame
+from tuner_service.analyst.frames import DATABASE_VARIABLE, FrameError, frame, read_frame
 from tuner_service.domain.errors import (
     InputError,
     LimitExceededError,
@@ -123,7 +123,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def main() -> int:
-    configure_logging(logging.StreamHandler(sys.stderr), form=form_named(sys.argv[2] if sys.argv[2:] else None))
+    configure_logging(logging.StreamHandler(sys.stderr), form=form_named(sys.argv[1] if sys.argv[1:] else None))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # Descriptors of its own: whatever a library prints goes to the log, and not between two frames.
     given, told = os.dup(0), os.dup(1)
@@ -132,7 +132,7 @@ def main() -> int:
     os.close(null)
     os.dup2(2, 1)
     try:
-        return serve(sys.argv[1], given, told)
+        return serve(os.environ[DATABASE_VARIABLE], given, told)
     except (BrokenPipeError, FrameError):
         return 0  # the service has ended
     except TunerServiceError as exc:

@@ -13,13 +13,23 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from trials.wire.checkpoints import CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
-from trials.wire.encoding import decode, decode_plain, encode, frames, greeting_in, kind_of, messages_in
+from trials.wire.encoding import (
+    decode,
+    decode_plain,
+    encode,
+    frames,
+    greeting_in,
+    kind_of,
+    messages_in,
+    require_few_values,
+)
 from trials.wire.handshake import Greeting, Leave
 from trials.wire.limits import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
     DEVICES_LIMIT,
     NOT_UNDERSTOOD_LIMIT,
+    REPORT_BATCH_BYTES,
     REPORT_BATCH_LINES,
 )
 from trials.wire.messages import (
@@ -106,6 +116,7 @@ def _greeted(text: str, agent_id: str) -> tuple[Greeting | None, Hello | Refused
     Of an agent of another version only the greeting is read: the rest may mean something else there.
     """
     try:
+        require_few_values(text)
         greeting = greeting_in(text)
         if greeting.agent_id != agent_id:
             return greeting, Refused(
@@ -225,6 +236,7 @@ class _Connection:
                 if text is None:
                     self._take_bytes(frame["bytes"])
                     continue
+                require_few_values(text)
                 messages = messages_in(text)
             except ProtocolError as exc:
                 self._ignore("", exc)
@@ -282,6 +294,8 @@ class _Connection:
     def _take_reports(self, message: Reports) -> None:
         if len(message.lines) > REPORT_BATCH_LINES:
             raise ProtocolError(f"{len(message.lines)} lines in one message; at most {REPORT_BATCH_LINES} are taken")
+        if (size := sum(map(len, message.lines))) > REPORT_BATCH_BYTES:
+            raise ProtocolError(f"lines of {size} bytes in one message; at most {REPORT_BATCH_BYTES} are taken")
         command = ReportsReceived(
             at=self._now(),
             agent_id=self._hello.agent_id,

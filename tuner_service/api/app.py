@@ -13,6 +13,7 @@ from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
 from tuner_service.api.guard import Guard, HeadAsGet
+from tuner_service.api.made_files import MadeFiles
 from tuner_service.api.measured import MeasuredRequests, note_matched_route
 from tuner_service.api.openapi import describe
 from tuner_service.api.prometheus import Exposition
@@ -77,6 +78,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.large_bodies = LargeBodies()
     app.state.single_flight = SingleFlight()
     app.state.drawings = SingleFlight()
+    app.state.made_files = MadeFiles()
     install_error_handlers(app)
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(Dashboard)

@@ -8,9 +8,10 @@ timer.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tuner_service.api.errors import problem
 from tuner_service.api.guard import MAX_BODY_BYTES
@@ -22,6 +23,9 @@ HEAD_TIMEOUT_S = 10.0  # for a whole head; beyond: 408
 IDLE_TIMEOUT_S = 5.0  # between two requests of a connection
 PROGRESS_TIMEOUT_S = 30.0  # a body that comes, or an answer that goes, is looked at so often
 LEAST_PROGRESS_BYTES = 64 << 10  # in that time; a slower body: 408, a slower reader is hung up on
+
+
+STREAM_WRITER = "tuner.stream_writer"  # an extension of the scope: see _write_piece
 
 
 class _TooManyHeadersError(Exception):
@@ -96,6 +100,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_bytes = self._body_bytes = 0
         self._stop_reading_timer()
         super().on_headers_complete()
+        if self.cycle is not None and not self._is_upgraded:
+            extensions: dict[str, Any] = {STREAM_WRITER: partial(_write_piece, self.cycle)}
+            self.cycle.scope["extensions"] = {**(self.cycle.scope.get("extensions") or {}), **extensions}
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -200,3 +207,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.cycle is None:
             return True
         return self.cycle.response_complete if self._in_head else not (self.cycle.response_started or self.pipeline)
+
+
+def _write_piece(cycle: RequestResponseCycle, piece: bytes) -> bool:
+    """A further piece of an answer without an end, at once; whether it could be: its reader may not keep up.
+
+    Through the middleware, a task and ``send`` it would take three times as long, for each of hundreds of streams.
+    """
+    is_open = cycle.response_started and not cycle.response_complete and not cycle.disconnected
+    if not is_open or not cycle.chunked_encoding or cycle.flow.write_paused or cycle.scope["method"] == "HEAD":
+        return False
+    cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+    return True

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +24,7 @@ CLIENT_GONE = 499  # what nobody reads
 
 Work = Callable[[Check], Reply]
 Key = tuple[str, ...]
+Made = TypeVar("Made")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class SingleFlight:
         if len(self._flights) >= WAITING_LIMIT:
             raise UnavailableError(f"{WAITING_LIMIT} analyses wait already; try again later")
         unwanted = threading.Event()
-        flight = _Flight(task=asyncio.create_task(self._run(work, unwanted)), unwanted=unwanted)
+        flight = _Flight(task=asyncio.create_task(in_turn(self._turn, work, unwanted)), unwanted=unwanted)
         self._flights[name] = flight
 
         def landed(task: asyncio.Task[Reply]) -> None:
@@ -89,27 +91,30 @@ class SingleFlight:
         flight.task.add_done_callback(landed)
         return flight
 
-    async def _run(self, work: Work, unwanted: threading.Event) -> Reply:
-        def check() -> None:
-            if unwanted.is_set():
-                raise NotWantedError
-
-        async with self._turn:
-            check()
-            return await asyncio.to_thread(work, check)
-
     async def _wait(self, request: Request, flight: _Flight) -> Reply | None:
         """The view; None where the client has gone before there is one."""
         flight.waiting += 1
-        gone = asyncio.create_task(_gone(request))
+        left = asyncio.create_task(gone(request))
         try:
-            await asyncio.wait({flight.task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({flight.task, left}, return_when=asyncio.FIRST_COMPLETED)
             return flight.task.result() if flight.task.done() else None
         finally:
-            gone.cancel()
+            left.cancel()
             flight.waiting -= 1
             if not flight.waiting:
                 flight.unwanted.set()
+
+
+async def in_turn(turn: asyncio.Semaphore, work: Callable[[Check], Made], unwanted: threading.Event) -> Made:
+    """What ``work`` gives, in a thread. NotWantedError where it is unwanted before it begins, or at its next check."""
+
+    def check() -> None:
+        if unwanted.is_set():
+            raise NotWantedError
+
+    async with turn:
+        check()
+        return await asyncio.to_thread(work, check)
 
 
 def _response(request: Request, reply: Reply) -> Response:
@@ -121,6 +126,6 @@ def _response(request: Request, reply: Reply) -> Response:
     return Response(reply.body, media_type=reply.media_type, headers=headers)
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

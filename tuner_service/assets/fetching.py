@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
+import os
 import shutil
 import threading
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from trials.files import sync_folder
@@ -26,15 +30,43 @@ def get_asset(client: Client, reference: str, target: Path, *, told: Told = lamb
         raise AssetSourceError(f"{target} is there already; name a folder that is new or empty")
     view = client.asset(reference)
     files = _manifest(client, view["id"])
-    partial = target.with_name(f"{target.name}{PARTIAL}")
+    # Of this asset and no other: files of two that share a path and a size cannot be told apart by these.
+    partial = target.with_name(f"{target.name}.{view['id'][:16]}{PARTIAL}")
     partial.mkdir(parents=True, exist_ok=True)
-    _Fetching(client, partial, told, total=sum(file.size for file in files)).run(files)
-    sync_filesystem(str(partial))
-    if target.exists():
-        target.rmdir()
-    partial.replace(target)
+    with _alone_in(partial):
+        _remove_strays(partial, {file.path for file in files})
+        _Fetching(client, partial, told, total=sum(file.size for file in files)).run(files)
+        sync_filesystem(str(partial))
+        if target.exists():
+            target.rmdir()
+        partial.replace(target)
     sync_folder(str(target.parent))
     return target
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """AssetSourceError while another command fetches into the folder. Whoever is killed gives its lock up."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AssetSourceError(
+            f"another command is fetching into {folder}; wait for it, or name another folder"
+        ) from None
+    else:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _remove_strays(folder: Path, wanted: Collection[str]) -> None:
+    """What a command that was killed left half written, or anybody put there."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if path.relative_to(folder).as_posix() not in wanted:
+                path.unlink()
 
 
 def _manifest(client: Client, asset_id: str) -> list[AssetFile]:
@@ -56,6 +88,7 @@ class _Fetching:
     def __init__(self, client: Client, folder: Path, told: Told, *, total: int) -> None:
         self._client, self._folder, self._told, self._total = client, folder, told, total
         self._done = 0
+        self._is_over = False  # what is on its way is given up at its next piece
         self._lock = threading.Lock()
         self._local = threading.local()
         self._clients: list[Client] = []
@@ -69,6 +102,7 @@ class _Fetching:
                 for future in futures:
                     future.result()
             finally:
+                self._is_over = True
                 for future in futures:
                     future.cancel()
                 pool.shutdown(wait=True)
@@ -77,8 +111,8 @@ class _Fetching:
 
     def _fetch(self, file: AssetFile) -> None:
         target = self._folder / file.path
-        if target.is_file() and target.stat().st_size == file.size:
-            self._more(file.size)  # it has its name once it is verified
+        if target.is_file() and not target.is_symlink() and _verified(target, file):
+            self._more(file.size)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name[:200]}.{threading.get_ident()}{PARTIAL}")
@@ -109,6 +143,8 @@ class _Fetching:
     def _receive(self, file: AssetFile, draft: Path) -> None:
         with draft.open("wb") as writing:
             for index, piece in enumerate(file.pieces):
+                if self._is_over:
+                    raise AssetSourceError(f"{file.path} was broken off")
                 writing.write(self._piece(file, index, piece))
                 self._more(file.piece_size(index))
 

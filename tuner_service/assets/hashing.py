@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trials.files import write_all
-from trials.stores import clone
+from trials.stores import clone, start_writeback
 from trials.wire.manifests import PIECE_BYTES, count_of_pieces, digest_of_pieces
 from tuner_service.assets.sources import AssetSourceError, Fingerprint, SourceFile
 
-BLOCK_BYTES = 1 << 20  # read at once of a large file
+BLOCK_BYTES = 256 << 10  # read at once: what was hashed is still in the cache of its core when it is written
 FILES_AT_ONCE = 32  # small ones, by one thread in a row
 TASKS_WAITING = 4  # for each thread, so that what was found is handed on soon
 Progress = Callable[[int], None]  # told how many bytes more were read
 Hashed = tuple[SourceFile, tuple[str, ...]]
+_of_thread = threading.local()
 
 
 class SourceChangedError(AssetSourceError):
@@ -38,11 +39,12 @@ class Staging:
 
     store: Path
     folder: Path
-    clones: threading.Event = field(default_factory=threading.Event)  # set once blocks could not be shared
+    no_clones: threading.Event = field(default_factory=threading.Event)  # set once blocks could not be shared
+    # Whether the file read last was in the store: the next one likely is, too, and is hashed before it is written.
+    last_was_known: threading.Event = field(default_factory=threading.Event)
 
     def has(self, digest: str, size: int) -> bool:
-        places = (self.store / "files" / digest[:2] / digest, self.folder / digest)
-        return any(_size(place) == size for place in places)
+        return _size(f"{self.store}/files/{digest[:2]}/{digest}") == size or _size(f"{self.folder}/{digest}") == size
 
     @contextmanager
     def draft(self) -> Iterator[tuple[int, Callable[[str], None]]]:
@@ -104,9 +106,9 @@ def hash_file(file: SourceFile, *, staging: Staging | None, progress: Progress) 
     """Likewise, of one."""
     try:
         with _opened(file) as descriptor:
-            if file.size <= PIECE_BYTES:
-                return _small(file, descriptor, staging, progress)
-            return _large(file, descriptor, staging, progress)
+            if staging is None:
+                return _pieces(file, descriptor, None, progress)
+            return _staged(file, descriptor, staging, progress)
     except FileNotFoundError as error:
         raise SourceChangedError(file.location) from error
     except AssetSourceError:
@@ -129,48 +131,57 @@ def read_piece(file: SourceFile, index: int) -> bytes:
         raise AssetSourceError(f"{file.location} cannot be read: {error.strerror}") from error
 
 
-def _small(file: SourceFile, descriptor: int, staging: Staging | None, progress: Progress) -> tuple[str, ...]:
-    data = _pread(descriptor, file, offset=0, length=PIECE_BYTES)
-    progress(len(data))
-    digest = hashlib.sha256(data).hexdigest()
-    if staging is not None and not staging.has(digest, len(data)):
-        with staging.draft() as (writing, name):
-            write_all(writing, data)
-            name(digest)
-    return (digest,)
-
-
-def _large(file: SourceFile, descriptor: int, staging: Staging | None, progress: Progress) -> tuple[str, ...]:
-    if staging is None:
-        return _pieces(file, descriptor, None, progress)
+def _staged(file: SourceFile, descriptor: int, staging: Staging, progress: Progress) -> tuple[str, ...]:
+    """The digests of a file that lies in the staging folder now, or is in the store."""
+    if staging.last_was_known.is_set():
+        pieces = _pieces(file, descriptor, None, progress)
+        if staging.has(digest_of_pieces(pieces), file.size):
+            return pieces
+        staging.last_was_known.clear()
+        progress = _nothing_more
     with staging.draft() as (writing, name):
-        shared = not staging.clones.is_set() and clone(descriptor, writing)
-        if not shared:
-            staging.clones.set()
+        shared = file.size > PIECE_BYTES and not staging.no_clones.is_set() and clone(descriptor, writing)
+        if not shared and file.size > PIECE_BYTES:
+            staging.no_clones.set()
         # What is hashed is what the store has: of a clone the clone, else the bytes that are written.
         pieces = _pieces(file, writing if shared else descriptor, None if shared else writing, progress)
         _require_same(file, descriptor)
         digest = digest_of_pieces(pieces)
-        if not staging.has(digest, file.size):
+        if staging.has(digest, file.size):
+            staging.last_was_known.set()
+        else:
+            start_writeback(writing)
             name(digest)
     return pieces
 
 
+def _nothing_more(_: int) -> None:
+    """What is read a second time was told the first time."""
+
+
 def _pieces(file: SourceFile, reading: int, writing: int | None, progress: Progress) -> tuple[str, ...]:
-    found, at = [], 0
+    found, at, block = [], 0, _block()
     for _ in range(count_of_pieces(file.size)):
         digest, end = hashlib.sha256(), min(at + PIECE_BYTES, file.size)
         while at < end:
-            block = os.pread(reading, min(BLOCK_BYTES, end - at), at)
-            if not block:
+            size = os.preadv(reading, [block[: end - at]], at)
+            if not size:
                 raise SourceChangedError(file.location)
-            digest.update(block)
+            digest.update(block[:size])
             if writing is not None:
-                write_all(writing, block)
-            at += len(block)
-            progress(len(block))
+                write_all(writing, block[:size])
+            at += size
+            progress(size)
         found.append(digest.hexdigest())
     return tuple(found)
+
+
+def _block() -> memoryview:
+    """This thread's own: memory taken anew for each file would be given to the process page by page each time."""
+    block: memoryview | None = getattr(_of_thread, "block", None)
+    if block is None:
+        block = _of_thread.block = memoryview(bytearray(BLOCK_BYTES))
+    return block
 
 
 def _pread(descriptor: int, file: SourceFile, *, offset: int, length: int) -> bytes:
@@ -197,8 +208,8 @@ def _require_same(file: SourceFile, descriptor: int) -> None:
         raise SourceChangedError(file.location)
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116  # a Path costs more than the look, and there are thousands
     except FileNotFoundError:
         return -1

@@ -55,7 +55,7 @@ def list_files(source: Path, *, is_ignored: IsIgnored | None = None) -> list[Sou
             return list(_walk(root, is_ignored or (lambda path, is_folder: False)))  # noqa: ARG005  # leaves nothing out
         status = root.stat()
         _require_plain(status, source.name, root)
-        return [_file(_checked(source.name), root, status)]
+        return [_file(_checked(source.name), str(root), status)]
     except FileNotFoundError as error:
         raise AssetSourceError(
             f"there is no {error.filename}; name a folder, a file, or a zip or tar archive"
@@ -90,7 +90,7 @@ def _entry(root: Path, path: str, entry: os.DirEntry[str]) -> SourceFile:
     if not entry.is_symlink():
         status = entry.stat(follow_symlinks=False)
         _require_plain(status, path, root)
-        return _file(path, Path(entry.path), status)
+        return _file(path, entry.path, status)
     target = Path(entry.path).resolve()
     if not target.is_relative_to(root):
         raise AssetSourceError(
@@ -106,7 +106,7 @@ def _entry(root: Path, path: str, entry: os.DirEntry[str]) -> SourceFile:
             f"{entry.path} is a link to a folder; copy it there, or leave it out (a .tunerignore file)"
         )
     _require_plain(status, path, root)
-    return _file(path, target, status)
+    return _file(path, str(target), status)
 
 
 def _require_plain(status: os.stat_result, path: str, root: Path) -> None:
@@ -116,9 +116,9 @@ def _require_plain(status: os.stat_result, path: str, root: Path) -> None:
         )
 
 
-def _file(path: str, location: Path, status: os.stat_result) -> SourceFile:
+def _file(path: str, location: str, status: os.stat_result) -> SourceFile:
     executable = bool(status.st_mode & stat.S_IXUSR)
-    return SourceFile(path=path, location=str(location), executable=executable, fingerprint=Fingerprint.of(status))
+    return SourceFile(path=path, location=location, executable=executable, fingerprint=Fingerprint.of(status))
 
 
 def _checked(path: str) -> str:

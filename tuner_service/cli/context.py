@@ -34,6 +34,16 @@ def home_around(file: Path) -> Path:
     return file.with_name(f"{file.stem}-home")
 
 
+def database_of(settings: Settings) -> str | Path:
+    """What a command opens that reads the database itself. CommandError where there is no such file."""
+    file = settings.database_file
+    if file is None:
+        return settings.db
+    if not file.exists():
+        raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
+    return file
+
+
 @contextmanager
 def connected(settings: Settings) -> Iterator[Client]:
     """UnreachableError, with what to do, when no service runs."""
@@ -46,6 +56,11 @@ def connected(settings: Settings) -> Iterator[Client]:
 
 def resolve_experiment(client: Client, reference: str) -> str:
     """The id that ``reference`` names: an id, a unique prefix, a name, or @last."""
+    if not reference:  # every id begins with it: of one experiment it would be the prefix
+        raise CommandError(
+            "the experiment is an empty text; is a variable of your shell not set? `tuner ps` lists ids",
+            ExitCode.USAGE,
+        )
     if reference != LAST:
         try:
             return str(client.experiment(reference)["id"])

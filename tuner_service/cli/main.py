@@ -13,7 +13,9 @@ from tuner_service.cli.output.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
 PLOT_KINDS = ("history", "curves", "parallel", "importance", "slices", "pareto", "timeline")
-EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet")
+SHELLS = ("bash", "zsh", "fish")
+TEMPLATE_NAMES = ("torch", "lightning", "transformers", "command", "nni")
+EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet", "optuna")
 MAX_WAIT_S = 1e9  # thirty years
 EPILOG = """\
 An experiment is named by its id, a prefix of it, its name, or @last; a trial by EXPERIMENT/NUMBER.
@@ -54,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_beginning(commands)
     _add_service(commands)
     _add_verbs(commands)
     _add_changes(commands)
@@ -79,16 +82,19 @@ class _Version(argparse.Action):
 Commands = argparse._SubParsersAction  # noqa: SLF001  # argparse has no public name for what add_subparsers returns
 
 
-def _command(
+def _command(  # noqa: PLR0913  # what commands differ in
     commands: Commands[argparse.ArgumentParser],
     name: str,
     *,
     module: str = "",
     help: str,  # noqa: A002  # argparse's own word
     output: bool = False,
+    also: str = "",
 ) -> argparse.ArgumentParser:
+    """``also`` is another word for it, the one that programs have."""
     about = help[0].upper() + help[1:] + "."
-    parser = commands.add_parser(name, help=help, description=about, allow_abbrev=False)
+    aliases = [also] if also else []
+    parser = commands.add_parser(name, help=help, description=about, allow_abbrev=False, aliases=aliases)
     parser.set_defaults(module=module or name)
     parser.add_argument("--home", metavar="DIR", help="the service's home folder")
     parser.add_argument("--url", help="a service elsewhere")
@@ -111,9 +117,21 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
     serve.add_argument("--asset-cache", metavar="SIZE", help="the most that a node keeps of assets; 64GiB")
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
+    serve.add_argument("--standby", action="store_true", help="wait for the end of the active service, then take over")
     serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
     opened = _command(commands, "open", help="open the page in a browser, signed in")
     opened.add_argument("--print", action="store_true", help="print its address, which is good once and for a minute")
+
+
+def _add_beginning(commands: Commands[argparse.ArgumentParser]) -> None:
+    first = _command(commands, "quickstart", help="run a first search, from its files to its best trial")
+    first.add_argument(
+        "folder", metavar="DIR", nargs="?", default="tuner-quickstart", help="for its files (default: tuner-quickstart)"
+    )
+    _add_timeout(first)
+    begin = _command(commands, "init", help="make a folder with a search that runs as it is")
+    begin.add_argument("name", metavar="NAME", help="the folder; its last part is the experiment's name")
+    begin.add_argument("--template", choices=TEMPLATE_NAMES, default="torch", help="what trains in it (default: torch)")
 
 
 def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -270,6 +288,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     ps = _command(commands, "ps", help="list experiments, newest first", output=True)
     ps.add_argument("--devices", action="store_true", help="the devices of all nodes, and the trials that hold them")
+    ps.add_argument("--services", action="store_true", help="the services of the database, the active one first")
     ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
     ps.add_argument("--project", metavar="NAME", help="the experiments of this project")
     ps.add_argument("--tag", action="append", metavar="TAG", help="those with this tag; of several, with all of them")
@@ -289,13 +308,16 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_analyses(commands)
     for parser in (ps, show, trials, best):
         parser.add_argument("--watch", action="store_true", help="print again every two seconds, until Ctrl-C")
-    get = _command(commands, "get", help="fetch what a trial left into a folder")
+    get = _command(commands, "get", help="fetch what a trial left into a folder", also="download")
     get.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial; EXPERIMENT/best for the best one")
     get.add_argument("folder", metavar="DIR", help="where to; it is made")
     get.add_argument("--checkpoint", metavar="WHICH", help="of its checkpoints instead: best, last or a step")
-    logs = _command(commands, "logs", help="print the output of a trial")
-    logs.add_argument("reference", metavar="EXPERIMENT/NUMBER", help="the trial")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
+    logs = _command(commands, "logs", help="print the output of a trial, or the log of the service or of its agent")
+    which = logs.add_mutually_exclusive_group(required=True)
+    which.add_argument("reference", metavar="EXPERIMENT/NUMBER", nargs="?", help="the trial")
+    which.add_argument("--service", action="store_true", help="the log of the service of the home folder instead")
+    which.add_argument("--agent", action="store_true", help="that of its agent on this machine")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended, or until Ctrl-C")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
     logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
     export = _command(commands, "export", help="write trials or metrics to a file")
@@ -305,7 +327,7 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
         "-o", "--output", choices=EXPORT_FORMATS, help="the format (default: what the file's name says, else csv)"
     )
     export.add_argument("--metrics", action="store_true", help="a row for each metric of each report, not for trials")
-    watch = _command(commands, "watch", help="follow an experiment to its end; Ctrl-C detaches")
+    watch = _command(commands, "watch", help="follow an experiment to its end; Ctrl-C detaches", also="wait")
     _add_experiment(watch)
     _add_timeout(watch)
 
@@ -333,11 +355,16 @@ def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
     collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")
     collect.add_argument("--db", metavar="FILE|URL", help="the database")
     database = _command(commands, "db", help="look after the database")
-    database.add_argument("action", choices=("path", "revision", "upgrade", "check"), help="what to do")
+    database.add_argument("action", choices=("path", "revision", "upgrade", "check", "copy"), help="what to do")
+    database.add_argument("source", nargs="?", metavar="FROM", help="copy: the file or URL that has the rows")
+    database.add_argument("target", nargs="?", metavar="TO", help="copy: an empty one, which gets them")
     database.add_argument("--db", metavar="FILE|URL", help="the database")
     config = _command(commands, "config", help="show the settings", output=True)
     config.add_argument("action", choices=("show",), help="what to do")
     config.add_argument("--origin", action="store_true", help="with where each came from")
+    completion = _command(commands, "completion", help="print what completes this command in a shell")
+    completion.add_argument("shell", choices=SHELLS, help="which shell; in bash: source <(tuner completion bash)")
+    completion.add_argument("--words", action="store_true", help="what may come next on the line on standard input")
     _command(commands, "version", help="show the version")
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner_service.cli.context import LAST
+from tuner_service.cli.context import LAST, database_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, print_rows
 from tuner_service.clock import SystemClock
@@ -34,12 +34,7 @@ COLUMNS = (
 
 def replay(settings: Settings, reference: str, *, output: str) -> int:
     """Reads the database only, beside a running service or without one. 0: the same, 1: something differs."""
-    file = settings.database_file
-    if file is None:
-        raise CommandError(f"{settings.db} is no file; a replay reads the database itself", ExitCode.USAGE)
-    if not file.exists():
-        raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
-    with open_queries(file) as queries, tempfile.TemporaryDirectory(prefix="tuner-replay-") as folder:
+    with open_queries(database_of(settings)) as queries, tempfile.TemporaryDirectory(prefix="tuner-replay-") as folder:
         experiment = _resolve(queries, reference)
         rows = list(_replayed(queries, experiment, Path(folder)))
     print_rows(rows, output=output, columns=COLUMNS)
@@ -51,7 +46,7 @@ def _resolve(queries: SqlQueries, reference: str) -> Experiment:
     experiments = list(queries.experiments())
     found = [e for e in experiments if e.id == reference] or experiments[: reference == LAST]
     found = found or [e for e in experiments if e.spec.name == reference]
-    found = found or [e for e in experiments if e.id.startswith(reference)]
+    found = found or [e for e in experiments if reference and e.id.startswith(reference)]
     if not found:
         raise CommandError(f"there is no experiment {reference!r} in the database", ExitCode.NOT_FOUND)
     if len(found) > 1:

@@ -42,6 +42,7 @@ from tuner_service.dispatcher.limits import (
     NOTICES_LIMIT,
     REFUSED_REPORTS_RETRY_S,
     REJECTED_RECORDS_LIMIT,
+    SET_ASIDE_RETRY_S,
     SPACE_FOR_METRIC_NAMES,
 )
 from tuner_service.dispatcher.reconcile import (
@@ -56,6 +57,7 @@ from tuner_service.dispatcher.reconcile import (
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
+from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.resources import Node
 from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Report, TrialReason, TrialStatus
 
@@ -78,7 +80,8 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
     attempts = {nonce: ts.live for nonce, ts in believed.items()}
     acknowledged = {nonce: attempt.acknowledged for nonce, attempt in attempts.items()}
     step.do(WelcomeAgent(agent_id=command.agent_id, acknowledged=acknowledged))
-    for finding in reconcile(attempts, command.attempts, lineage=step.state.lineage):
+    told = [one for one in command.attempts if one.key.experiment_id not in step.state.set_aside]
+    for finding in reconcile(attempts, told, lineage=step.state.lineage):
         _settle(step, command.agent_id, finding, believed)
     return list(step.all())
 
@@ -139,10 +142,15 @@ def _believed(step: Step, agent_id: str, key_experiment: str, nonce: str) -> Tri
     return None
 
 
+def _is_set_aside(step: Step, key: AttemptKey) -> bool:
+    return key.experiment_id in step.state.set_aside
+
+
 def started(step: Step, command: AttemptStarted) -> ExperimentState | None:
     ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     if ts is None:
-        step.tell(command.agent_id, _stop_not_believed(command.key, command.nonce))
+        if not _is_set_aside(step, command.key):
+            step.tell(command.agent_id, _stop_not_believed(command.key, command.nonce))
         return None
     _running(ts, command.process)
     phases.send_wanted(ts)  # it may have been chosen while the attempt's folder was being made
@@ -159,7 +167,8 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
     """Believed once. The agent forgets an attempt only when its exit, and every report before it, is on disk."""
     ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     if ts is None:
-        step.tell(command.agent_id, Forget(nonce=command.nonce))
+        if not _is_set_aside(step, command.key):  # else it is told again, to a service that can read the rows
+            step.tell(command.agent_id, Forget(nonce=command.nonce))
         return None
     attempt = ts.live
     if command.last_sequence > attempt.acknowledged:
@@ -172,6 +181,8 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
 
 def output_collected(step: Step, command: OutputCollected) -> None:
     """Believed of an attempt that lives, and before its exit: what another one left later stays."""
+    if _is_set_aside(step, command.key):
+        raise ConflictError(step.state.set_aside[command.key.experiment_id].why)
     ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     if ts is None or ts.trial.output == command.output:
         return
@@ -217,6 +228,9 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     """Take the records that are new, in order: repeated ones are harmless, a gap is asked for again."""
     ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
     last = command.first_sequence + len(command.records) - 1
+    if ts is None and _is_set_aside(step, command.key):
+        step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=SET_ASIDE_RETRY_S))
+        return None
     if ts is None:
         # A late attempt's writes are refused; acknowledging them lets the agent come to its exit.
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))

@@ -29,8 +29,9 @@ from tuner_service.dispatcher import (
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
+from tuner_service.dispatcher.ledger import Held
 from tuner_service.dispatcher.loaded import LoadedExperiment
-from tuner_service.dispatcher.state import DispatcherState, ExperimentState, WorkerState
+from tuner_service.dispatcher.state import DispatcherState, ExperimentState, SetAside, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
 from tuner_service.dispatcher.totals import Totals, totals_of
 from tuner_service.domain.resources import QuotaGroup
@@ -53,6 +54,9 @@ class Dispatcher:
 
     def restore(self, loaded: LoadedExperiment) -> None:
         """Take one experiment back from its rows. Call before ``recover``."""
+        if loaded.damage:
+            self._set_aside(loaded)
+            return
         xs = ExperimentState(
             experiment=loaded.experiment,
             trials={t.number: t for t in loaded.trials},
@@ -71,6 +75,18 @@ class Dispatcher:
         self.state.experiments[xs.id] = xs
         for attempt in xs.attempts.values():
             self.state.ledger.add(xs.held(attempt))
+
+    def _set_aside(self, loaded: LoadedExperiment) -> None:
+        """Nothing is decided about it, and nobody else is given what its trials hold, which run on."""
+        group = loaded.experiment.spec.quota_group
+        holding = [
+            Held(experiment_id=loaded.experiment.id, group=group, holdings=attempt.holdings)
+            for attempt in loaded.attempts
+            if attempt.lineage == self.state.lineage
+        ]
+        for held in holding:
+            self.state.ledger.add(held)
+        self.state.set_aside[loaded.experiment.id] = SetAside(why=loaded.damage, holding=holding)
 
     def recover(self, at: float) -> list[Effect]:
         """What is owed after the rows were read: workers to start, and what follows. Agents settle on connecting.

@@ -198,13 +198,20 @@ def stop(step: Step, command: ExperimentStopped) -> None:
 
 
 def delete(step: Step, command: ExperimentDeleted) -> None:
-    xs = step.find(command.experiment_id)
-    if not xs.experiment.status.has_ended:
-        raise _wrong_state(xs, "deleted")
-    del step.state.experiments[xs.id]
-    step.changes.experiments.pop(xs.id, None)
-    step.changes.deleted_experiments.append(xs.id)
-    step.do(TellAll(message=RemoveExperiment(experiment_id=xs.id)))
+    """One whose rows are damaged too: what runs of it is a stray then, which the next connection of its agent ends."""
+    experiment_id = command.experiment_id
+    aside = step.state.set_aside.pop(experiment_id, None)
+    if aside is None:
+        xs = step.find(experiment_id)
+        if not xs.experiment.status.has_ended:
+            raise _wrong_state(xs, "deleted")
+        del step.state.experiments[experiment_id]
+    else:
+        for held in aside.holding:
+            step.state.ledger.remove(held)
+    step.changes.experiments.pop(experiment_id, None)
+    step.changes.deleted_experiments.append(experiment_id)
+    step.do(TellAll(message=RemoveExperiment(experiment_id=experiment_id)))
 
 
 def stop_trial(step: Step, command: TrialStopped) -> None:

@@ -18,6 +18,7 @@ class LoadedExperiment:
     ``unanswered``: per queue the items past its cursor, in line order.
     ``seen_steps``: for each loaded trial the steps of the objective that algorithms saw.
     ``checkpoints``: of the loaded trials, oldest first. ``search_space``: the newest, where scripts may add to it.
+    ``damage``: why it cannot be gone on with. Then ``experiment`` and ``attempts`` are what could be read, and no more.
     """
 
     experiment: Experiment
@@ -27,3 +28,4 @@ class LoadedExperiment:
     seen_steps: dict[int, frozenset[int]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     search_space: dict[str, Any] | None = None
+    damage: str = ""

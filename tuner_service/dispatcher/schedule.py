@@ -129,10 +129,17 @@ def _mind_failures(step: Step, xs: ExperimentState) -> None:
         why = Why(reason=ExperimentReason.TOO_MANY_FAILURES, message=message)
         launching.begin_stop(step, xs, ExperimentStatus.FAILED, why)
     elif experiment.same_errors >= max(budget.parallel, IDENTICAL_FAILURES_LEAST):
-        message = f"the first {experiment.same_errors} trials failed with the same error; fix it, then resume"
+        message = f"the first {experiment.same_errors} trials failed with {_same_error(step, xs)}; fix it, then resume"
         step.move_experiment(
             xs, ExperimentStatus.PAUSED, Why(reason=ExperimentReason.IDENTICAL_FAILURES, message=message)
         )
+
+
+def _same_error(step: Step, xs: ExperimentState) -> str:
+    """In the words of the trial that was told last, which this step has changed."""
+    alike = [t for t in step.changes.trials.values() if t.experiment_id == xs.id and t.message]
+    told = [t for t in alike if t.fingerprint == xs.experiment.first_error]
+    return f"the same error, {told[-1].message}" if told else "the same error"
 
 
 def _mind_duration(step: Step, xs: ExperimentState) -> None:

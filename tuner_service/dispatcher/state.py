@@ -6,6 +6,7 @@ Trials that have ended and whose end was told are let go; their counts stay in t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -149,6 +150,14 @@ class ExperimentState:
                 return False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """An experiment whose rows are damaged. ``holding``: its live attempts, which keep what they hold."""
+
+    why: str
+    holding: Sequence[Held] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class DispatcherState:
     """``agents``: the nodes connected now. ``incarnation`` is new for each life of the service: it makes nonces new."""
@@ -158,6 +167,7 @@ class DispatcherState:
     first_generation: int = 0
     launches: int = 0
     experiments: dict[ExperimentId, ExperimentState] = field(default_factory=dict)
+    set_aside: dict[ExperimentId, SetAside] = field(default_factory=dict)  # left as they are, their trials too
     agents: dict[str, Node] = field(default_factory=dict)
     groups: dict[str, QuotaGroup] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)  # what the live attempts hold

@@ -13,7 +13,7 @@ from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_WARNING_LENGTH
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
-from tuner_service.domain.errors import NotFoundError
+from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Trial, TrialReason, TrialStatus
@@ -41,6 +41,9 @@ class Step:
     )  # when the attempts ended that this step is told of
 
     def find(self, experiment_id: str) -> ExperimentState:
+        """NotFoundError, or ConflictError for one that was set aside."""
+        if experiment_id in self.state.set_aside:
+            raise ConflictError(self.state.set_aside[experiment_id].why, ["delete"])
         try:
             return self.state.experiments[experiment_id]
         except KeyError:

@@ -11,6 +11,7 @@ TunerServiceError
 ├── UnavailableError          nobody's: try again later (disk full, shutting down, database held elsewhere)
 ├── NotInstalledError         the operator's: needs an extra that is not installed; names it
 ├── StorageError              the operator's: the database cannot be used; says what to do
+│   └── InUseError            another service has it
 ├── AlgorithmError            the algorithm's
 │   ├── SearchSpaceNotSupportedError      the experiment fails
 │   └── TemporarilyUnableError            asked again, with a bound
@@ -93,6 +94,10 @@ class NotInstalledError(TunerServiceError):
 
 class StorageError(TunerServiceError):
     """The database cannot be used as it is; the text says what to do."""
+
+
+class InUseError(StorageError):
+    """Another service has the database; the text names it."""
 
 
 class AlgorithmError(TunerServiceError):

@@ -66,6 +66,8 @@ def front(points: Sequence[Sequence[float]]) -> list[int]:
     Ordered first, so that a point need only be compared with the front so far: about n log n for two objectives and
     for three.
     """
+    if points and len(points[0]) == 1:
+        return [min(range(len(points)), key=lambda index: tuple(points[index]))]
     if points and len(points[0]) == 3:
         return _front_of_three(points)
     order = sorted(range(len(points)), key=lambda index: (tuple(points[index]), index))

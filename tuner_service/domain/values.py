@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trials.wire.texts import text_fault
@@ -70,3 +70,14 @@ def _key_faults(key: Any, pointer: str) -> Iterator[tuple[str, str]]:
     fault = text_fault(key)
     if fault:
         yield pointer, f"has the name {key!r:.200}, which {fault}"
+
+
+def flattened(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """One level deep, by names behind ``prefix``: a nested choice's own parameters stand beside its ``_name``."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, dict) and "_name" in value:
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

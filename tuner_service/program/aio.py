@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tuner_service.cli.files.inputs import filled_in
 from tuner_service.program import bodies, reading
 from tuner_service.program.aio_trials import AsyncAskedTrial, AsyncTrial
 from tuner_service.program.errors import ConflictError, NotFoundError, UsageError
@@ -97,11 +96,12 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
     by default the one of ``connect()``. Repeating the call with the same ``key`` starts nothing new.
     """
     given = {name: value for name, value in locals().items() if name not in {"service", "key"}}
+
     reading.require_no_trial()
-    body = bodies.experiment_body(given)
+    body = await AsyncLine.beside(lambda: bodies.experiment_body(given))
     reached = service or await connect()
     sent = key or reading.new_key()
-    view = await reached.line.call(lambda client: client.create(filled_in(client, body), key=sent))
+    view = await reached.line.call(lambda client: client.create(bodies.with_inputs(client, body), key=sent))
     return AsyncExperiment(reached.line, view)
 
 
@@ -173,6 +173,22 @@ class AsyncService:
         """The agents that are connected now."""
         return await self.line.call(lambda client: client.agents())
 
+    async def quota_groups(self) -> list[Table]:
+        """The named shares of the devices, with what their trials hold."""
+        return await self.line.call(lambda client: client.quota_groups())
+
+    @typed
+    async def set_quota_group(
+        self, name: str, *, gpus: float | Literal["all"] | None = None, borrow: bool | None = None
+    ) -> Table:
+        """Make it, or change of it what is given. ``borrow``: whether it may use what other groups leave idle."""
+        return await self.line.call(lambda client: reading.quota_group(client, name, gpus=gpus, borrow=borrow))
+
+    @typed
+    async def rm_quota_group(self, name: str) -> None:
+        """Delete it. ConflictError while an experiment that has not ended draws from it."""
+        await self.line.call(lambda client: client.delete_quota_group(name))
+
     async def close(self) -> None:
         """Let go of the connection. The service and everything on it go on."""
         await self.line.close()
@@ -194,8 +210,17 @@ class AsyncExperiment:
 
     def __init__(self, line: AsyncLine, view: Table) -> None:
         self.line = line
-        self.id: str = view["id"]
         self.view = view
+        self.id: str = view["id"]
+
+    @property
+    def view(self) -> Table:
+        """The object of REST that was seen last."""
+        return self._view
+
+    @view.setter
+    def view(self, view: Table) -> None:
+        self._view = reading.checked(view, reading.EXPERIMENT)
 
     @property
     def name(self) -> str:
@@ -240,11 +265,15 @@ class AsyncExperiment:
 
     @typed
     async def export(
-        self, file: FilePath, *, output: Literal["csv", "json", "jsonl", "parquet"] | None = None, metrics: bool = False
+        self,
+        file: FilePath,
+        *,
+        output: Literal["csv", "json", "jsonl", "parquet", "optuna"] | None = None,
+        metrics: bool = False,
     ) -> Path:
         """Write its trials, or every report, to a file, which is there when it is complete.
 
-        The format, ``output``, is that of the file's name unless it is given.
+        The format, ``output``, is that of the file's name unless it is given; ``optuna`` is a study of Optuna's.
         """
         target = Path(file)
         await self.line.call(lambda client: reading.export(client, self.id, target, form=output, metrics=metrics))
@@ -268,8 +297,7 @@ class AsyncExperiment:
 
     async def space(self) -> Table:
         """The search space as it is now."""
-        found = await self.line.call(lambda client: client.search_space(self.id))
-        return dict(found["search_space"])
+        return await self.line.call(lambda client: dict(client.search_space(self.id)["search_space"]))
 
     async def space_revisions(self) -> list[Table]:
         """Every search space it has had, oldest first, with the journal line from which each holds."""
@@ -285,9 +313,11 @@ class AsyncExperiment:
         """
         following = Following(self.view, timeout_s=timeout, progress=progress)
         try:
-            while (pause_s := following.next_look_s()) is not None:
-                following.show(await self.line.run(following.look))
-                await self.line.pause(pause_s)
+            following.show(await self.line.run(following.look))
+            async with self.line.listening(self.id) as heard:
+                while (pause_s := following.next_look_s(hears=heard.hears)) is not None:
+                    await heard.pause(pause_s)
+                    following.show(await self.line.run(following.look))
             self.view = following.view
         finally:
             following.close()
@@ -303,9 +333,10 @@ class AsyncExperiment:
         """
         asking = Asking(self.view, timeout_s=timeout, key=key or reading.new_key())
         await self.line.run(asking.look)
-        while (pause_s := asking.next_look_s()) is not None:
-            await self.line.pause(pause_s)
-            await self.line.run(asking.look)
+        async with self.line.listening(self.id) as heard:
+            while (pause_s := asking.next_look_s(hears=heard.hears)) is not None:
+                await heard.pause(pause_s)
+                await self.line.run(asking.look)
         return None if asking.asked is None else AsyncAskedTrial(self.line, self.id, asking.asked)
 
     # ── changing ────────────────────────────────────────────────────────────────────────────────
@@ -326,7 +357,7 @@ class AsyncExperiment:
     ) -> None:
         """Go on where it was, with new totals and new code for the trials to come, if they are given."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
-        body = bodies.resume_body(budget, code=code, skip_line=skip_line)
+        body = await AsyncLine.beside(lambda: bodies.resume_body(budget, code=code, skip_line=skip_line))
         self.view = await self.line.call(lambda client: client.resume(self.id, body))
 
     @typed
@@ -334,9 +365,12 @@ class AsyncExperiment:
         """Stop it and its trials; with ``wait`` it has stopped when this returns. It can be resumed."""
         self.view = await self.line.call(lambda client: client.stop(self.id))
         stopping = Stopping(self.view, timeout_s=timeout)
-        while wait and (pause_s := stopping.next_look_s()) is not None:
-            await self.line.pause(pause_s)
-            stopping.view = await self.show()
+        if not wait:
+            return
+        async with self.line.listening(self.id) as heard:
+            while (pause_s := stopping.next_look_s(hears=heard.hears)) is not None:
+                await heard.pause(pause_s)
+                stopping.view = await self.show()
 
     @typed
     async def set(  # noqa: PLR0913  # the options of the command

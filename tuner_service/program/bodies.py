@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner_service.cli.files.experiment_file import check_readable, code_of, parse_file, with_code
 from tuner_service.cli.files.nni_file import is_nni
+from tuner_service.client import Client
 from tuner_service.program.errors import UsageError, as_tuner_errors, usage_error
 from tuner_service.program.functions import packed_function
 from tuner_service.program.typed import plain
@@ -43,6 +44,13 @@ def experiment_body(given: Mapping[str, Any]) -> Body:
         if function is not None:
             return _with_function(body, function, folder)
         return with_code(body, folder)
+
+
+def with_inputs(client: Client, body: Body) -> Body:
+    """``body`` as the service takes it: what it names by a path is added."""
+    from tuner_service.cli.files.inputs import filled_in  # here: whoever only looks need not import how that is done
+
+    return filled_in(client, body)
 
 
 def resume_body(budget: Mapping[str, Any], *, code: str | os.PathLike[str] | None, skip_line: int | None) -> Body:

@@ -27,23 +27,37 @@ View = dict[str, Any]
 class Display(Protocol):
     def show(self, view: View) -> None: ...
 
+    def say(self, text: str) -> None:
+        """What people should know now, beside how far it is."""
+        ...
+
     def close(self) -> None:
         """Nothing is shown any more; what was shown last stays."""
         ...
 
 
-class Nothing:
+class Silence:
     def show(self, view: View) -> None:
         """Nothing is shown."""
+
+    def say(self, text: str) -> None:
+        """Nothing is said."""
 
     def close(self) -> None:
         """Nothing was shown."""
 
 
+class Nothing(Silence):
+    """Of how far it is; what happens to the service is said."""
+
+    def say(self, text: str) -> None:
+        say(text)
+
+
 def display_for(progress: bool | None) -> Display:  # noqa: FBT001  # the word that people give
     """None: where somebody looks, in a notebook or a terminal. True: elsewhere too, a line every few seconds."""
     if progress is False:
-        return Nothing()
+        return Silence()
     if in_notebook():
         return NotebookTable()
     if sys.stderr is not None and sys.stderr.isatty():
@@ -69,6 +83,9 @@ class Lines:
         self._progress.show(view)
         self._last = view
 
+    def say(self, text: str) -> None:
+        say(text)
+
     def close(self) -> None:
         if self._last is not None:
             say(progress_line(self._last, self._progress.best_values))
@@ -90,6 +107,11 @@ class TerminalBar:
         sys.stderr.write("\r\x1b[K" + clip(text, max(1, width - 1)))
         sys.stderr.flush()
         self._is_begun = True
+
+    def say(self, text: str) -> None:
+        """In place of the line, which is drawn again below it."""
+        sys.stderr.write(f"\r\x1b[K{clip(text, 1_000)}\n")
+        sys.stderr.flush()
 
     def close(self) -> None:
         if self._is_begun:
@@ -115,6 +137,9 @@ class NotebookTable:
             self._handle = display.display(display.HTML(drawn), display_id=True)  # type: ignore[no-untyped-call]  # IPython says little of its types
         else:
             self._handle.update(display.HTML(drawn))  # type: ignore[no-untyped-call]  # likewise
+
+    def say(self, text: str) -> None:
+        say(text)
 
     def close(self) -> None:
         """What was drawn last stays."""

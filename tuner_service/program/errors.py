@@ -11,6 +11,8 @@ from tuner_service.client import ClientError, ProblemError, TokenWithheldError, 
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.domain.errors import InputError
 
+SHOWN = 200  # characters of what Python says of an answer
+
 
 class TunerError(Exception):
     """Its text says what went wrong and what to do, and names every mistake.
@@ -88,6 +90,23 @@ def usage_error(errors: Sequence[tuple[str, str]]) -> UsageError:
     named = [{"pointer": pointer, "detail": detail} for pointer, detail in errors]
     lines = [f"{pointer.lstrip('/')}: {detail}" for pointer, detail in errors]
     return UsageError("\n".join(lines), errors=named)
+
+
+ODD = (LookupError, TypeError, ValueError, AttributeError, RecursionError)  # of an answer of another shape
+
+
+@contextmanager
+def sensible(url: str) -> Iterator[None]:
+    """TunerError where what ``url`` answers is read and is no answer of a service."""
+    try:
+        yield
+    except TunerError:
+        raise
+    except ODD as exc:
+        raise TunerError(
+            f"what {url} answers makes no sense ({type(exc).__name__}: {str(exc)[:SHOWN]}); "
+            "is it a service of Tuner Service, and of this version?"
+        ) from exc
 
 
 @contextmanager

@@ -5,13 +5,18 @@ Written from the file that awaits, where it is changed: ``python -m tests.progra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from tuner_service.program import reading
+from tuner_service.program.downloads import Download
+from tuner_service.program.following_logs import LOOK_S, LogFollowing
 from tuner_service.program.lines import BlockingLine
 from tuner_service.program.typed import typed
 
+FilePath = str | os.PathLike[str]
 Table = dict[str, Any]
 
 
@@ -21,10 +26,19 @@ class AskedTrial:
     def __init__(self, line: BlockingLine, experiment_id: str, view: Table) -> None:
         self.line = line
         self.experiment_id = experiment_id
+        self.view = view
         self.number: int = view["number"]
         self.parameters: Table = dict(view["parameters"])
         self.seed: int = view["seed"]
-        self.view = view
+
+    @property
+    def view(self) -> Table:
+        """The object of REST that was seen last."""
+        return self._view
+
+    @view.setter
+    def view(self, view: Table) -> None:
+        self._view = reading.checked(view, reading.ASKED)
 
     @property
     def id(self) -> str:
@@ -60,8 +74,17 @@ class Trial:
     def __init__(self, line: BlockingLine, experiment_id: str, view: Table) -> None:
         self.line = line
         self.experiment_id = experiment_id
-        self.number: int = view["number"]
         self.view = view
+        self.number: int = view["number"]
+
+    @property
+    def view(self) -> Table:
+        """The object of REST that was seen last."""
+        return self._view
+
+    @view.setter
+    def view(self, view: Table) -> None:
+        self._view = reading.checked(view, reading.TRIAL)
 
     @property
     def id(self) -> str:
@@ -73,7 +96,7 @@ class Trial:
 
     @property
     def parameters(self) -> Table:
-        return dict(self.view["parameters"])
+        return dict(self.view["parameters"] or {})
 
     @property
     def value(self) -> float | None:
@@ -103,6 +126,37 @@ class Trial:
         """What it has printed, of its newest attempt or of the one named."""
         return self.line.call(
             lambda client: reading.log_text(client, self.experiment_id, self.number, stderr=stderr, attempt=attempt)
+        )
+
+    @typed
+    def follow_logs(self, *, stderr: bool = False, attempt: int | None = None) -> Iterator[str]:
+        """What it prints, piece by piece as it comes, until that attempt has ended.
+
+        A service that was killed meanwhile is started again, and nothing is left out or given twice.
+        """
+        following = LogFollowing((self.experiment_id, self.number), stderr=stderr, attempt=attempt)
+        while not following.has_ended:
+            text = self.line.run(following.look)
+            if text:
+                yield text
+            elif not following.has_ended:
+                self.line.pause(LOOK_S)
+
+    @typed
+    def download(
+        self,
+        folder: FilePath,
+        *,
+        checkpoint: int | Literal["best", "last"] | None = None,
+        progress: bool | None = None,
+    ) -> Path:
+        """What it left, in a new folder, each file verified; with ``checkpoint`` one of those: best, last, or a step.
+
+        With a bar in a terminal; ``progress=True``: always. The folder is there when it is whole. Where a call was
+        broken off, the next one goes on with what came; a service that was killed meanwhile is started again.
+        """
+        return self.line.apart(
+            Download((self.experiment_id, self.number), folder, checkpoint=checkpoint, progress=progress)
         )
 
     def stop(self) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tuner_service.cli.files.inputs import filled_in
 from tuner_service.program import bodies, reading
 from tuner_service.program.errors import ConflictError, NotFoundError, UsageError
 from tuner_service.program.handle_trials import AskedTrial, Trial
@@ -97,11 +96,12 @@ def quick_start(  # noqa: PLR0913  # the fields of an experiment file that most 
     by default the one of ``connect()``. Repeating the call with the same ``key`` starts nothing new.
     """
     given = {name: value for name, value in locals().items() if name not in {"service", "key"}}
+
     reading.require_no_trial()
-    body = bodies.experiment_body(given)
+    body = BlockingLine.beside(lambda: bodies.experiment_body(given))
     reached = service or connect()
     sent = key or reading.new_key()
-    view = reached.line.call(lambda client: client.create(filled_in(client, body), key=sent))
+    view = reached.line.call(lambda client: client.create(bodies.with_inputs(client, body), key=sent))
     return Experiment(reached.line, view)
 
 
@@ -171,6 +171,22 @@ class Service:
         """The agents that are connected now."""
         return self.line.call(lambda client: client.agents())
 
+    def quota_groups(self) -> list[Table]:
+        """The named shares of the devices, with what their trials hold."""
+        return self.line.call(lambda client: client.quota_groups())
+
+    @typed
+    def set_quota_group(
+        self, name: str, *, gpus: float | Literal["all"] | None = None, borrow: bool | None = None
+    ) -> Table:
+        """Make it, or change of it what is given. ``borrow``: whether it may use what other groups leave idle."""
+        return self.line.call(lambda client: reading.quota_group(client, name, gpus=gpus, borrow=borrow))
+
+    @typed
+    def rm_quota_group(self, name: str) -> None:
+        """Delete it. ConflictError while an experiment that has not ended draws from it."""
+        self.line.call(lambda client: client.delete_quota_group(name))
+
     def close(self) -> None:
         """Let go of the connection. The service and everything on it go on."""
         self.line.close()
@@ -192,8 +208,17 @@ class Experiment:
 
     def __init__(self, line: BlockingLine, view: Table) -> None:
         self.line = line
-        self.id: str = view["id"]
         self.view = view
+        self.id: str = view["id"]
+
+    @property
+    def view(self) -> Table:
+        """The object of REST that was seen last."""
+        return self._view
+
+    @view.setter
+    def view(self, view: Table) -> None:
+        self._view = reading.checked(view, reading.EXPERIMENT)
 
     @property
     def name(self) -> str:
@@ -238,11 +263,15 @@ class Experiment:
 
     @typed
     def export(
-        self, file: FilePath, *, output: Literal["csv", "json", "jsonl", "parquet"] | None = None, metrics: bool = False
+        self,
+        file: FilePath,
+        *,
+        output: Literal["csv", "json", "jsonl", "parquet", "optuna"] | None = None,
+        metrics: bool = False,
     ) -> Path:
         """Write its trials, or every report, to a file, which is there when it is complete.
 
-        The format, ``output``, is that of the file's name unless it is given.
+        The format, ``output``, is that of the file's name unless it is given; ``optuna`` is a study of Optuna's.
         """
         target = Path(file)
         self.line.call(lambda client: reading.export(client, self.id, target, form=output, metrics=metrics))
@@ -266,8 +295,7 @@ class Experiment:
 
     def space(self) -> Table:
         """The search space as it is now."""
-        found = self.line.call(lambda client: client.search_space(self.id))
-        return dict(found["search_space"])
+        return self.line.call(lambda client: dict(client.search_space(self.id)["search_space"]))
 
     def space_revisions(self) -> list[Table]:
         """Every search space it has had, oldest first, with the journal line from which each holds."""
@@ -283,9 +311,11 @@ class Experiment:
         """
         following = Following(self.view, timeout_s=timeout, progress=progress)
         try:
-            while (pause_s := following.next_look_s()) is not None:
-                following.show(self.line.run(following.look))
-                self.line.pause(pause_s)
+            following.show(self.line.run(following.look))
+            with self.line.listening(self.id) as heard:
+                while (pause_s := following.next_look_s(hears=heard.hears)) is not None:
+                    heard.pause(pause_s)
+                    following.show(self.line.run(following.look))
             self.view = following.view
         finally:
             following.close()
@@ -301,9 +331,10 @@ class Experiment:
         """
         asking = Asking(self.view, timeout_s=timeout, key=key or reading.new_key())
         self.line.run(asking.look)
-        while (pause_s := asking.next_look_s()) is not None:
-            self.line.pause(pause_s)
-            self.line.run(asking.look)
+        with self.line.listening(self.id) as heard:
+            while (pause_s := asking.next_look_s(hears=heard.hears)) is not None:
+                heard.pause(pause_s)
+                self.line.run(asking.look)
         return None if asking.asked is None else AskedTrial(self.line, self.id, asking.asked)
 
     # ── changing ────────────────────────────────────────────────────────────────────────────────
@@ -324,7 +355,7 @@ class Experiment:
     ) -> None:
         """Go on where it was, with new totals and new code for the trials to come, if they are given."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
-        body = bodies.resume_body(budget, code=code, skip_line=skip_line)
+        body = BlockingLine.beside(lambda: bodies.resume_body(budget, code=code, skip_line=skip_line))
         self.view = self.line.call(lambda client: client.resume(self.id, body))
 
     @typed
@@ -332,9 +363,12 @@ class Experiment:
         """Stop it and its trials; with ``wait`` it has stopped when this returns. It can be resumed."""
         self.view = self.line.call(lambda client: client.stop(self.id))
         stopping = Stopping(self.view, timeout_s=timeout)
-        while wait and (pause_s := stopping.next_look_s()) is not None:
-            self.line.pause(pause_s)
-            stopping.view = self.show()
+        if not wait:
+            return
+        with self.line.listening(self.id) as heard:
+            while (pause_s := stopping.next_look_s(hears=heard.hears)) is not None:
+                heard.pause(pause_s)
+                stopping.view = self.show()
 
     @typed
     def set(  # noqa: PLR0913  # the options of the command

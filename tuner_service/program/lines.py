@@ -8,16 +8,21 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from tuner_service.cli.listening import Heard
 from tuner_service.client import Client
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.config import Settings, resolve_settings
 from tuner_service.local_service import find_service, process_is_alive, process_mark, read_service_file, start_service
-from tuner_service.program.errors import UnreachableError, as_tuner_errors
+from tuner_service.program.errors import UnreachableError, as_tuner_errors, sensible
+
+if TYPE_CHECKING:
+    from tuner_service.program.hearing import AsyncHeard
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Do = Callable[[Client], T]
 
 DYING_S, LOOK_AGAIN_S = 5.0, 0.02  # for which a killed process may still be seen
@@ -54,7 +59,8 @@ class Line:
         with as_tuner_errors(), self._lock:
             client = self._find()
             if client is not None:
-                client.health()
+                with sensible(client.url):
+                    client.health()
             elif start:
                 starting = start_service(self.settings)
                 self._take(starting.wait())
@@ -72,7 +78,8 @@ class Line:
             if client is None:
                 raise NoAnswerError(self._nobody())
             try:
-                return do(client)
+                with sensible(client.url):
+                    return do(client)
             except NoAnswerError as exc:
                 self._drop()
                 raise NoAnswerError(f"{exc}; {self._what_to_do()}") from exc
@@ -108,6 +115,10 @@ class Line:
                 return False
             time.sleep(LOOK_AGAIN_S)
         return False
+
+    def another(self) -> Client:
+        """A connection of the caller's own, to the service that is there now."""
+        return self.call(lambda client: client.another())
 
     def close(self) -> None:
         with self._lock:
@@ -158,6 +169,16 @@ def accepts(url: str) -> bool:
     return True
 
 
+class Work(Protocol[T_co]):
+    """What takes long, and does so on connections of its own."""
+
+    def run(self, line: Line) -> T_co: ...
+
+    def give_up(self) -> None:
+        """Soon. Any thread."""
+        ...
+
+
 class AsyncLine:
     """A line whose calls are awaited: they run in one thread of its own, so that they never wait for other work."""
 
@@ -172,8 +193,30 @@ class AsyncLine:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, do, self.line)
 
+    @staticmethod
+    async def beside(do: Callable[[], T]) -> T:
+        """What reads files: not by the thread of whoever awaits other things as well."""
+        import asyncio
+
+        return await asyncio.to_thread(do)
+
     async def call(self, do: Do[T]) -> T:
         return await self.run(lambda line: line.call(do))
+
+    async def apart(self, work: Work[T]) -> T:
+        """``work`` beside other calls of this line; who cancels it gives it up."""
+        import asyncio
+
+        try:
+            return await asyncio.to_thread(work.run, self.line)
+        except asyncio.CancelledError:
+            work.give_up()
+            raise
+
+    def listening(self, experiment_id: str) -> AsyncHeard:
+        from tuner_service.program.hearing import AsyncHeard
+
+        return AsyncHeard(self.line.another, experiment_id)
 
     async def pause(self, seconds: float) -> None:
         import asyncio
@@ -194,8 +237,18 @@ class BlockingLine:
     def run(self, do: Callable[[Line], T]) -> T:
         return do(self.line)
 
+    @staticmethod
+    def beside(do: Callable[[], T]) -> T:
+        return do()
+
     def call(self, do: Do[T]) -> T:
         return self.line.call(do)
+
+    def apart(self, work: Work[T]) -> T:
+        return work.run(self.line)
+
+    def listening(self, experiment_id: str) -> Heard:
+        return Heard(self.line.another, experiment_id)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

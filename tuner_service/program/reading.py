@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from trials.wire.files import ENV_ATTEMPT_DIR
 from tuner_service.cli.context import resolve_experiment
 from tuner_service.cli.output.progress import ENDED, progress_line
 from tuner_service.cli.output.tables import number_text, parameters_begin
-from tuner_service.cli.verbs.export import FORMATS, flat_trial, json_lines, require_pyarrow, write_export
+from tuner_service.cli.verbs.export import FORMATS, flat_trial, json_lines, write_export
 from tuner_service.client import Client
 from tuner_service.program.display import table_html
 from tuner_service.program.errors import TunerError, UsageError
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 View = dict[str, Any]
+Fields = dict[str, type | tuple[type, ...]]
+_WHOSE = "is it a service of Tuner Service, and of this version?"
 TIMES = ("created_at", "started_at", "ended_at", "at")
+_OPTIONAL = (dict, NoneType)
+EXPERIMENT: Fields = {
+    "id": str, "name": str, "status": str, "reason": str, "counts": dict, "budget": dict, "running_s": (int, float),
+    "best": _OPTIONAL,
+}  # fmt: skip
+TRIAL: Fields = {"number": int, "status": str, "parameters": _OPTIONAL, "final": dict}
+ASKED: Fields = {"number": int, "parameters": dict, "seed": int, "token": str}
 LOG_RANGE = 256 << 10  # bytes of one answer, the most that is given
 MAX_LOG_CHARACTERS = 64 << 20  # of one trial's output that `logs()` gives: its end
 
@@ -32,6 +42,16 @@ def given(**fields: Any) -> View:
     named = {name: value for name, value in fields.items() if value is not None}
     made: View = plain(named)
     return made
+
+
+def checked(view: View, fields: Fields) -> View:
+    """``view``, which has at least these. TunerError for what no service answers."""
+    if not isinstance(view, dict):
+        raise TunerError(f"what was answered makes no sense: it is {type(view).__name__}, not an object; {_WHOSE}")
+    odd = [name for name, kind in fields.items() if not isinstance(view.get(name), kind)]
+    if odd:
+        raise TunerError(f"what was answered makes no sense: {', '.join(odd)} should be in it, and is not; {_WHOSE}")
+    return view
 
 
 def new_key() -> str:
@@ -69,6 +89,17 @@ def line_of(view: View) -> str:
 
 def html_of(view: View) -> str:
     return table_html(view)
+
+
+def quota_group(client: Client, name: str, *, gpus: float | str | None, borrow: bool | None) -> View:
+    """It as it is made, or changed: what is not given stays as it is."""
+    known = next((group for group in client.quota_groups() if group["name"] == name), {})
+    body = {"gpus": known.get("gpus"), "borrows": known.get("borrows", True)}
+    if gpus is not None:
+        body["gpus"] = None if gpus == "all" else plain(gpus, "/gpus")
+    if borrow is not None:
+        body["borrows"] = borrow
+    return client.set_quota_group(name, body)
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
@@ -125,6 +156,4 @@ def export(client: Client, experiment_id: str, target: Path, *, form: str | None
     chosen = form or FORMATS.get(target.suffix.lower())
     if chosen is None:
         raise UsageError(f"{target} does not say its format; name it {', '.join(FORMATS)}, or give output=")
-    if chosen == "parquet":
-        require_pyarrow()
     write_export(client, experiment_id, target, form=chosen, metrics=metrics)

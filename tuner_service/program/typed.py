@@ -45,9 +45,9 @@ def typed(function: Callable[P, T]) -> Callable[P, T]:
             wanted.update(_hints(function, signature))
         given = signature.bind(*args, **kwargs).arguments
         faults = [
-            (f"/{name}", f"should be {described(wanted[name])}, not {_shown(value)}")
+            (f"/{name}", fault)
             for name, value in given.items()
-            if name in wanted and not fits(value, wanted[name])
+            if name in wanted and (fault := _fault(name, value, wanted[name]))
         ]
         if faults:
             raise usage_error(faults)
@@ -64,6 +64,28 @@ def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[s
         for name, parameter in signature.parameters.items()
         if isinstance(parameter.annotation, str)
     }
+
+
+def _fault(name: str, value: Any, wanted: Any) -> str:
+    """Empty where there is none."""
+    if not fits(value, wanted):
+        return f"should be {described(wanted)}, not {_shown(value)}"
+    if isinstance(value, str) and "\0" in value:
+        return f"should be text without a NUL character, not {_shown(value)}"
+    if isinstance(value, str) and _is_half(value):
+        return f"should be text, which half a surrogate pair is not: {_shown(value)}"
+    if name == "key" and value == "":
+        return "should not be empty: whoever repeats a call with it would get something new each time"
+    return ""
+
+
+def _is_half(text: str) -> bool:
+    """What the system gives for bytes that are no text may be the name of a file."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def fits(value: Any, wanted: Any) -> bool:

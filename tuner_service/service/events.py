@@ -20,28 +20,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, Touched
-from tuner_service.domain.errors import NotFoundError, UnavailableError
+from tuner_service.domain.errors import UnavailableError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import Parameters, Trial
 from tuner_service.ports import Clock, Queries
+from tuner_service.service.beginnings import Beginnings
 from tuner_service.service.patches import (
+    ALL,
+    EXPERIMENTS_LIMIT,
     GapReason,
     Patch,
     TrialRow,
-    begin_event,
     cluster_event,
     gap_event,
     heartbeat_event,
+    of_topic,
     patch_event,
-    sequence_in,
 )
 
 MAX_STREAMS = 400  # at once; one more is refused. Fewer than connections, so that pages can always ask
 PATCHES_PER_S = 4.0  # to one stream; what changes meanwhile is merged
+EVENTS_PER_S = 400.0  # to all streams together: where there are very many, each gets fewer and larger patches
 OUTBOX_LIMIT = 16  # events that wait for a reader, beside what the socket holds; then it is dropped
 HEARTBEAT_S = 15.0
-EXPERIMENTS_LIMIT = 500  # in one patch
-ALL = ""  # the topic of what all experiments are; every other topic is an experiment's id
 
 ALWAYS = 2**63  # in place of the sequence of an event that no reader has yet
 
@@ -52,20 +53,25 @@ logger = logging.getLogger(__name__)
 class Stream:
     """One reader. Everything but its making happens on its event loop.
 
-    ``may_go_on`` is asked with each heartbeat, and when somebody was signed out.
+    ``may_go_on`` is asked with each heartbeat, and when somebody was signed out. ``write`` sends an event at once where
+    it can, and says whether it did; it is asked only while whoever calls ``next`` waits there.
     """
 
     topic: ExperimentId
     may_go_on: Callable[[], bool]
     after: int = 0  # the reader has everything up to this commit; set before anything is taken from here
     has_ended: bool = False
+    write: Callable[[bytes], bool] = lambda _: False
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _outbox: deque[tuple[int, bytes]] = field(default_factory=deque)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_sent_all: bool = False
 
     def put(self, event: bytes, *, sequence: int) -> bool:
         """Whether there was room for it. It is of no use to a reader that has everything up to ``sequence``."""
-        if self.has_ended:
+        if self.has_ended or sequence <= self.after:
+            return True
+        if self._has_sent_all and not self._outbox and self.write(event):
             return True
         if len(self._outbox) >= OUTBOX_LIMIT:
             return False
@@ -93,7 +99,11 @@ class Stream:
             if self.has_ended:
                 return None
             self._changed.clear()
-            await self._changed.wait()
+            self._has_sent_all = True
+            try:
+                await self._changed.wait()
+            finally:
+                self._has_sent_all = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,7 +138,8 @@ class EventHub:
     """
 
     def __init__(self, *, queries: Queries, lineage: str, clock: Clock) -> None:
-        self._queries, self._lineage, self._clock = queries, lineage, clock
+        self._lineage, self._clock = lineage, clock
+        self._beginnings = Beginnings(queries, lineage=lineage, clock=clock)
         self._told = queries.sequence()  # streams have everything up to this commit
         self._lock = threading.Condition()
         self._topics: dict[ExperimentId, set[Stream]] = {}  # none without a stream
@@ -184,26 +195,17 @@ class EventHub:
             self._lock.notify()
         return stream
 
-    def begin(self, stream: Stream, last_event_id: str) -> bytes:
-        """The first event of ``stream``, which was opened before. Reads; not for the event loop.
+    async def begin(self, stream: Stream, last_event_id: str) -> bytes:
+        """The first event of ``stream``, which was opened before: what its reader missed since that id.
 
         NotFoundError where its experiment was never there, as far as the reader knows.
         """
-        with self._queries.snapshot():
-            sequence = self._queries.sequence()
-            found = self._queries.experiment(stream.topic) if stream.topic != ALL else None
-            if stream.topic != ALL and found is None:
-                if not last_event_id:
-                    raise NotFoundError("experiment", stream.topic)
-                stream.loop.call_soon_threadsafe(stream.end)
-                return self._gap(sequence, GapReason.REMOVED)
+        event, sequence = await self._beginnings.of(stream.topic, last_event_id)
+        if sequence is None:
+            stream.end()
+        else:
             stream.after = sequence
-            if not last_event_id:
-                return begin_event(sequence, self._lineage)
-            replayed = self._replayed(stream.topic, last_event_id, sequence)
-        if isinstance(replayed, GapReason):
-            return self._gap(sequence, replayed)
-        return patch_event(replayed, lineage=self._lineage, now=self._clock.now())
+        return event
 
     def close_stream(self, stream: Stream) -> None:
         """Its reader has gone. Safe to repeat."""
@@ -230,32 +232,6 @@ class EventHub:
             self._lock.notify()
         self._hand_out(Stream.end)
 
-    def _replayed(self, topic: ExperimentId, last_event_id: str, sequence: int) -> Patch | GapReason:
-        last = sequence_in(last_event_id, self._lineage)
-        if last is None or last > sequence:
-            return GapReason.UNKNOWN
-        touched = self._queries.touched_after(last)
-        if touched is None:
-            return GapReason.TOO_OLD
-        if topic == ALL:
-            if len(touched.trials) > EXPERIMENTS_LIMIT:
-                return GapReason.TOO_MANY
-            found = [self._queries.experiment(name) for name in touched.trials]
-            experiments = [experiment for experiment in found if experiment is not None]
-            touched = replace(touched, trials={}, checkpoints={})
-            return Patch(sequence=sequence, experiments=experiments, touched=touched)
-        numbers = touched.trials.get(topic, set())
-        if numbers is None:
-            return GapReason.TOO_MANY
-        one = self._queries.experiment(topic) if topic in touched.trials else None
-        rows = [TrialRow(trial) for trial in self._queries.trials_of(topic, numbers)] if numbers else []
-        return Patch(
-            sequence=sequence,
-            experiments=() if one is None else (one,),
-            trials={topic: rows} if rows else {},
-            touched=_of_topic(touched, topic),
-        )
-
     # ── the thread ──────────────────────────────────────────────────────────────────────────────
     def _run(self) -> None:
         patched_at = heart_at = time.monotonic()
@@ -269,7 +245,7 @@ class EventHub:
                         heart_at = time.monotonic()
                 if self._pending is not None:
                     since = time.monotonic() - patched_at
-                    self._lock.wait_for(lambda: self._closing, timeout=max(0.0, 1 / PATCHES_PER_S - since))
+                    self._lock.wait_for(lambda: self._closing, timeout=max(0.0, pause_s(self._count) - since))
                 if self._closing:
                     return
                 pending, self._pending = self._pending, None
@@ -315,7 +291,7 @@ class EventHub:
                 sequence=pending.sequence,
                 experiments=() if one is None else (one,),
                 trials={topic: self._rows(topic, trials)} if trials else {},
-                touched=_of_topic(pending.touched, topic),
+                touched=of_topic(pending.touched, topic),
             )
         )
 
@@ -363,6 +339,11 @@ class EventHub:
         _hand(streams, give)
 
 
+def pause_s(streams: int) -> float:
+    """Between two patches, while so many streams are open. What follows a longer silence is told at once."""
+    return max(1 / PATCHES_PER_S, streams / EVENTS_PER_S)
+
+
 def _hand(streams: Sequence[Stream], give: Callable[[Stream], None]) -> None:
     """Have ``give`` called with each of them on its own event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Stream]] = {}
@@ -376,8 +357,3 @@ def _hand(streams: Sequence[Stream], give: Callable[[Stream], None]) -> None:
 def _give_each(streams: list[Stream], give: Callable[[Stream], None]) -> None:
     for stream in streams:
         give(stream)
-
-
-def _of_topic(touched: Touched, topic: ExperimentId) -> Touched:
-    numbers = touched.checkpoints.get(topic)
-    return Touched(checkpoints={topic: numbers} if numbers else {}, search_spaces=touched.search_spaces & {topic})

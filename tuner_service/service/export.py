@@ -7,10 +7,14 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from tuner_service.domain.experiment import ExperimentId
+from tuner_service.domain.ranges import Choice, FloatRange, IntRange, NormalRange, QuantizedRange
+from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Trial
+from tuner_service.domain.values import flattened
 from tuner_service.ports import Queries
 from tuner_service.service.inputs import inputs_view
 from tuner_service.service.views import View, moment, plain, trial_view
@@ -55,6 +59,19 @@ class Export:
             number, report = page[-1]
             after = (number, report.attempt, report.sequence)
 
+    def trials_with_reports(self, metric: str) -> Iterator[View]:
+        """Each with ``reports``, [step, value] of one metric, by step: those that algorithms saw."""
+        of_trials = groupby(self.metrics(), key=lambda row: row["number"])
+        reported = next(of_trials, None)
+        for view in self.trials():
+            reports: dict[int, Any] = {}
+            while reported is not None and reported[0] <= view["number"]:
+                if reported[0] == view["number"]:
+                    seen = (row for row in reported[1] if row["metric"] == metric and row["first"])
+                    reports = {row["step"]: row["value"] for row in seen if row["step"] is not None}
+                reported = next(of_trials, None)
+            yield {**view, "reports": sorted(reports.items())}
+
     def trial_columns(self) -> list[str]:
         """Of ``flat_trial`` for the trials there are now: fixed ones, then parameters and final metrics by name."""
         parameters: dict[str, None] = {}
@@ -90,14 +107,22 @@ def flat_trial(view: View) -> dict[str, Any]:
     }
 
 
-def flattened(parameters: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in parameters.items():
-        if isinstance(value, dict) and "_name" in value:
-            flat |= flattened(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+def known_ranges(space: SearchSpace) -> dict[str, View]:
+    """What a study of Optuna's may know of parameters beside the values they had, by name."""
+    found: dict[str, View] = {}
+    for parameter in space.parameters:
+        match parameter.range:
+            case FloatRange(low=low, high=high, log=log) | QuantizedRange(low=low, high=high, log=log):
+                found[parameter.name] = {"low": low, "high": high, "log": log, "whole": False}
+            case IntRange(low=low, high=high, log=log):
+                found[parameter.name] = {"low": low, "high": high, "log": log, "whole": True}
+            case NormalRange():
+                found[parameter.name] = {"whole": False}
+            case Choice(options=options) if all(option.branch is None for option in options):
+                found[parameter.name] = {"choices": [option.value for option in options]}
+            case _:
+                pass  # nested choices, permutations and subsets are known by the values they had
+    return found
 
 
 # ── texts ───────────────────────────────────────────────────────────────────────────────────────

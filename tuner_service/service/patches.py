@@ -16,6 +16,8 @@ from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import Parameters, Trial
 from tuner_service.service.views import View, experiment_view, moment, plain, trial_running_s
 
+ALL = ""  # the topic of what all experiments are; every other topic is an experiment's id
+EXPERIMENTS_LIMIT = 500  # in one patch
 RETRY_MS = 1_000  # after which a browser whose stream broke off connects again
 TRIAL_COLUMNS = (
     "number", "status", "reason", "value", "step", "last_value", "attempts", "started_at", "ended_at", "running_s",
@@ -66,6 +68,12 @@ def patch_event(patch: Patch, *, lineage: str, now: float) -> bytes:
     if patch.trials:
         view["trials"] = {name: _columns(rows, now) for name, rows in patch.trials.items()}
     return _event("patch", _json(view), id_=event_id(patch.sequence, lineage))
+
+
+def of_topic(touched: Touched, topic: ExperimentId) -> Touched:
+    """What a stream of one experiment is told of it, beside rows."""
+    numbers = touched.checkpoints.get(topic)
+    return Touched(checkpoints={topic: numbers} if numbers else {}, search_spaces=touched.search_spaces & {topic})
 
 
 def begin_event(sequence: int, lineage: str) -> bytes:

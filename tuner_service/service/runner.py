@@ -15,7 +15,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,8 @@ from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
-from tuner_service.ports import Clock, Store
+from tuner_service.domain.resources import QuotaGroup
+from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.measures import Measures
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
@@ -250,21 +251,40 @@ class Runner:
 
     def _rebuild(self) -> None:
         self.forget_agents()
-        dispatcher = Dispatcher(
-            lineage=self.store.lineage,
-            incarnation=f"{self.incarnation}{self._dispatchers or ''}",
-            first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
-        )
+        groups, loaded, at = self.store.quota_groups(), self.store.load(), self.clock.now()
+        try:
+            dispatcher, effects = self._recovered(groups, loaded, at)
+        except Exception:  # rows that can be read and make no sense: of which experiment, each tells by itself
+            logger.exception("not_recovered")
+            dispatcher, effects = self._recovered(groups, [self._if_able(groups, one, at) for one in loaded], at)
         self._dispatchers += 1
-        dispatcher.restore_groups(self.store.quota_groups())
-        for loaded in self.store.load():
-            dispatcher.restore(loaded)
-        effects = dispatcher.recover(self.clock.now())
         changes = dispatcher.take_changes()
         sequence = self.store.commit(changes)
         self._dispatcher = dispatcher
         self._perform(effects)
         self._say_saved(changes, sequence)
+
+    def _recovered(
+        self, groups: Sequence[QuotaGroup], loaded: Iterable[LoadedExperiment], at: float
+    ) -> tuple[Dispatcher, list[Effect]]:
+        """Asks the database nothing: what is raised here is of the rows."""
+        dispatcher = Dispatcher(
+            lineage=self.store.lineage,
+            incarnation=f"{self.incarnation}{self._dispatchers or ''}",
+            first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
+        )
+        dispatcher.restore_groups(groups)
+        for one in loaded:
+            dispatcher.restore(one)
+        return dispatcher, dispatcher.recover(at)
+
+    def _if_able(self, groups: Sequence[QuotaGroup], loaded: LoadedExperiment, at: float) -> LoadedExperiment:
+        """Itself where a dispatcher that has nothing else goes on with it; else set aside."""
+        try:
+            self._recovered(groups, [loaded], at)
+        except Exception as exc:  # noqa: BLE001  # told as what is wrong with its rows
+            return self.store.unable(loaded, exc)
+        return loaded
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
         for entry in batch:

@@ -40,6 +40,9 @@ class Tuner(ABC):
 
     # True: with ``workers: N`` several calls of ``suggest`` may run at a time, none of them told what the others give.
     suggests_in_parallel: ClassVar[bool] = False
+    # True: with ``workers: N`` several calls of ``observe`` may run at a time, for trials that ended one right after
+    # the other. What it suggests later must not depend on which of these came first.
+    observes_in_parallel: ClassVar[bool] = False
     # False: no suggestion depends on an outcome, so that some may be asked for before there is room to run them.
     needs_outcomes: ClassVar[bool] = True
     # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives is refused.
@@ -71,6 +74,10 @@ class Tuner(ABC):
 
         Told again for a trial whose script asked for further parameters, which it goes on with.
         """
+
+    def recorded(self, number: int, parameters: Parameters) -> None:
+        """As ``pending``, of a suggestion from before a restart: for classes that change when they are asked."""
+        self.pending(number, parameters)
 
     def import_results(self, outcomes: Sequence[TrialOutcome]) -> None:
         """Results from elsewhere; their number is 0."""

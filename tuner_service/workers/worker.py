@@ -19,13 +19,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from trials.wire.log_lines import LogForm, write_line
-from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested
+from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested, TrialEnded
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import Faulted, guarded
 from tuner_service.workers.folds.advisor import AdvisorFold
@@ -58,6 +58,7 @@ FIRST_OWN_DESCRIPTOR = 500  # of the pipes: far from those that a program closes
 
 Fold = TunerFold | AssessorFold | AdvisorFold
 QueueCommand = LoadSnapshot | Told | HistoryEnd
+Item = TypeVar("Item")
 
 
 class Outbox:
@@ -128,27 +129,32 @@ class QueueThread(threading.Thread):
             self.commands.get()
 
     def _next_command(self, fold: Fold) -> QueueCommand:
-        """Waits for it. Requests that are there together are begun together, where the tuner can."""
-        if self._taken:
-            return self._taken.popleft()
-        command = self.commands.get()
-        if self._workers > 1 and isinstance(fold, TunerFold) and fold.suggests_in_parallel and _request_in(command):
-            self._begin_requests(command, fold)
-            return self._taken.popleft()
-        return command
-
-    def _begin_requests(self, command: QueueCommand, fold: TunerFold) -> None:
-        self._taken.append(command)
-        requests = [request for request in [_request_in(command)] if request is not None]
-        while len(requests) < self._workers and not self.commands.empty():
+        """Waits for it. Requests, or ends of trials, that are there together are begun so, where the tuner can."""
+        if not self._taken:
             self._taken.append(self.commands.get())
-            request = _request_in(self._taken[-1])
-            if request is None:
+            if self._workers > 1 and isinstance(fold, TunerFold):
+                if fold.suggests_in_parallel:
+                    self._begin_together(_request_in, fold.suggest_ahead)
+                if fold.observes_in_parallel:
+                    self._begin_together(_end_in, fold.observe_ahead)
+        return self._taken.popleft()
+
+    def _begin_together(
+        self, item_in: Callable[[QueueCommand], Item | None], begin: Callable[[Sequence[Item], Executor], None]
+    ) -> None:
+        """Of the command that was taken, and those behind it, as long as there is such an item in them."""
+        items = [item for item in map(item_in, self._taken) if item is not None]
+        if len(items) < len(self._taken):
+            return
+        while len(items) < self._workers and not self.commands.empty():
+            self._taken.append(self.commands.get())
+            item = item_in(self._taken[-1])
+            if item is None:
                 break
-            requests.append(request)
-        if len(requests) > 1:
-            self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="suggest")
-            fold.suggest_ahead(requests, self._pool)
+            items.append(item)
+        if len(items) > 1:
+            self._pool = self._pool or ThreadPoolExecutor(self._workers, thread_name_prefix="tuner")
+            begin(items, self._pool)
 
     def _perform(self, command: QueueCommand, fold: Fold) -> None:
         match command:
@@ -165,7 +171,8 @@ class QueueThread(threading.Thread):
                 self._lines_since_snapshot += 1
                 self._count(answer)
         self._flush_when_due()
-        if self._live and self._lines_since_snapshot >= self._next_snapshot:
+        # What was begun ahead may be in the tuner already: a snapshot then would hold more than its line.
+        if self._live and self._lines_since_snapshot >= self._next_snapshot and not self._taken:
             self._take_snapshot(fold)
 
     def _count(self, answer: Answer) -> None:
@@ -271,6 +278,11 @@ def _request_in(command: QueueCommand) -> SuggestionRequested | None:
     """The request that has to be computed for it."""
     item = command.item if isinstance(command, Told) else None
     return item if isinstance(item, SuggestionRequested) and item.recorded is None else None
+
+
+def _end_in(command: QueueCommand) -> TrialEnded | None:
+    item = command.item if isinstance(command, Told) else None
+    return item if isinstance(item, TrialEnded) else None
 
 
 def _snapshot_text(fold: Fold) -> str | None:

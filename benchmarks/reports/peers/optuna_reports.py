@@ -1,4 +1,4 @@
-"""Optuna: four processes, one trial each, ``trial.report`` as fast as it goes. FOLDER sqlite|journal COUNT."""
+"""Optuna: four processes, one trial each, ``trial.report`` as fast as it goes. FOLDER sqlite|journal|URL COUNT."""
 
 import json
 import multiprocessing
@@ -14,6 +14,8 @@ def storage(folder, kind):
     if kind == "journal":
         backend = optuna.storages.journal.JournalFileBackend(f"{folder}/journal.log")
         return optuna.storages.JournalStorage(backend)
+    if kind.startswith("postgresql"):
+        return optuna.storages.RDBStorage(kind)
     import sqlalchemy
 
     @sqlalchemy.event.listens_for(sqlalchemy.engine.Engine, "connect")

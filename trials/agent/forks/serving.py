@@ -26,7 +26,7 @@ from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import WRITE_RETRY_S
 from trials.agent.supervision.starting import Start
-from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically
+from trials.files import ATTEMPT_BYTES, is_full_disk, is_still_there, read_json, to_json, write_atomically
 from trials.processes.identity import identity
 from trials.processes.marks import NONCE_VARIABLE, FirstMemory
 from trials.processes.parents import become_subreaper, fork
@@ -34,6 +34,7 @@ from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FORMAT
 
 ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
+LISTENED_S = 1.0  # the file of the socket is looked for this often
 DEVICE_FILES = "/dev/nvidia"  # what these names begin with is NVIDIA's driver
 FIRST_DESCRIPTOR = 3  # after the standard streams
 # Whatever a module does when it is imported, the trial does it again by itself and shows what it raises.
@@ -81,6 +82,7 @@ class ForkServer:
         self._codes = Codes()
         self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
         self._ending = False
+        self._listened_at = 0.0
         self._alone_since: float | None = None
         self._collected = False
 
@@ -90,7 +92,7 @@ class ForkServer:
         self._pools = threads.Pools()
         memory.settle()
         self._environ = dict(os.environ)
-        self._orders = _listen(self._config["orders"])
+        self._orders, self._bound = _listen(self._config["orders"])
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
         self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
         self._parent.extra[self._orders.fileno()] = self._take_orders
@@ -100,10 +102,28 @@ class ForkServer:
         self._parent.wake_agent("", self._config["wake"])
         while not self._may_end():
             self._claim_again()
+            self._listen_again()
             self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
         self._parent.matchers.close()
         self._orders.close()
         _unlink(self._config["orders"])  # its other files are removed by an agent
+
+    def _listen_again(self) -> None:
+        """Where the file of the socket was taken away: else no order would come any more."""
+        now = time.monotonic()
+        if now - self._listened_at < LISTENED_S:
+            return
+        self._listened_at = now
+        if is_still_there(self._config["orders"], self._bound):
+            return
+        try:
+            orders, bound = _listen(self._config["orders"])
+        except OSError:
+            return  # the agent makes the folder again
+        del self._parent.extra[self._orders.fileno()]
+        self._orders.close()
+        self._orders, self._bound = orders, bound
+        self._parent.extra[self._orders.fileno()] = self._take_orders
 
     def _write_state(self, problem: str | None) -> None:
         modules = {name.partition(".")[0] for name in sys.modules}
@@ -255,12 +275,16 @@ def has_open(prefix: str) -> bool:
     return False
 
 
-def _listen(path: str) -> socket.socket:
+def _listen(path: str) -> tuple[socket.socket, os.stat_result]:
     _unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    listening.bind(path)
-    os.chmod(path, 0o600)
-    return listening
+    try:
+        listening.bind(path)
+        os.chmod(path, 0o600)
+        return listening, os.lstat(path)
+    except OSError:
+        listening.close()
+        raise
 
 
 def _unlink(path: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trials.agent.wake import make_own
+from trials.agent.wake import OwnSocket
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
 from trials.wire.files import FILE_ATTEMPT
 from trials.wire.peers import accepted, is_own_user
@@ -78,30 +78,33 @@ class RequestSocket:
         self._find = find_attempt
         self._serve = serve
         self._asking: set[asyncio.Task[None]] = set()
-        self._listening: socket.socket | None = None
+        self._own: OwnSocket | None = None
 
     def open(self) -> None:
-        make_own(self._path.parent)
-        self._path.unlink(missing_ok=True)
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._listening.bind(str(self._path))
-        self._path.chmod(0o600)
-        self._listening.listen(ASKING_MAX)
-        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        self._own = OwnSocket(self._path, socket.SOCK_STREAM, listens=lambda made: made.listen(ASKING_MAX))
+        asyncio.get_running_loop().add_reader(self._own.socket, self._accept)
+
+    def see_to_it(self) -> None:
+        """Listen again where the file was taken away."""
+        old = None if self._own is None else self._own.made_again()
+        if self._own is not None and old is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(old)
+            old.close()
+            loop.add_reader(self._own.socket, self._accept)
 
     async def close(self) -> None:
         """Trials that wait for an answer get none, and decode for themselves."""
-        if self._listening is not None:
-            asyncio.get_running_loop().remove_reader(self._listening)
-            self._listening.close()
-            self._path.unlink(missing_ok=True)
+        if self._own is not None:
+            asyncio.get_running_loop().remove_reader(self._own.socket)
+            self._own.close()
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
     def _accept(self) -> None:
-        assert self._listening is not None
-        connection = accepted(self._listening)
+        assert self._own is not None
+        connection = accepted(self._own.socket)
         if connection is None:
             return
         if len(self._asking) >= ASKING_MAX or not is_own_user(connection):

@@ -117,6 +117,7 @@ class DataServers:
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
+            self._requests.see_to_it()
             if self._servers:
                 self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
 
@@ -212,8 +213,9 @@ class DataServers:
         child = self._children.pop(server.pid, None)
         code = child.wait() if child is not None else None
         logger.info("data_server_ended", extra={"key": server.key, "pid": server.pid, "code": code})
-        if self._servers.get(server.key) is server:
-            del self._servers[server.key]
+        if self._servers.get(server.key) is not server:
+            return  # another one has its place, and its folder, already: it was asked for while this one was leaving
+        del self._servers[server.key]
         if server.key not in self._starting:
             self._remove(server.key)
 

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from trials.wire.manifests import MAX_MANIFEST_BYTES, PIECE_BYTES, AssetFile
 from tuner_service.api.bodies.schemas import Body
-from tuner_service.domain.assets import ASSET_NAME, ASSET_NAME_WORDS, AssetKind, is_asset_name
+from tuner_service.domain.assets import ASSET_NAME, ASSET_NAME_WORDS, RESERVED_NAMES, AssetKind, is_asset_name
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.service.assets.uploads import NewAsset, manifest_file
 
@@ -41,6 +41,9 @@ class NewAssetBody(Body):
     keep: bool = True
 
     def new_asset(self) -> NewAsset:
+        if self.name in RESERVED_NAMES:
+            message = f"no asset can be named {self.name!r}: the REST API has that word; choose another"
+            raise InputError([Fault(pointer="/name", message=message)])
         if self.name is not None and not is_asset_name(self.name):
             raise InputError([Fault(pointer="/name", message=f"should be {ASSET_NAME_WORDS}; not {self.name!r}")])
         return NewAsset(manifest=self.manifest.file(), kind=self.kind, name=self.name, kept=self.keep)

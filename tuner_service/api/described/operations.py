@@ -166,6 +166,8 @@ OPERATIONS: Mapping[str, Operation] = {
             "text/csv": "number,status,value\n1,succeeded,0.25\n",
             JSON: [{"number": 1, "status": "succeeded", "value": 0.25}],
             "application/jsonl": '{"number":1,"status":"succeeded","value":0.25}\n',
+            "application/vnd.apache.parquet": "the bytes of a parquet file",
+            **_OCTETS,
         }
     ),
     "import_results": _shown(

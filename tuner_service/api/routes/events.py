@@ -6,14 +6,15 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tuner_service.api.auth import is_still_allowed
+from tuner_service.api.connection_limits import STREAM_WRITER
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.service.events import ALL, EventHub, Stream
+from tuner_service.service.events import EventHub, Stream
 from tuner_service.service.experiments import Services
+from tuner_service.service.patches import ALL
 
 MAX_STREAM_S = 86_400.0
 LastEventId = Annotated[
@@ -54,7 +55,7 @@ async def _stream(
     hub = services.events
     stream = hub.open(topic, is_still_allowed(request))
     try:
-        first = await run_in_threadpool(hub.begin, stream, last_event_id)
+        first = await hub.begin(stream, last_event_id)
     except BaseException:
         hub.close_stream(stream)
         raise
@@ -74,10 +75,10 @@ class EventResponse(Response):
         self._hub, self._stream, self._first = hub, stream, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
         watch = asyncio.create_task(self._watch(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._stream.write = scope.get("extensions", {}).get(STREAM_WRITER, self._stream.write)
             events: bytes | None = self._first
             while events is not None:
                 await send({"type": "http.response.body", "body": events, "more_body": True})

@@ -5,6 +5,7 @@ What maps to what stands on docs/nni.md; a test compares that page with the tabl
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -58,9 +59,7 @@ OLD_ALGORITHM = {
     "builtinTunerName": "name",
     "builtinAssessorName": "name",
     "builtinAdvisorName": "name",
-    "classFileName": None,
-    "codeDir": None,
-    "includeIntermediateResults": None,
+    "codeDir": "codeDirectory",
     "gpuIndices": None,
 }
 
@@ -87,6 +86,9 @@ ALGORITHMS = {
                                              args={"population_size": "population_size", "sample_size": "sample_size"}),
         "gp": NniAlgorithm(kind="tuner", name="gp", args={"cold_start_num": "n_startup_trials"}),
         "metis": NniAlgorithm(kind="tuner", name="gp", args={"cold_start_num": "n_startup_trials"}),
+        "hyperband": NniAlgorithm(kind="advisor", name="hyperband", args={"R": "max_step", "eta": "reduction_factor"}),
+        "bohb": NniAlgorithm(kind="advisor", name="bohb", args={"min_budget": "min_step", "max_budget": "max_step",
+                             "eta": "reduction_factor", "random_fraction": "random_fraction"}),
         "pbt": NniAlgorithm(kind="advisor", name="pbt", args={"population_size": "population_size",
                             "fraction": "quantile", "resample_probability": "resample_probability"}),
     },
@@ -101,8 +103,14 @@ ALGORITHMS = {
                              "eta": "reduction_factor", "random_fraction": "random_fraction"}),
     },
 }  # fmt: skip
+CLASSES = {  # written for NNI; each is built and asked by a class of ours
+    "tuner": "tuner_service.workers.nni.tuner:NniTuner",
+    "assessor": "tuner_service.workers.nni.assessor:NniAssessor",
+    "advisor": "tuner_service.workers.nni.advisor:NniAdvisor",
+}
 NOT_HERE = {"anneal": "TPE", "smac": "TPE", "dngo": "GP", "ppo": "TPE", "networkmorphism": "TPE"}
 BUDGET_DEFAULTS = {"hyperband": ("R", 60), "bohb": ("max_budget", 3)}
+CHECKPOINT_FOLDERS = ("load_checkpoint_dir", "save_checkpoint_dir")  # in which NNI's PBT hands checkpoints on
 TRIAL_BUDGET = "TRIAL_BUDGET"  # the parameter in which NNI's Hyperband and BOHB tell a script how far to train
 _SHELL = re.compile(r"[|&;<>$`*?~#()\[\]{}\n]|^\s*\w+=")
 _CAMEL = re.compile(r"_([a-z])")
@@ -131,7 +139,7 @@ def from_nni(raw: Mapping[str, Any], *, read_space: Callable[[str], Fields]) -> 
         raise _refused(f"{unknown[0]} is no field of an NNI experiment file")
     _require_local(given.get("trainingService"))
     space = dict(given.get("searchSpace") or read_space(str(given.get("searchSpaceFile", "search_space.json"))))
-    found = _Algorithms(space, notes)
+    found = _Algorithms(space, notes, code=str(given.get("trialCodeDirectory", ".")))
     for kind in ("advisor", "tuner", "assessor"):
         if given.get(kind) and str(given[kind].get("name", "")).lower() != "_none_":
             found.take(kind, given[kind])
@@ -164,6 +172,9 @@ def _version_2(given: Fields) -> Fields:
 
 def _modern_algorithm(given: Fields) -> Fields:
     moved = {OLD_ALGORITHM.get(name, name): value for name, value in given.items()}
+    file = moved.pop("classFileName", None)
+    if file and moved.get("className"):
+        moved["className"] = f"{str(file).removesuffix('.py')}.{moved['className']}"
     return {name: value for name, value in moved.items() if name is not None}
 
 
@@ -175,8 +186,9 @@ def _named(given: Fields) -> Fields:
 class _Algorithms:
     """Tuner, assessor and advisor of the file, one after the other; they also settle goal, seed and search space."""
 
-    def __init__(self, space: Fields, notes: list[str]) -> None:
+    def __init__(self, space: Fields, notes: list[str], *, code: str) -> None:
         self.space = space
+        self._code = code  # the folder whose copy every process gets
         self.goal: str | None = None
         self.seed: int | None = None
         self.algorithms: Fields = {}
@@ -185,7 +197,8 @@ class _Algorithms:
     def take(self, kind: str, given: Fields) -> None:
         given = {_camel(name): value for name, value in given.items()}
         if given.get("className"):
-            raise _refused(f"{kind}.className is a class of NNI's; docs/writing-a-tuner.md says what one is here")
+            self._take_class(kind, given)
+            return
         name = str(given.get("name", ""))
         known = ALGORITHMS[kind].get(_SUFFIX.sub("", name.lower()))
         if known is None:
@@ -199,8 +212,29 @@ class _Algorithms:
             self.goal = goal
         self.seed = args.pop("seed", self.seed)
         mapped = self._mapped(name, known, args)
+        if known.name == "pbt":
+            self._give_folders()
         self._give_budget(known, args)
         self.algorithms[known.kind] = {"name": known.name, **({"args": mapped} if mapped else {})}
+
+    def _take_class(self, kind: str, given: Fields) -> None:
+        args = dict(given.get("classArgs") or {})
+        goal = args.get("optimize_mode", "maximize")
+        if self.goal is None or kind != "assessor":
+            self.goal = goal
+        folder = posixpath.relpath(str(given.get("codeDirectory", self._code)), self._code)
+        if folder.startswith(".."):
+            raise _refused(
+                f"{kind}.codeDirectory lies outside trialCodeDirectory ({self._code}), which is what is copied: "
+                "move the class into it"
+            )
+        ours: Fields = {"class_name": str(given["className"]), "code_directory": folder, "class_args": args}
+        if kind == "tuner" and given.get("includeIntermediateResults"):
+            ours["include_intermediate_results"] = True
+        self.algorithms[kind] = {"class": CLASSES[kind], "args": ours}
+        self._notes.append(
+            f"{given['className']} is asked again after a restart; docs/nni.md says what that means for it"
+        )
 
     def _mapped(self, name: str, known: NniAlgorithm, args: Fields) -> Fields:
         mapped = {ours: args[theirs] for theirs, ours in known.args.items() if theirs in args}
@@ -233,6 +267,15 @@ class _Algorithms:
                 f"{TRIAL_BUDGET} is always {args.get(theirs, default)}: trials rest at rungs below it and go on from "
                 "their checkpoints, so the script should save one with each report and ask trials.should_stop()"
             )
+
+    def _give_folders(self) -> None:
+        """A script for NNI's PBT finds two folders among its parameters; each attempt gets its own."""
+        folders = [name for name in CHECKPOINT_FOLDERS if name not in self.space]
+        self.space.update({name: {"type": "const", "value": ""} for name in folders})
+        self._notes.append(
+            "what lies in save_checkpoint_dir at a report is the trial's checkpoint, so the script should save "
+            "before it reports; PBT compares trials every `interval` reports (5)"
+        )
 
 
 def _distinct(values: list[Any]) -> list[Any]:

@@ -16,8 +16,10 @@ _MIB = 1 << 20
 class ByteBar:
     """Says nothing of what takes no time."""
 
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
+    def __init__(self, *, is_shown: bool | None = True) -> None:
+        """``is_shown`` None: in a terminal alone."""
+        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._is_shown = self._is_terminal if is_shown is None else is_shown
         self._next = time.monotonic() + (TERMINAL_S if self._is_terminal else LINES_S)
         self._begun = time.monotonic()
         self._what = ""
@@ -28,7 +30,7 @@ class ByteBar:
         now = time.monotonic()
         if what != self._what:
             self._what, self._begun = what, now
-        if now < self._next:
+        if now < self._next or not self._is_shown:
             return
         self._next = now + (TERMINAL_S if self._is_terminal else LINES_S)
         share = done / total if total else 1.0

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tuner_service.cli.output.descriptions import inputs_shown
 from tuner_service.cli.output.tables import Row, aligned, clip, duration_text, first_objective, number_text
 
 # What was asked for; the rest of a view is what came of it, or a label.
@@ -14,13 +15,14 @@ SETTINGS = (
     "objective", "search_space", "tuner", "assessor", "advisor", "budget", "trial", "seed", "deterministic", "workers",
     "warm_start", "quota_group",
 )  # fmt: skip
+BY_DIGEST = ("datasets", "models", "pretrained_from")  # fields of a trial whose assets "inputs" names as people do
 MAX_CELL = 40
 BEST_MARK = " *"
 
 
 def comparison_of(views: Sequence[Row]) -> list[Row]:
     """One row for each experiment; ``differs`` holds its settings that are not the same for all."""
-    settings = [_flat({name: view.get(name) for name in SETTINGS}) for view in views]
+    settings = [_settings(view) for view in views]
     names = list(dict.fromkeys(name for found in settings for name in found))
     differing = [name for name in names if len({_key(found.get(name)) for found in settings}) > 1]
     best = _best_of(views)
@@ -38,6 +40,13 @@ def comparison_of(views: Sequence[Row]) -> list[Row]:
         }
         for view, found in zip(views, settings, strict=True)
     ]
+
+
+def _settings(view: Row) -> dict[str, Any]:
+    asked = {name: view.get(name) for name in SETTINGS}
+    if asked["trial"]:
+        asked["trial"] = {name: value for name, value in asked["trial"].items() if name not in BY_DIGEST}
+    return _flat(asked) | {f"inputs.{name}": shown for name, shown in inputs_shown(view.get("inputs") or {}).items()}
 
 
 def _best_of(views: Sequence[Row]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner_service.cli.output.sizes import size_text
 from tuner_service.cli.output.tables import (
     Row,
     clip,
@@ -36,6 +37,7 @@ def experiment_text(view: Row) -> str:
         "advisor": _algorithm_text(view["advisor"]) if view["advisor"] else None,
         "chosen": "; ".join(f"{kind}: {reason}" for kind, reason in view.get("chosen", {}).items()) or None,
         "code": _code_text(view["trial"]),
+        "inputs": _inputs_text(view["inputs"]),
         "environment": _environment_text(view),
         "warm start": ", ".join(view["warm_start"]) or None,
         "seed": view["seed"],
@@ -61,6 +63,15 @@ def experiment_text(view: Row) -> str:
     if view["detail"]:
         lines.append(f"\n{view['detail'].rstrip()}\n")
     return "".join(lines)
+
+
+def inputs_shown(inputs: Row) -> dict[str, str]:
+    """Which assets trials are given the paths of, by the parameter in which each arrives."""
+    return {name: shown if isinstance(shown, str) else ", ".join(shown) for name, shown in inputs.items()}
+
+
+def _inputs_text(inputs: Row) -> str | None:
+    return "; ".join(f"{name}: {shown}" for name, shown in inputs_shown(inputs).items()) or None
 
 
 def _code_text(trial: Row) -> str | None:
@@ -117,22 +128,24 @@ def _waiting_text(view: Row) -> str | None:
 
 def trial_text(view: Row) -> str:
     last = view["last"]
-    lines = pairs(
-        {
-            "id": view["id"],
-            "status": f"{view['status']} ({view['reason']})",
-            "message": clip(view["message"], 1_000),
-            "source": view["source"] if view["retry_of"] is None else f"{view['source']} of trial {view['retry_of']}",
-            "value": number_text(view["value"]),
-            "final": parameters_text(view["final"]) or "-",
-            "last": "-" if not view["last"] else f"step {last['step']}: {parameters_text(last['metrics'])}",
-            "started": moment_text(view["started_at"]),
-            "ended": moment_text(view["ended_at"]),
-            "running": duration_text(view["running_s"]),
-            "command": command_text(view["command"]),
-        }
-    )
+    shown = {
+        "id": view["id"],
+        "status": f"{view['status']} ({view['reason']})",
+        "message": clip(view["message"], 1_000),
+        "source": view["source"] if view["retry_of"] is None else f"{view['source']} of trial {view['retry_of']}",
+        "value": number_text(view["value"]),
+        "final": parameters_text(view["final"]) or "-",
+        "last": "-" if not view["last"] else f"step {last['step']}: {parameters_text(last['metrics'])}",
+        "started": moment_text(view["started_at"]),
+        "ended": moment_text(view["ended_at"]),
+        "running": duration_text(view["running_s"]),
+        "command": command_text(view["command"]),
+        "output": _output_text(view),
+    }
+    lines = pairs({name: value for name, value in shown.items() if value is not None})
     lines += ["\nparameters\n", *("  " + line for line in pairs(view["parameters"]))]
+    if view["inputs"]:
+        lines += ["\ninputs\n", *("  " + line for line in pairs(inputs_shown(view["inputs"])))]
     if view["further_parameters"]:
         given = enumerate([view["first_parameters"], *view["further_parameters"]], start=1)
         lines += ["\nall that it was given\n", *(f"  {place}. {parameters_text(one)}\n" for place, one in given)]
@@ -148,6 +161,17 @@ def trial_text(view: Row) -> str:
     if view["checkpoints"]:
         lines += ["\ncheckpoints\n", *map(checkpoint_text, view["checkpoints"])]
     return "".join(lines)
+
+
+def _output_text(view: Row) -> str | None:
+    """What the trial left in its output folder."""
+    output = view["output"]
+    if output is None:
+        return None
+    if output["asset"] is None:
+        return f"nothing: {output['message']}"
+    left = f"{output['files']} files, {size_text(output['size'])}; `tuner get {view['id']} DIR` fetches them"
+    return left if output["complete"] else f"{left}; not all: {output['message']}"
 
 
 def command_text(words: Sequence[str]) -> str:

@@ -69,10 +69,24 @@ def exit_code_of(exc: BaseException) -> int:
             code = ExitCode.FAILURE
         case _:
             raise exc
-    say(f"tuner: {exc}")
+    say(f"tuner: {_sentence(exc)}")
     return code
+
+
+def _sentence(exc: BaseException) -> str:
+    """Of the system's errors the path and the reason; their number says nothing to people."""
+    if isinstance(exc, OSError) and exc.strerror and isinstance(exc.filename, str | bytes):
+        return f"{os.fsdecode(exc.filename)}: {exc.strerror}"
+    return str(exc)
 
 
 def say(text: str) -> None:
     """Narration: standard output carries data only."""
-    print(text, file=sys.stderr, flush=True)
+    print(safe(text), file=sys.stderr, flush=True)
+
+
+def safe(text: str) -> str:
+    """For a terminal, which must not obey it: somebody else called their metrics and parameters so."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else " " for sign in text)

@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.cli.listening import QUIET_S, Heard
+from tuner_service.cli.output.exit_codes import ExitCode, safe, say
 from tuner_service.cli.output.tables import (
     clip,
     duration_text,
@@ -17,7 +18,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
     sparkline,
 )
-from tuner_service.client import Client
+from tuner_service.client import Client, UnreachableError
 
 TERMINAL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 3.0
@@ -74,14 +75,13 @@ def progress_line(view: dict[str, Any], best_values: list[float]) -> str:
     best = view.get("best")
     if best is not None:
         curve = sparkline(best_values)
-        parts.append(
-            f"best {first_objective(view)['metric']} {number_text(best['value'])} (trial {best['number']}) {curve}"
-        )
+        found = f"best {first_objective(view)['metric']} {number_text(best['value'])} (trial {best['number']})"
+        parts.append(f"{found} {curve}".rstrip())
     parts.append(duration_text(view["running_s"]))
     eta = _eta_s(view, used)
     if eta is not None:
         parts.append(f"about {duration_text(eta)} left")
-    return " · ".join(parts)
+    return safe(" · ".join(parts))
 
 
 def _eta_s(view: dict[str, Any], used: int) -> float | None:
@@ -115,20 +115,28 @@ def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     try:
         view = client.experiment(experiment_id)
-        while not has_come_to_rest(view):
-            progress.show(view)
-            first_failure.look(view)
-            wait_s = progress.interval_s
-            if deadline is not None:
-                wait_s = min(wait_s, deadline - time.monotonic())
-            if wait_s <= 0:
-                progress.finish()
-                say(f"gave up waiting after {timeout_s:g} s; the experiment goes on: tuner watch {experiment_id}")
-                return ExitCode.TIMEOUT
-            view = client.experiment(experiment_id, wait_s=wait_s)
+        with Heard(client.another, experiment_id) as heard:
+            while not has_come_to_rest(view):
+                progress.show(view)
+                first_failure.look(view)
+                wait_s = QUIET_S if heard.hears else progress.interval_s
+                if deadline is not None:
+                    wait_s = min(wait_s, deadline - time.monotonic())
+                if wait_s <= 0:
+                    progress.finish()
+                    say(f"gave up waiting after {timeout_s:g} s; the experiment goes on: tuner watch {experiment_id}")
+                    return ExitCode.TIMEOUT
+                hears = heard.hears
+                heard.pause(wait_s if hears else 0.0)
+                # Where nothing is heard the answer itself waits, for the end alone.
+                view = client.experiment(experiment_id, wait_s=None if hears else wait_s)
     except KeyboardInterrupt:
         progress.finish()
         return detached(experiment_id)
+    except UnreachableError:
+        progress.finish()
+        say(f"no service answers any more; trials run on. `tuner resume {experiment_id} --wait` starts it and goes on")
+        raise
     progress.show(view)
     progress.finish()
     first_failure.look(view)
@@ -186,4 +194,4 @@ def result_text(view: dict[str, Any]) -> str:
         lines.append(f"continue it with: tuner resume {view['id']}")
         if view["reason"] in AT_A_LINE:
             lines.append(f"if line N itself is the cause, leave it out: tuner resume {view['id']} --skip-line N")
-    return "\n".join(lines)
+    return safe("\n".join(lines))

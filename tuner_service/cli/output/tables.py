@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner_service.cli.output.exit_codes import safe
+
 Row = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
 MAX_CELL = 60
@@ -28,7 +30,7 @@ def print_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -
 def print_object(row: Row, *, output: str, text: Callable[[Row], str]) -> None:
     """One object; ``text`` draws it for people."""
     if output == "table":
-        sys.stdout.write(text(row))
+        sys.stdout.write(safe(text(row)))
     elif output == "json":
         sys.stdout.write(json.dumps(row, indent=2, ensure_ascii=False) + "\n")
     else:

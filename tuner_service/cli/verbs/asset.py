@@ -11,10 +11,11 @@ from tuner_service.cli.context import connected, settings_of
 from tuner_service.cli.files.ignore import ignoring
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
+from tuner_service.cli.output.sizes import size_text
 from tuner_service.cli.output.tables import Column, Row, print_object, print_rows
 from tuner_service.cli.starting import service_and_body
-from tuner_service.cli.verbs.gc import size_text
 from tuner_service.client import Client
+from tuner_service.domain.assets import RESERVED_NAMES
 
 FILES_SHOWN = 20
 COLUMNS = (
@@ -64,6 +65,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise CommandError("--kind belongs to `tuner asset add` and `ls`", ExitCode.USAGE)
     if arguments.target is not None and arguments.action != "get":
         raise CommandError("a second folder belongs to `tuner asset get ASSET DIR`", ExitCode.USAGE)
+    called = arguments.name if arguments.action == "add" else arguments.what
+    if called in RESERVED_NAMES:
+        raise CommandError(f"no asset can be named {called!r}: the REST API has that word", ExitCode.USAGE)
 
 
 def _add(client: Client, arguments: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.analyses import further_text
-from tuner_service.cli.output.descriptions import command_text, pairs
+from tuner_service.cli.output.descriptions import command_text, inputs_shown, pairs
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.repeating import repeated
 from tuner_service.cli.output.tables import (
@@ -47,7 +47,7 @@ def best_text(experiment: Row, trial: Row, view: Row) -> str:
     objective = first_objective(experiment)
     value = f"{objective['metric']} {number_text(experiment['best']['value'])} ({objective['goal']})"
     lines = [f"{value} by trial {trial['id']}\n"]
-    lines += pairs(trial["parameters"])
+    lines += pairs({**trial["parameters"], **inputs_shown(trial["inputs"])})
     lines.append(f"\n{command_text(trial['command'])}\n")
     history = [value for value in view["history"]["values"] if isinstance(value, int | float)]
     if len(history) > 1:

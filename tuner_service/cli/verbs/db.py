@@ -1,13 +1,17 @@
-"""db: where the database is, which revision it has, bringing it up to date, and whether it is whole."""
+"""db: where the database is, which revision it has, bringing it up to date, copying it, and whether it is whole."""
 
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
-from tuner_service.cli.context import settings_of
+from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
-from tuner_service.config import Settings, without_password
+from tuner_service.config import Settings, database_url, without_password
+
+FINDINGS_LIMIT = 100
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -16,11 +20,13 @@ def run(arguments: argparse.Namespace) -> int:
         case "path":
             print(settings.database_file or without_password(settings.db))
         case "revision":
-            from tuner_service.storage.sqlite_file import inspect
+            from tuner_service.storage.engine import revision_of
 
-            print(inspect(_file(settings)))
+            print(revision_of(database_of(settings)))
         case "upgrade":
             return _upgrade(settings)
+        case "copy":
+            return copy(arguments.source, arguments.target)
         case _:
             return _check(settings)
     return ExitCode.OK
@@ -29,32 +35,59 @@ def run(arguments: argparse.Namespace) -> int:
 def _upgrade(settings: Settings) -> int:
     """Opening it as a service does migrates it, with a copy kept beside it."""
     from tuner_service.clock import SystemClock
-    from tuner_service.storage.engine import open_store
-    from tuner_service.storage.sqlite_file import inspect
+    from tuner_service.storage.engine import open_store, revision_of
 
-    file = _file(settings)
-    before = inspect(file)
-    open_store(file, SystemClock()).close()
-    after = inspect(file)
-    say(f"{file} has revision {after} already" if before == after else f"{file}: revision {before} → {after}")
+    database = database_of(settings)
+    before = revision_of(database)
+    open_store(database, SystemClock()).close()
+    after, shown = revision_of(database), without_password(str(database))
+    say(f"{shown} has revision {after} already" if before == after else f"{shown}: revision {before} → {after}")
     return ExitCode.OK
 
 
 def _check(settings: Settings) -> int:
-    from tuner_service.storage.sqlite_file import check_integrity
-
-    file = _file(settings)
-    findings = check_integrity(file)
+    database = database_of(settings)
+    findings, shown = _findings(database), without_password(str(database))
     for finding in findings:
         say(finding)
-    say(f"{file} is damaged; restore it from a backup" if findings else f"{file} is whole")
+    say(f"{shown} is damaged; restore it from a backup" if findings else f"{shown} is whole")
     return ExitCode.FAILURE if findings else ExitCode.OK
 
 
-def _file(settings: Settings) -> Path:
-    file = settings.database_file
-    if file is None:
-        raise CommandError(f"{without_password(settings.db)} is no file; use the tools of its database", ExitCode.USAGE)
-    if not file.exists():
-        raise CommandError(f"there is no database {file}", ExitCode.NOT_FOUND)
-    return file
+def _findings(database: str | Path) -> list[str]:
+    """Of a file everything that SQLite finds; of a server's database what of its rows cannot be read."""
+    if isinstance(database, Path):
+        from tuner_service.storage.sqlite_file import check_integrity
+
+        return check_integrity(database)
+    from tuner_service.storage.engine import open_queries
+    from tuner_service.storage.examine import bad_rows
+
+    with open_queries(database) as queries:
+        return [str(bad) for bad in islice(bad_rows(queries), FINDINGS_LIMIT)]
+
+
+def copy(source: str | None, target: str | None) -> int:
+    """From one database into an empty one, while no service runs on either; compared row by row before it is kept."""
+    if source is None or target is None:
+        raise CommandError("name both: tuner db copy FROM TO, each a file or a postgresql:// URL", ExitCode.USAGE)
+    from tuner_service.clock import SystemClock
+    from tuner_service.storage.copying import CopiedTable, copy_database
+    from tuner_service.storage.engine import open_store
+
+    def done(table: CopiedTable) -> None:
+        say(f"{table.name:24} {table.rows:>12} rows  {table.digest[:16]}")
+
+    found = _address(source)
+    if isinstance(found, Path) and not found.exists():
+        raise CommandError(f"there is no database {found}", ExitCode.NOT_FOUND)
+    clock = SystemClock()
+    with closing(open_store(found, clock)) as held, closing(open_store(_address(target), clock)) as empty:
+        copy_database(held, empty, done)
+    say(f"{without_password(target)} holds what {without_password(source)} holds; name it with --db or TUNER_DB")
+    return ExitCode.OK
+
+
+def _address(named: str) -> str | Path:
+    url = database_url(named, folder=Path.cwd())
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url

@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 
 from trials.stores import StoreError
-from tuner_service.cli.context import settings_of
+from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.files.damaged_bytes import damaged_checkpoints
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.tables import Column, print_rows
 from tuner_service.client import Client, ClientError
 from tuner_service.config import Settings
-from tuner_service.domain.errors import StorageError, UnavailableError
+from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
 from tuner_service.local_service import database_holder, find_service
 
 BAD_ROWS_SHOWN = 20
@@ -95,7 +95,7 @@ def _sqlite() -> Finding:
 def _database(settings: Settings) -> Finding:
     file = settings.database_file
     if file is None:
-        return Finding(check="database", state="warning", detail="not a file; use the tools of its database")
+        return _server(settings)
     if not file.exists():
         return Finding(
             check="database", state="warning", detail=f"{file} does not exist yet; the first service makes it"
@@ -107,16 +107,25 @@ def _database(settings: Settings) -> Finding:
     return Finding(check="database", detail=f"{file} is whole, {file.stat().st_size / (1 << 20):.1f} MiB")
 
 
+def _server(settings: Settings) -> Finding:
+    from tuner_service.storage.engine import open_queries, server_said
+
+    try:
+        open_queries(settings.db).close()
+        return Finding(check="database", detail=server_said(settings.db))
+    except UnavailableError as exc:
+        return Finding(check="database", state="FAULT", detail=f"{exc}; start the server, or name another with --db")
+    except (StorageError, NotInstalledError) as exc:
+        return Finding(check="database", state="FAULT", detail=str(exc))
+
+
 def _rows(settings: Settings) -> Iterator[Finding]:
     """Every row is read by the code that uses it."""
     from tuner_service.storage.engine import open_queries
     from tuner_service.storage.examine import bad_rows
 
-    file = settings.database_file
-    if file is None or not file.exists():
-        return
     try:
-        with open_queries(file) as queries:
+        with open_queries(database_of(settings)) as queries:
             found = list(islice(bad_rows(queries), BAD_ROWS_SHOWN + 1))
     except StorageError as exc:
         yield Finding(check="rows", state="FAULT", detail=str(exc))
@@ -133,23 +142,24 @@ def _rows(settings: Settings) -> Iterator[Finding]:
 
 
 def examine_bytes(settings: Settings, *, reads_all: bool) -> Iterator[Finding]:
-    """Assets that the store has not; with ``reads_all`` every file of assets and checkpoints that is damaged."""
+    """Assets that the store has not; with ``reads_all`` every damaged file of assets, their trees, checkpoints."""
+    from tuner_service.cli.files.damaged_trees import damaged_trees
     from tuner_service.service.assets.asset_store import AssetStore
     from tuner_service.service.assets.collecting import damages, missing_assets
     from tuner_service.storage.engine import open_queries
     from tuner_service.storage.sql_assets import read_only_assets
 
-    file = settings.database_file
-    if file is None or not file.exists():
+    if settings.database_file is not None and not settings.database_file.exists():
         return
     try:
-        with open_queries(file) as queries:
+        with open_queries(database_of(settings)) as queries:
             rows = read_only_assets(queries)
             store = AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage)
             found = [f"{asset_id} is not in {store.root}: {_MEND_ASSET}" for asset_id in missing_assets(store, rows)]
             if reads_all:
                 found += [damage.text for damage in damages(store, rows)]
                 found += damaged_checkpoints(queries)
+                found += damaged_trees(settings.home, store.manifest)
     except (StoreError, StorageError, UnavailableError) as exc:
         yield Finding(check="assets", state="warning", detail=f"they could not be looked at: {exc}")
         return
@@ -158,7 +168,11 @@ def examine_bytes(settings: Settings, *, reads_all: bool) -> Iterator[Finding]:
     if len(found) > BAD_ROWS_SHOWN:
         yield Finding(check="assets", state="FAULT", detail=f"there are {len(found) - BAD_ROWS_SHOWN} more")
     if not found:
-        how = "every digest of assets and checkpoints is as it was" if reads_all else "all are in the store"
+        how = (
+            "every digest of assets, of what lies on this node, and of checkpoints is as it was"
+            if reads_all
+            else "all are in the store"
+        )
         yield Finding(check="assets", detail=how)
 
 

@@ -6,20 +6,19 @@ import argparse
 from pathlib import Path
 
 from trials.stores import StoreError
-from tuner_service.cli.context import settings_of
+from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.files.garbage_files import Garbage, Needed, find_files
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
+from tuner_service.cli.output.sizes import size_text
 from tuner_service.cli.output.tables import Column, print_rows
 from tuner_service.clock import SystemClock
 from tuner_service.config import Settings
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import InUseError, StorageError
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.collecting import collect
-from tuner_service.storage.engine import open_store, sqlite_path
-from tuner_service.storage.lock import FileLock
+from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_store import SqlStore
 
-KIB = 1 << 10
 COLUMNS = (
     Column(title="WHAT", text=lambda g: g["what"]),
     Column(title="SIZE", text=lambda g: size_text(g["size"]), right=True),
@@ -29,15 +28,11 @@ COLUMNS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Holds the database's lock all the while, so that no service starts and needs what is being removed."""
+    """Holds the database all the while, so that no service starts and needs what is being removed."""
     settings = settings_of(arguments)
-    file = settings.database_file
-    if settings.url or file is None:
-        raise CommandError("gc works on the home folder of this machine, with a database file", ExitCode.USAGE)
-    if not file.exists():
-        raise CommandError(f"there is no database {file}; name another home with --home", ExitCode.NOT_FOUND)
-    _require_rest(file)
-    store = open_store(file, SystemClock())
+    if settings.url:
+        raise CommandError("gc works on the home folder of this machine", ExitCode.USAGE)
+    store = _open_at_rest(database_of(settings))
     try:
         found = [*_blobs(store), *find_files(settings.home, _needed(store))]
         found += _assets(settings, store, remove=not arguments.dry_run)
@@ -54,11 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _require_rest(file: Path) -> None:
+def _open_at_rest(database: str | Path) -> SqlStore:
     """A service that works decides at any moment what is needed next."""
     try:
-        FileLock.acquire(sqlite_path(file)).release()
-    except StorageError as exc:
+        return open_store(database, SystemClock())
+    except InUseError as exc:
         raise CommandError(
             f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT
         ) from exc
@@ -103,11 +98,3 @@ def _needed(store: SqlStore) -> Needed:
             if experiment.spec.trial.code_digest is not None and not experiment.status.has_ended
         ),
     )
-
-
-def size_text(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < KIB:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= KIB
-    return f"{size:.1f} TiB"

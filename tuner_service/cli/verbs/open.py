@@ -7,21 +7,26 @@ import html
 import os
 import sys
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trials.files import write_atomically
 from tuner_service.cli.context import connected, settings_of
 from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.cli.starting import service_and_body
+from tuner_service.client import Client
+from tuner_service.config import Settings
 
 FILE = "open.html"  # in the home folder, its owner's alone
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
-    with connected(settings) as client:
+    with _service(settings) as client:
         made = client.make_code()
         address = client.url + made["path"]
-    if not arguments.print and _has_browser() and settings.home.is_dir() and _opened(settings.home, address):
+    if not arguments.print and has_browser() and settings.home.is_dir() and _opened(settings.home, address):
         say(f"the page of {client.url} opens in your browser; if it does not: tuner open --print")
         return ExitCode.OK
     print(address)
@@ -29,7 +34,19 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _has_browser() -> bool:
+@contextmanager
+def _service(settings: Settings) -> Iterator[Client]:
+    """Started where none runs, of a home folder that has had one: a folder that is mistyped stays as it is."""
+    if settings.url or not settings.token_file.is_file():
+        with connected(settings) as client:
+            yield client
+        return
+    with service_and_body(settings, dict) as (client, _):
+        yield client
+
+
+def has_browser() -> bool:
+    """Whether a browser of this machine can show something to whoever sits at it."""
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 

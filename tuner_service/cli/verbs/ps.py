@@ -1,8 +1,12 @@
-"""ps: the experiments, newest first; with --devices who holds which device, with --local what runs on this machine."""
+"""ps: the experiments, newest first.
+
+With --devices who holds which device, with --local what runs on this machine, with --services who has the database.
+"""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from tuner_service.cli.context import connected, settings_of
 from tuner_service.cli.output.exit_codes import ExitCode
@@ -57,12 +61,30 @@ DEVICE_COLUMNS: tuple[Column, ...] = (
 )
 
 
+SERVICE_COLUMNS: tuple[Column, ...] = (
+    Column(title="ROLE", text=lambda s: s["role"]),
+    Column(title="HOST", text=lambda s: s["host"]),
+    Column(title="PID", text=lambda s: str(s["pid"]), right=True),
+    Column(title="URL", text=lambda s: s["url"]),
+    Column(title="VERSION", text=lambda s: s["version"]),
+    Column(title="STARTED", text=lambda s: moment_text(s["started_at"])),
+    Column(title="SILENT", text=lambda s: duration_text(s["silent_s"]), right=True),
+    Column(title="HOME", text=lambda s: s["home"], width=1_000),
+)
+
+
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     if arguments.local:
         from tuner_service.cli.local_trials import print_local_trials
 
         return print_local_trials(settings, output=arguments.output)
+    if arguments.services:
+        from tuner_service.storage.engine import services_of
+
+        rows = [asdict(service) for service in services_of(settings.db)]
+        print_rows(rows, output=arguments.output, columns=SERVICE_COLUMNS)
+        return ExitCode.OK
     with connected(settings) as client:
         repeated(arguments, lambda: _print(client, arguments))
     return ExitCode.OK

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tuner_service.wiring import serve as serve_until_told
 
     try:
-        code: int = serve_until_told(settings)
+        code: int = serve_until_told(settings, is_standby=arguments.standby)
     except SystemExit as exc:  # a signal ended it, in order
         code = int(exc.code or 0)
     if LogForm(settings.log_format).on(sys.stderr) is LogForm.TEXT:

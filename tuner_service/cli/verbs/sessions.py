@@ -45,7 +45,7 @@ def _sessions(client: Client) -> list[Row]:
 def _found(client: Client, prefix: str) -> Row:
     """The one whose id is or begins with that."""
     sessions = _sessions(client)
-    found = [s for s in sessions if s["id"] == prefix] or [s for s in sessions if s["id"].startswith(prefix)]
+    found = [s for s in sessions if s["id"] == prefix] or [s for s in sessions if prefix and s["id"].startswith(prefix)]
     if not found:
         raise CommandError(f"no session {prefix!r} is open; `tuner sessions` lists them", ExitCode.NOT_FOUND)
     if len(found) > 1:

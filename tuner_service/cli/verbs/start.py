@@ -7,13 +7,15 @@ import argparse
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.files.experiment_file import check_readable
 from tuner_service.cli.files.inputs import filled_in
-from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Row, parameters_text, print_object
 from tuner_service.cli.starting import body_of, new_key, say_what_is_not_set, service_and_body
 
 
 def run(arguments: argparse.Namespace) -> int:
     check_readable(arguments.file)
+    if arguments.key == "":  # whoever repeats it so would start one each time
+        raise CommandError("--key is empty; is a variable of your shell not set?", ExitCode.USAGE)
     with service_and_body(settings_of(arguments), lambda: body_of(arguments)) as found:
         client, body = found
         body = filled_in(client, body, dry_run=arguments.dry_run)

@@ -246,8 +246,9 @@ class Uploads:
 
     def _clear_staged(self, manifest: AssetFile) -> None:
         """Pieces of large files, and whole files that the store had already."""
-        for file in chain([manifest], self._store.manifest(manifest.digest)):
-            for name in {*file.pieces, file.digest}:
+        staged = _sizes_in(self._store.staging).keys()
+        for file in chain([manifest], self._store.manifest(manifest.digest) if staged else ()):
+            for name in staged & {*file.pieces, file.digest}:
                 with suppress(FileNotFoundError):
                     (self._store.staging / name).unlink()
 

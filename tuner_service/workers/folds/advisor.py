@@ -69,7 +69,7 @@ class AdvisorFold:
         """``space``: where parameters have to lie, unless the advisor may leave it; None: anywhere."""
         self._advisor = advisor
         self._space = None if advisor.may_leave_space else space
-        self._seed = seed
+        self._seed = advisor.experiment_seed = seed
         self._deterministic = deterministic
         self._live: dict[int, _Live] = {}
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed

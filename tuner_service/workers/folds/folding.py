@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, overload
 
 from tuner_service.assessors.base import Assessor, Keep, Stop
@@ -49,6 +50,7 @@ class TunerFold:
         self._space = None if tuner.may_leave_space else space
         self._seed = tuner.experiment_seed = seed
         self._ahead: dict[int, Callable[[], Suggestion]] = {}  # suggestions being computed, by line
+        self._observed: dict[int, Callable[[], None]] = {}  # ends of trials that are being told, by line
         self._beside: list[Parameters] = []  # what was suggested for lines computed at the same time
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
 
@@ -58,11 +60,11 @@ class TunerFold:
             case SuggestionRequested(recorded=None):
                 return self._suggest(item)
             case SuggestionRequested():
-                self._tuner.pending(item.number, plain_copy(item.recorded))
+                self._tuner.recorded(item.number, plain_copy(item.recorded))
             case CustomTrialAdded():
                 self._tuner.pending(item.number, plain_copy(item.parameters))
             case TrialEnded():
-                self._tuner.observe(item.outcome)
+                self._observed.pop(item.line, partial(self._tuner.observe, item.outcome))()
             case ResultsImported():
                 self._tuner.import_results(item.outcomes)
             case SearchSpaceUpdated():
@@ -74,9 +76,17 @@ class TunerFold:
         self._beside = []
         self._ahead = {item.line: pool.submit(self._ask, item).result for item in items}
 
+    def observe_ahead(self, items: Sequence[TrialEnded], pool: Executor) -> None:
+        """Likewise, of the ends of trials; each is done when its line was taken."""
+        self._observed = {item.line: pool.submit(self._tuner.observe, item.outcome).result for item in items}
+
     @property
     def suggests_in_parallel(self) -> bool:
         return self._tuner.suggests_in_parallel
+
+    @property
+    def observes_in_parallel(self) -> bool:
+        return self._tuner.observes_in_parallel
 
     @property
     def asks_ahead(self) -> bool:

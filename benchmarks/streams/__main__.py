@@ -1,0 +1,99 @@
+"""What streams of events cost the service while trials report: processor time for a report, with and without them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from statistics import median
+from typing import Any
+
+from benchmarks.machine import describe
+from benchmarks.reports.ours import Load, measure
+from benchmarks.service import Service
+from benchmarks.writing import Row, median_of, save
+
+TARGET_A_SECOND = 25_000
+TARGET_GROWTH = 5.0  # percent
+ALONE = "no stream"
+NOTES = (
+    (
+        "Four trials in processes of their own report together so often, `median_stop` judging every report; the "
+        "readers are one process on the same two cores. Half of the streams are of all experiments, half of the one "
+        "that runs, which are told of every trial. Processor time is that of the service alone, its kernel time "
+        "included, from the first report until all are on disk; rounds with and without streams take turns. Where "
+        "other work shares the cores, reports reach the disk later than they are made: the rate tells it."
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of reports in each round (default: 8)")
+    parser.add_argument("--streams", type=int, default=200)
+    options = parser.parse_args()
+    machine = describe()
+    a_second = TARGET_A_SECOND / Load().trials
+    load = Load(reports=int(options.seconds * a_second), a_second=a_second)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for turn in range(options.rounds):
+        counts = {ALONE: 0, f"{options.streams} streams": options.streams}
+        for name in counts if turn % 2 == 0 else reversed(counts):
+            row = _round(load, counts[name])
+            print(name, row, flush=True)
+            found.setdefault(name, []).append(row)
+    command = f"python -m benchmarks.streams --rounds {options.rounds} --seconds {options.seconds:g}"
+    command += f" --streams {options.streams}"
+    rounds = [{"what": name, **row} for name, rows_ in found.items() for row in rows_]
+    save("streams", command=command, machine=machine, rows=_rows(found), notes=NOTES, rounds=rounds)
+    return 0
+
+
+def _round(load: Load, streams: int) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    row: dict[str, Any] = dict(measure(load, beside=partial(_reading, streams, told) if streams else nullcontext))
+    events = told.get("events", {})
+    return {**row, "events": sum(events.values()), "gaps": events.get("gap", 0) + told.get("ended", 0)}
+
+
+@contextmanager
+def _reading(streams: int, told: dict[str, Any], made: Service) -> Iterator[None]:
+    """So many streams are open meanwhile; ``told`` says afterwards what they were told."""
+    address = made.address()
+    experiment_id = json.loads(made.tuner("show", "@last", "-o", "json"))["id"]
+    paths = ["/api/v1/events", f"/api/v1/experiments/{experiment_id}/events"]
+    command = [sys.executable, "-m", "benchmarks.streams.readers", address["url"], address["token_file"]]
+    process = subprocess.Popen(
+        [*command, str(streams), *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError("the readers of event streams did not begin")
+        yield
+        process.stdin.close()
+        told |= json.loads(process.stdout.readline())
+
+
+def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
+    alone = median_of(found[ALONE], "service_us")
+    rows = []
+    for name, rounds in found.items():
+        us = median_of(rounds, "service_us")
+        row: Row = {"what": name, "reports/s": median_of(rounds, "a_second"), "service µs": round(us, 2)}
+        row |= {"more %": round(100 * (us / alone - 1), 1), "target %": None if name == ALONE else TARGET_GROWTH}
+        row |= {"median ms to disk": median_of(rounds, "delay_median_ms"), "p99 ms": median_of(rounds, "delay_p99_ms")}
+        events = median([one["events"] * one["a_second"] / one["reports"] for one in rounds])
+        row |= {"events/s": round(events), "gaps": max(one["gaps"] for one in rounds)}
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
