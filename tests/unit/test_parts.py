@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parts import counts_of, parts_of, seconds_of
+from tests.parts import counts_of, failed_of, parts_of, seconds_of
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
@@ -36,3 +36,15 @@ def test_a_test_takes_as_long_as_its_fixtures_and_itself() -> None:
     said = f"{one}2.00s call     tests/b.py::test_two\n"
 
     assert seconds_of(said) == {"tests/a.py::test_one[x y]": 1.75, "tests/b.py::test_two": 2.0}
+
+
+def test_failed_tests_are_known_by_name_so_that_each_can_run_alone() -> None:
+    one, two = "FAILED tests/a.py::test_one[x y] - assert 3 == 1\n", "ERROR tests/b.py::test_two\n"
+
+    said = f"{one}{two}{one}=== 1 failed, 1 error in 3.1s ==="
+
+    assert failed_of(said) == ["tests/a.py::test_one[x y]", "tests/b.py::test_two"]
+
+
+def test_nothing_is_run_again_for_a_pytest_that_did_not_come_to_its_end() -> None:
+    assert failed_of("FAILED tests/a.py::test_one - assert 3 == 1\nSegmentation fault") is None

@@ -237,7 +237,11 @@ with trials.init() as trial:
     described["search_space"]["gate"] = {"_type": "choice", "_value": [str(gate)]}
     Path(file).write_text(json.dumps(described))
     experiment_id = tuner.run("start", file).strip()
-    wait_until(lambda: len(tuner.running()) == 2, timeout_s=60)
+    # A copy that is taken while the first trial runs would give it a further attempt.
+    ended_and_running = ["running", "running", "succeeded"]
+    wait_until(
+        lambda: sorted(t["status"] for t in tuner.read("trials", experiment_id)) == ended_and_running, timeout_s=60
+    )
 
     with (
         closing(sqlite3.connect(tuner.home / "tuner.db")) as read,
