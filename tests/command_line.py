@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.process_table import agents_of
 from tests.waiting import wait_until
+from trials.agent.local import stop_local
+from tuner_service.client import Client
+from tuner_service.config import Settings
 from tuner_service.executors.local import agent_is_alive
+from tuner_service.local_service import stop_service
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND_TIMEOUT_S = 60.0
@@ -94,9 +100,11 @@ class CommandLine:
     def slow_file(self, **overrides: Any) -> str:
         return self.experiment_file(trial={"code": "code", "command": SLOW, "stop_grace": "2s"}, **overrides)
 
-    def running(self, *options: str) -> list[dict[str, Any]]:
-        """What runs with a process and a first report."""
-        running = self.read("show", "@last", *options)["running"]
+    def running(self) -> list[dict[str, Any]]:
+        """What the newest experiment runs with a process and a first report: asked of the service, not by a command."""
+        described = json.loads((self.home / "service.json").read_text())
+        with closing(Client(described["url"], (self.home / "token").read_text().strip())) as client:
+            running = client.experiment(client.experiments()[0]["id"])["running"]
         return [a for a in running if a["pid"] and a["step"] is not None]
 
     def service_pid(self) -> int:
@@ -114,9 +122,11 @@ def command_line(folder: Path) -> Iterator[CommandLine]:
 
 
 def _end(line: CommandLine) -> None:
+    """As ``tuner serve --stop`` and ``tuner stop --local``, without two processes, and no agent waits for a service."""
     for home in line.homes:
-        with line.start("serve", "--stop", "--home", str(home)) as process:
-            process.communicate(timeout=COMMAND_TIMEOUT_S)
-        with line.start("stop", "--local", "--home", str(home)) as process:
-            process.communicate(timeout=COMMAND_TIMEOUT_S)
+        stop_service(Settings(home=home, db=""))
+        stop_local(home)
+        for agent in agents_of(home):
+            with suppress(ProcessLookupError):
+                os.kill(agent, signal.SIGTERM)
         wait_until(lambda home=home: not agent_is_alive(home), timeout_s=30)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.postgresql import Server, a_server
+from tests.process_table import agents_of, parent, processes
 
 DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
 TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
@@ -156,7 +157,7 @@ class Search:
                 keepers = [p for p, above in workers if above in self.pids("service")]
                 return [p for p, above in workers if above in {*keepers, *self.pids("service")}]
             case "agent":
-                return [p for p, words in processes() if "trials.agent" in words and str(self.home) in words]
+                return agents_of(self.home)
             case "supervisor":
                 busy = {parent(p) for p in self.pids("trial")}
                 return [p for p in self.parents() if p in busy]
@@ -246,24 +247,6 @@ class Search:
             kept = ("number", "status", "reason", "parameters", "final", "last")
             rows.append({name: trial[name] for name in kept} | {"metrics": dict(sorted(metrics.items()))})
         return rows
-
-
-def processes() -> Iterator[tuple[int, list[str]]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if words != [""]:
-                yield int(entry.name), words
-
-
-def parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def _is_parent(words: list[str], home: Path) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.campaign import Search, parent, processes
+from tests.acceptance.campaign import Search
+from tests.process_table import parent, processes
 from tests.waiting import wait_until
 from tuner_service.client import Client
 

@@ -25,8 +25,8 @@ from typing import Any
 
 import yaml
 
-from tests.acceptance.campaign import processes
 from tests.acceptance.harness import ROOT, Home, descendants
+from tests.process_table import processes
 from trials.learner import WeightsReader
 
 KILLED = ("service", "trial", "agent", "rank", "producer", "everything")
