@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
+from trials.agent.forks.serving import LEFT_OUT_MAX
 
 StartAgent = Callable[..., AgentProcess]
 LOADED = """
@@ -114,18 +115,47 @@ def test_a_fork_server_is_replaced_when_a_file_it_has_imported_changed(
     assert record.isolation == "fork"
 
 
-def test_a_library_that_starts_threads_is_not_forked_from(
+BUSY = "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+
+
+def test_a_library_that_starts_threads_is_imported_by_each_trial_and_the_others_are_not(
     service: FakeService, start_agent: StartAgent, library: Path
 ) -> None:
     start_agent()
-    (library / "busy.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
-    )
+    (library / "busy.py").write_text(BUSY)
+    (library / "calm.py").write_text("import busy_too")
+    (library / "busy_too.py").write_text(BUSY)
+    environment = {"PYTHONPATH": str(library)}
+    script = "import sys; print([name in sys.modules for name in ('sqlite3', 'busy', 'calm')]); import busy, calm"
 
-    output, record = run(service, "print(1)", 1, preload=("busy",), environment={"PYTHONPATH": str(library)})
+    output, record = run(service, script, 1, preload=("busy", "sqlite3", "calm"), environment=environment)
+
+    assert (output, record.isolation) == ("[True, False, False]\n", "fork")
+
+
+def test_where_too_many_libraries_start_threads_nothing_is_forked_from_them(
+    service: FakeService, start_agent: StartAgent, library: Path
+) -> None:
+    start_agent()
+    names = [f"busy{number}" for number in range(LEFT_OUT_MAX + 1)]
+    for name in names:
+        (library / f"{name}.py").write_text(BUSY)
+
+    output, record = run(service, "print(1)", 1, preload=tuple(names), environment={"PYTHONPATH": str(library)})
 
     assert (output, record.isolation) == ("1\n", "spawn")
-    assert "importing busy starts threads" in record.why_spawned
+    assert f"importing {names[-1]} starts threads" in record.why_spawned
+
+
+def test_pandas_and_pyarrow_are_forked_from(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+    script = (
+        "import os, sys; print([n in sys.modules for n in ('pandas', 'pyarrow')], 'JE_ARROW_MALLOC_CONF' in os.environ)"
+    )
+
+    output, record = run(service, script, 1, preload=("pandas", "pyarrow"))
+
+    assert (output, record.isolation) == ("[True, True] False\n", "fork")
 
 
 def test_a_module_of_the_script_that_hides_a_loaded_library_is_imported_by_a_process_of_its_own(

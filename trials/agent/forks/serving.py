@@ -36,9 +36,14 @@ ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
 LISTENED_S = 1.0  # the file of the socket is looked for this often
 DEVICE_FILES = "/dev/nvidia"  # what these names begin with is NVIDIA's driver
+LEFT_OUT_MAX = 8  # packages that start threads; with one more, trials are started anew
 FIRST_DESCRIPTOR = 3  # after the standard streams
 # Whatever a module does when it is imported, the trial does it again by itself and shows what it raises.
 _IMPORT_ERRORS = (Exception, SystemExit)
+
+
+class _StartsThreadsError(Exception):
+    """``args``: the module that was being imported when there was a second thread."""
 
 
 class _BecameTrialError(BaseException):
@@ -59,7 +64,7 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
         _log(None, "config_unreadable", path=path)
         return None
     try:
-        ForkServer(config, at_start=at_start).run()
+        ForkServer(config, path=path, at_start=at_start).run()
     except _BecameTrialError as became:
         # Nothing of the server is taken apart here: it has descriptors that the trial may have by these numbers, and
         # whatever is let go is first copied.
@@ -72,11 +77,13 @@ def serve(path: str, *, at_start: Collection[str]) -> Start | None:
 
 
 class ForkServer:
-    """``config``: id, key, preload, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` a file."""
+    """``config``: id, key, preload, left_out, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` a file."""
 
-    def __init__(self, config: dict[str, Any], *, at_start: Collection[str]) -> None:
+    def __init__(self, config: dict[str, Any], *, path: str, at_start: Collection[str]) -> None:
         self._config = config
+        self._path = path
         self._at_start = at_start
+        self._started_with = dict(os.environ)
         self._base = {name: text for name, text in os.environ.items() if name != NONCE_VARIABLE}
         self._first = FirstMemory()
         self._codes = Codes()
@@ -88,7 +95,10 @@ class ForkServer:
 
     def run(self) -> None:
         """Until told to end, or nobody has been there for a while."""
-        problem = _preload(self._config)
+        try:
+            problem = _preload(self._config)
+        except _StartsThreadsError as found:
+            problem = self._begin_without(str(found))
         self._pools = threads.Pools()
         memory.settle()
         self._environ = dict(os.environ)
@@ -107,6 +117,19 @@ class ForkServer:
         self._parent.matchers.close()
         self._orders.close()
         _unlink(self._config["orders"])  # its other files are removed by an agent
+
+    def _begin_without(self, name: str) -> str:
+        """Begin anew, as the same process, without the package of ``name``: each trial imports that one by itself.
+
+        Returns where that was tried too often: why nothing can be forked.
+        """
+        left_out = [*self._config.get("left_out", ()), name.partition(".")[0]]
+        if len(left_out) <= LEFT_OUT_MAX:
+            _log(self._config, "left_out_for_its_threads", module=name)
+            with suppress(OSError):
+                write_atomically(self._path, to_json({**self._config, "left_out": left_out}))
+                os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], self._started_with)  # noqa: S606  no shell
+        return f"importing {name} starts threads"
 
     def _listen_again(self) -> None:
         """Where the file of the socket was taken away: else no order would come any more."""
@@ -251,15 +274,21 @@ def _log(config: dict[str, Any] | None, event: str, **fields: str) -> None:
 
 
 def _preload(config: dict[str, Any]) -> str | None:
-    """Import what can be imported; why nothing must be forked from here, or None."""
+    """Import what can be imported; why nothing must be forked from here, or None.
+
+    _StartsThreadsError: with a module there was a second thread, which a fork would be without.
+    """
     threads.hold_back(os.environ)
+    left_out = config.get("left_out", ())
     for name in config["preload"]:
+        if name.partition(".")[0] in left_out:
+            continue
         try:
             import_module(name)
         except _IMPORT_ERRORS as error:
             _log(config, "import_failed", module=name, error=repr(error))
         if threads.count() > 1:
-            return f"importing {name} starts threads"
+            raise _StartsThreadsError(name)
     if has_open(DEVICE_FILES):
         return "the imports open a GPU, which a forked process could not use"
     seeding.prepare()

@@ -10,14 +10,21 @@ from trials.agent.forks.memory import mappings
 
 # Read by OpenBLAS when it is loaded, in this order; more than one thread would be started at once.
 _VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+_JEMALLOC_OF_ARROW, _NO_THREAD = "JE_ARROW_MALLOC_CONF", "background_thread:false"
 _SETTERS = tuple(
     f"{prefix}openblas_set_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "", "_64")
 )
 
 
 def hold_back(environ: MutableMapping[str, str]) -> None:
-    """Libraries imported from now on start no threads."""
+    """Libraries imported from now on start no threads.
+
+    pyarrow, which pandas imports, comes with a jemalloc whose thread gives unused memory back to the system. Without
+    it that memory is given back when more is taken or freed.
+    """
     environ["OPENBLAS_NUM_THREADS"] = "1"
+    own = environ.get(_JEMALLOC_OF_ARROW)
+    environ[_JEMALLOC_OF_ARROW] = f"{own},{_NO_THREAD}" if own else _NO_THREAD  # of two settings the last one counts
 
 
 def count() -> int:
