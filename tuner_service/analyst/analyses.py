@@ -101,16 +101,18 @@ class Analyses:
 
     def slices(self) -> View:
         """For each parameter its values and the objectives' values beside them, trial by trial."""
-        slices: dict[str, View] = {}
+        found: dict[str, tuple[list[int], list[Any], list[Any]]] = {}
         for outcome in evenly(self.outcomes, POINTS_LIMIT):
             values, number = plain(outcome.values), outcome.number
             for name, value in flattened(outcome.parameters, "").items():
-                column = slices.get(name)
-                if column is None:
-                    column = slices[name] = {"numbers": [], "parameter": [], "values": []}
-                column["numbers"].append(number)
-                column["parameter"].append(plain(value))
-                column["values"].append(values)
+                numbers, parameter, beside = found.get(name) or found.setdefault(name, ([], [], []))
+                numbers.append(number)
+                parameter.append(value if type(value) is float and math.isfinite(value) else plain(value))
+                beside.append(values)
+        slices = {
+            name: {"numbers": numbers, "parameter": parameter, "values": beside}
+            for name, (numbers, parameter, beside) in found.items()
+        }
         return {"id": self.experiment.id, "objective": objective_view(self.objective), "slices": slices}
 
     def failures(self) -> View:

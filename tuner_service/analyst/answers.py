@@ -6,11 +6,13 @@ import gzip
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner_service.analyst.analyses import Analyses, Outcome
 from tuner_service.analyst.kept_curves import KeptCurves
+from tuner_service.analyst.kept_texts import BYTES_KEPT, KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.analyst.table import TableQuestion, table_json
 from tuner_service.analyst.timeline import timeline_json
@@ -29,6 +31,7 @@ COMPRESSION = 1  # of zlib's levels: a third of the bytes for a tenth of the tim
 @dataclass(slots=True, kw_only=True)
 class _Kept:
     trials: KeptTrials
+    texts: KeptTexts
     curves: KeptCurves
     outcomes: Sequence[Outcome] = ()  # as of that revision of the trials
     revision: str = ""
@@ -47,20 +50,28 @@ class Answers:
         if experiment is None:
             self._kept.pop(question.experiment_id, None)
             raise NotFoundError("experiment", question.experiment_id)
-        body = self._body(experiment, question, check).encode(errors="replace")
+        body = self._body(experiment, question, check)
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
         compressed = question.compressed and len(body) >= COMPRESSED_FROM
         if compressed:
             body = gzip.compress(body, COMPRESSION, mtime=0)
         return Reply(body=body, tag=tag, compressed=compressed)
 
-    def _body(self, experiment: Experiment, question: Question, check: Check) -> str:
+    def _body(self, experiment: Experiment, question: Question, check: Check) -> bytes:
+        if question.kind is Kind.TABLE:
+            return self._table(experiment, question.options, check)
+        return self._text(experiment, question, check).encode(errors="replace")
+
+    def _table(self, experiment: Experiment, options: Mapping[str, Any], check: Check) -> bytes:
+        asked = {**options, "columns": tuple(options["columns"]), "statuses": tuple(options["statuses"])}
+        kept = self._refreshed(experiment, check)
+        parts = table_json(kept.trials, kept.texts, TableQuestion(**asked), began=experiment.created_at)
+        self._forget_texts()
+        return b"".join(parts)
+
+    def _text(self, experiment: Experiment, question: Question, check: Check) -> str:
         options = question.options
         match question.kind:
-            case Kind.TABLE:
-                asked = {**options, "columns": tuple(options["columns"]), "statuses": tuple(options["statuses"])}
-                trials = self._refreshed(experiment, check).trials
-                return table_json(trials, TableQuestion(**asked), began=experiment.created_at)
             case Kind.TIMELINE:
                 spans = self._queries.attempt_spans(experiment.id, limit=SPANS_LIMIT + 1)
                 return timeline_json(spans, began=experiment.created_at, now=options["now"])
@@ -77,6 +88,8 @@ class Answers:
                 return _json(self._analyses(experiment, check).slices())
             case Kind.FAILURES:
                 return _json(self._analyses(experiment, check).failures())
+            case Kind.TABLE:
+                raise AssertionError("tables are no text")
 
     # ── what is kept ────────────────────────────────────────────────────────────────────────────
     def _analyses(self, experiment: Experiment, check: Check) -> Analyses:
@@ -94,8 +107,10 @@ class Answers:
     def _refreshed(self, experiment: Experiment, check: Check) -> _Kept:
         kept = self._kept.get(experiment.id)
         if kept is None:
+            trials = KeptTrials(self._queries, experiment.id)
             kept = _Kept(
-                trials=KeptTrials(self._queries, experiment.id),
+                trials=trials,
+                texts=KeptTexts(trials),
                 curves=KeptCurves(self._queries, experiment.id, reports_are_cut=experiment.spec.deterministic),
             )
         self._kept[experiment.id] = kept
@@ -104,6 +119,15 @@ class Answers:
         while len(self._kept) > 1 and self._is_full():
             self._kept.popitem(last=False)
         return kept
+
+    def _forget_texts(self) -> None:
+        """Those of the experiments asked about longest ago, where all together are too long."""
+        together = sum(kept.texts.bytes for kept in self._kept.values())
+        for kept in self._kept.values():
+            if together <= BYTES_KEPT:
+                return
+            together -= kept.texts.bytes
+            kept.texts.forget()
 
     def _is_full(self) -> bool:
         return len(self._kept) > EXPERIMENTS_KEPT or sum(len(one.trials.entries) for one in self._kept.values()) > (

@@ -9,6 +9,7 @@ from typing import Any
 
 LENGTHS = struct.Struct(">II")
 DATABASE_VARIABLE = "TUNER_DB"  # by which the analyst is told the address of the database
+PIPE_BYTES = 1 << 20  # what the pipe of answers holds, where the system allows it: long ones wake both ends less often
 FRAME_LIMIT_BYTES = 256 << 20  # of either part; what is longer is damaged
 
 Head = Mapping[str, Any]
@@ -19,8 +20,13 @@ class FrameError(ValueError):
 
 
 def frame(head: Head, body: bytes = b"") -> bytes:
+    return beginning(head, len(body)) + body
+
+
+def beginning(head: Head, body_bytes: int) -> bytes:
+    """What stands before a body of that length, so that a long one need not be copied."""
     encoded = json.dumps(head).encode()
-    return LENGTHS.pack(len(encoded), len(body)) + encoded + body
+    return LENGTHS.pack(len(encoded), body_bytes) + encoded
 
 
 def read_frame(read: Callable[[int], bytes]) -> tuple[Head, bytes] | None:
@@ -39,7 +45,7 @@ def _exactly(read: Callable[[int], bytes], count: int, *, may_end: bool = False)
     parts: list[bytes] = []
     missing = count
     while missing:
-        part = read(missing)
+        part = read(min(missing, PIPE_BYTES))
         if not part:
             if may_end and missing == count:
                 return b""

@@ -33,6 +33,7 @@ class KeptTrials:
         self._life = secrets.token_hex(4)  # of this object: revisions of another one mean nothing here
         self._count = 0
         self._changed: list[int] = []  # beside the entries: at which count each became what it is
+        self._moved = 0  # at which count a trial came between others
         self._numbers: list[int] = []
         self._open: set[int] = set()
         self._gaps: set[int] = set()
@@ -71,6 +72,10 @@ class KeptTrials:
         if life != self._life or not count.isdecimal() or len(count) > 18 or int(count) > self._count:
             return None
         return [place for place, changed in enumerate(self._changed) if changed > int(count)]
+
+    def stamp(self, start: int, end: int) -> object:
+        """Another one whenever an entry from place ``start`` to before ``end`` has changed, or stands elsewhere."""
+        return end - start, self._moved, max(self._changed[start:end], default=0)
 
     def parameters(self) -> Sequence[Mapping[str, Any]]:
         """Of each entry, one level deep: a nested choice's own parameters by their path."""
@@ -127,6 +132,8 @@ class KeptTrials:
                 self.entries[place], self._changed[place] = entry, self._count
                 continue
             self._gaps.discard(entry.number)
+            if place < end:
+                self._moved = self._count
             self._numbers.insert(place, entry.number)
             self.entries.insert(place, entry)
             self._changed.insert(place, self._count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 import tuner_service
 from trials.wire.variables import is_inherited
-from tuner_service.analyst.frames import DATABASE_VARIABLE, FrameError, frame, read_frame
+from tuner_service.analyst.frames import DATABASE_VARIABLE, PIPE_BYTES, FrameError, frame, read_frame
 from tuner_service.domain.errors import (
     Fault,
     InputError,
@@ -136,6 +137,8 @@ class AnalystProcess:
                     env={**kept, **self._database_variables(), "PYTHONPATH": os.pathsep.join(paths)},
                     start_new_session=True,  # Ctrl-C at a terminal is for the service, which ends it in its turn
                 )
+                with contextlib.suppress(OSError):  # more than this user may have: then as it is
+                    fcntl.fcntl(_answers_of(self._process), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             except OSError as exc:
                 raise UnavailableError(f"no process for analyses can be started ({exc.strerror}); try again") from exc
         return self._process
@@ -171,16 +174,19 @@ def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
         raise _DiedError("its pipe is closed") from exc
 
 
-def _has_spoken(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+def _answers_of(process: subprocess.Popen[bytes]) -> int:
     assert process.stdout is not None  # noqa: S101  # it is a pipe
+    return process.stdout.fileno()
+
+
+def _has_spoken(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     poll = select.poll()  # select() knows no descriptor above 1,023
-    poll.register(process.stdout, select.POLLIN)
+    poll.register(_answers_of(process), select.POLLIN)
     return bool(poll.poll(1_000 * timeout_s))
 
 
 def _read(process: subprocess.Popen[bytes]) -> tuple[Mapping[str, Any], bytes]:
-    assert process.stdout is not None  # noqa: S101  # it is a pipe
-    descriptor = process.stdout.fileno()
+    descriptor = _answers_of(process)
 
     def read(count: int) -> bytes:
         if not _has_spoken(process, PART_LIMIT_S):

@@ -11,14 +11,14 @@ import os
 import resource
 import select
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import form_named
 from tuner_service.analyst.answers import Answers
-from tuner_service.analyst.frames import DATABASE_VARIABLE, FrameError, frame, read_frame
+from tuner_service.analyst.frames import DATABASE_VARIABLE, FrameError, beginning, frame, read_frame
 from tuner_service.domain.errors import (
     InputError,
     LimitExceededError,
@@ -68,14 +68,16 @@ def serve(database: str, given: int, told: int) -> int:
             head, _ = got
             if "cancel" in head:
                 continue  # of a question that is answered already
-            answer, out_of_memory = _answered(answers, head, input_)
-            _write(told, answer)
+            parts, out_of_memory = _answered(answers, head, input_)
+            for part in parts:
+                _write(told, part)
             if out_of_memory:
                 return EXIT_OUT_OF_MEMORY
     return 0
 
 
-def _answered(answers: Answers, head: Mapping[str, Any], input_: _Input) -> tuple[bytes, bool]:
+def _answered(answers: Answers, head: Mapping[str, Any], input_: _Input) -> tuple[Sequence[bytes], bool]:
+    """The frame of the answer in its parts, and whether memory has run out over it."""
     number = head["number"]
     try:
         question = Question(
@@ -85,19 +87,20 @@ def _answered(answers: Answers, head: Mapping[str, Any], input_: _Input) -> tupl
             compressed=head["compressed"],
         )
         reply = answers.reply(question, lambda: input_.check(number))
-        return frame({"number": number, "tag": reply.tag, "compressed": reply.compressed}, reply.body), False
+        head_of_it = {"number": number, "tag": reply.tag, "compressed": reply.compressed}
+        return [beginning(head_of_it, len(reply.body)), reply.body], False
     except NotWantedError:
-        return frame({"number": number, "error": "not_wanted"}), False
+        return [frame({"number": number, "error": "not_wanted"})], False
     except MemoryError:
         text = (
             f"the answer takes more memory than the analyst has ({MEMORY_BYTES >> 30} GiB); its export has everything"
         )
-        return frame({"number": number, "error": "limit", "text": text}), True
+        return [frame({"number": number, "error": "limit", "text": text})], True
     except TunerServiceError as exc:
-        return frame({"number": number, **_error(exc)}), False
+        return [frame({"number": number, **_error(exc)})], False
     except Exception as exc:  # a bug of one answer is told to who asked, and the next one is served
         logger.error("analysis_failed", extra={"kind": head["kind"], "error": exc}, exc_info=exc)
-        return frame({"number": number, "error": "bug", "text": repr(exc)}), False
+        return [frame({"number": number, "error": "bug", "text": repr(exc)})], False
 
 
 def _error(exc: TunerServiceError) -> Mapping[str, Any]:
@@ -117,7 +120,7 @@ def _error(exc: TunerServiceError) -> Mapping[str, Any]:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
+    rest = memoryview(data)  # no part of a long answer is copied
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 

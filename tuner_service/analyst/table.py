@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
-from tuner_service.analyst.columns import codes_json, is_numeric, joined, mixed_json, numbers_json, objects_json
+from tuner_service.analyst.columns import codes_json, is_numeric, joined, moments, numbers, objects
+from tuner_service.analyst.kept_texts import KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.ports import TrialEntry
 from tuner_service.service.cursors import make_cursor
 from tuner_service.service.questions import EXACT_DIGITS, TABLE_CELLS, TABLE_WIDTH
-from tuner_service.service.views import moment
 
 SCREEN_DIGITS = 6
 EVERY = "*"
@@ -37,19 +38,35 @@ class TableQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    entries: Sequence[TrialEntry]
+    """``places``: of the trials that are shown; ``began``: when the experiment was created."""
+
+    trials: KeptTrials
+    texts: KeptTexts
     places: Sequence[int]
     digits: int
     now: float
     began: float
+    groups: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def are_all(self) -> bool:
+        return len(self.places) == len(self.trials.entries)
+
+    def group(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Its members of every trial, read once for all columns of an answer."""
+        found = self.groups.get(name)
+        if found is None:
+            found = self.groups[name] = _group(self.trials, name)
+        return found
 
 
-def table_json(trials: KeptTrials, asked: TableQuestion, *, began: float) -> str:
-    """A JSON object; ``began`` is when the experiment was created, from where ``started_s`` and ``ended_s`` count.
+def table_json(trials: KeptTrials, texts: KeptTexts, asked: TableQuestion, *, began: float) -> list[bytes]:
+    """The parts of a JSON object, to be joined once: they may be long.
+
+    ``began`` is when the experiment was created, from where ``started_s`` and ``ended_s`` count.
 
     Written by hand: as objects, ten thousand trials cost ten times as much.
     """
-    names = _expanded(trials, asked.columns)
     changed = None if asked.since is None else trials.since(asked.since)
     places: Sequence[int] = range(len(trials.entries)) if changed is None else changed
     if asked.after or asked.statuses:
@@ -59,111 +76,125 @@ def table_json(trials: KeptTrials, asked: TableQuestion, *, began: float) -> str
             for place in places
             if entries[place].number > asked.after and (not statuses or entries[place].status in statuses)
         ]
+    rows = _Rows(trials=trials, texts=texts, places=places, digits=asked.digits, now=asked.now, began=began)
+    names = _expanded(rows, asked.columns)
     limit = max(1, min(asked.limit, TABLE_CELLS // max(1, len(names))))
-    shown = places[:limit]
-    following = trials.entries[shown[-1]].number if len(places) > limit else None
-    rows = _Rows(
-        entries=[trials.entries[place] for place in shown],
-        places=shown,
-        digits=asked.digits,
-        now=asked.now,
-        began=began,
-    )
-    columns = {name: _column(trials, rows, name) for name in names}
-    return joined(
+    rows = replace(rows, places=places[:limit])
+    following = trials.entries[rows.places[-1]].number if len(places) > limit else None
+    head = joined(
         {
             "revision": json.dumps(trials.revision),
             "since": json.dumps(None if changed is None else asked.since),
             "trials": str(len(trials.entries)),
-            "columns": joined(columns),
             "next": json.dumps(None if following is None else make_cursor(str(following))),
         }
     )
+    parts = [head.removesuffix("}").encode(), b',"columns":{']
+    for place, name in enumerate(names):
+        parts.append(f"{',' if place else ''}{json.dumps(name)}:".encode())
+        parts += _column(rows, name)
+    return [*parts, b"}}"]
 
 
 # ── columns ─────────────────────────────────────────────────────────────────────────────────────
-Cells = Callable[[_Rows], str]
+Entries = Sequence[TrialEntry]
+Cells = Callable[[Entries, _Rows], str]
 
 
 def _numbers(of: Callable[[TrialEntry], float | None]) -> Cells:
-    return lambda rows: numbers_json([of(entry) for entry in rows.entries], rows.digits)
-
-
-def _words(of: Callable[[TrialEntry], str]) -> Cells:
-    return lambda rows: codes_json([of(entry) for entry in rows.entries])
+    return lambda entries, rows: numbers(list(map(of, entries)), rows.digits)
 
 
 def _moments(of: Callable[[TrialEntry], float | None]) -> Cells:
-    def text(entry: TrialEntry) -> str:
-        at = of(entry)
-        return "null" if at is None else f'"{moment(at)}"'
-
-    return lambda rows: "[" + ",".join(map(text, rows.entries)) + "]"
+    return lambda entries, _: moments(list(map(of, entries)))
 
 
 def _seconds(of: Callable[[TrialEntry], float | None]) -> Cells:
     """Since the experiment was created: to the millisecond, however many digits that is."""
 
-    def cells(rows: _Rows) -> str:
-        moments = map(of, rows.entries)
-        found = [None if at is None else round(at - rows.began, _MILLISECONDS) for at in moments]
-        return numbers_json(found, EXACT_DIGITS)
+    def cells(entries: Entries, rows: _Rows) -> str:
+        found = [None if at is None else round(at - rows.began, _MILLISECONDS) for at in map(of, entries)]
+        return numbers(found, EXACT_DIGITS)
 
     return cells
 
 
-def _running_s(rows: _Rows) -> str:
+def _running_s(entries: Entries, rows: _Rows) -> str:
     def seconds() -> Iterator[float]:
-        for entry in rows.entries:
+        for entry in entries:
             if entry.status in _RUNNING and entry.started_at and not entry.running_s:
                 yield max(0.0, rows.now - entry.started_at)
             else:
                 yield entry.running_s
 
-    return numbers_json([round(one, _MILLISECONDS) for one in seconds()], EXACT_DIGITS)
+    return numbers([round(one, _MILLISECONDS) for one in seconds()], EXACT_DIGITS)
 
 
-_FIXED: Mapping[str, Cells] = {
-    "number": _numbers(lambda entry: entry.number),
-    "status": _words(lambda entry: entry.status),
-    "reason": _words(lambda entry: entry.reason),
-    "value": _numbers(lambda entry: entry.value),
-    "step": _numbers(lambda entry: entry.step),
-    "attempts": _numbers(lambda entry: entry.attempts),
-    "started_at": _moments(lambda entry: entry.started_at),
-    "ended_at": _moments(lambda entry: entry.ended_at),
-    "started_s": _seconds(lambda entry: entry.started_at),
-    "ended_s": _seconds(lambda entry: entry.ended_at),
+_WORDS = {"status": attrgetter("status"), "reason": attrgetter("reason"), "source": attrgetter("source")}
+_CELLS: Mapping[str, Cells] = {
+    "number": _numbers(attrgetter("number")),
+    "value": _numbers(attrgetter("value")),
+    "step": _numbers(attrgetter("step")),
+    "attempts": _numbers(attrgetter("attempts")),
+    "started_at": _moments(attrgetter("started_at")),
+    "ended_at": _moments(attrgetter("ended_at")),
+    "started_s": _seconds(attrgetter("started_at")),
+    "ended_s": _seconds(attrgetter("ended_at")),
     "running_s": _running_s,
-    "source": _words(lambda entry: entry.source),
-    "retry_of": _numbers(lambda entry: entry.retry_of),
-    "parameters": lambda rows: objects_json([entry.parameters for entry in rows.entries]),
+    "retry_of": _numbers(attrgetter("retry_of")),
+    "parameters": lambda entries, _: objects([entry.parameters for entry in entries]),
 }
-TABLE_COLUMNS = tuple(_FIXED)
+TABLE_COLUMNS = (
+    "number", "status", "reason", "value", "step", "attempts", "started_at", "ended_at", "started_s", "ended_s",
+    "running_s", "source", "retry_of", "parameters",
+)  # fmt: skip
 GROUPS = ("parameters", "final", "last")  # whose members are columns, too: parameters.lr, final.loss, last.loss
 
 
 def column_fault(name: str) -> str:
     """Why ``name`` is no column, or "". Which members a group has is known when the trials are."""
     group, dot, member = name.partition(".")
-    if name in _FIXED or (group in GROUPS and dot and member):
+    if name in TABLE_COLUMNS or (group in GROUPS and dot and member):
         return ""
     members = ", ".join(f"{group}.NAME" for group in GROUPS)
-    return f"{name!r:.100} is no column; known: {', '.join(_FIXED)}, {members}, and .* for all of them"
+    return f"{name!r:.100} is no column; known: {', '.join(TABLE_COLUMNS)}, {members}, and .* for all of them"
 
 
-def _column(trials: KeptTrials, rows: _Rows, name: str) -> str:
-    fixed = _FIXED.get(name)
-    if fixed is not None:
-        return fixed(rows)
-    # Of the whole column, so that a cell has the same form in whatever part of it is asked for.
-    values = _members(trials, name)
-    return mixed_json([values[place] for place in rows.places], rows.digits, numeric=is_numeric(values))
+def _column(rows: _Rows, name: str) -> list[bytes]:
+    if name in _WORDS:
+        entries = rows.trials.entries
+        shown = entries if rows.are_all else [entries[place] for place in rows.places]
+        return [codes_json(list(map(_WORDS[name], shown))).encode(errors="replace")]
+    cells = _CELLS.get(name)
+    return _member(rows, name) if cells is None else _fixed(rows, name, cells)
 
 
-def _members(trials: KeptTrials, name: str) -> list[Any]:
+def _fixed(rows: _Rows, name: str, cells: Cells) -> list[bytes]:
+    entries = rows.trials.entries
+    if not rows.are_all:
+        return [f"[{cells([entries[place] for place in rows.places], rows)}]".encode(errors="replace")]
+
+    def may_keep(start: int, end: int) -> bool:
+        return name != "running_s" or not any(entry.status in _RUNNING for entry in entries[start:end])
+
+    return rows.texts.array((name, rows.digits), lambda start, end: cells(entries[start:end], rows), may_keep=may_keep)
+
+
+def _member(rows: _Rows, name: str) -> list[bytes]:
+    """Numbers as an array, where the whole column has nothing else; else codes.
+
+    Judged by the whole column, so that a cell has the same form in whatever part of it is asked for.
+    """
     group, _, member = name.partition(".")
-    return [given.get(member) for given in _group(trials, group)]
+    values = [given.get(member) for given in rows.group(group)]
+    shown = values if rows.are_all else [values[place] for place in rows.places]
+    if not is_numeric(values):
+        return [codes_json(shown).encode(errors="replace")]
+    if not rows.are_all:
+        return [f"[{numbers(shown, rows.digits)}]".encode()]
+    return rows.texts.array(
+        (name, rows.digits), lambda start, end: numbers(values[start:end], rows.digits), may_keep=lambda *_: True
+    )
 
 
 def _group(trials: KeptTrials, group: str) -> Sequence[Mapping[str, Any]]:
@@ -176,15 +207,16 @@ def _group(trials: KeptTrials, group: str) -> Sequence[Mapping[str, Any]]:
             return [json.loads(entry.last_metrics) for entry in trials.entries]
 
 
-def _expanded(trials: KeptTrials, columns: Sequence[str]) -> list[str]:
+def _expanded(rows: _Rows, columns: Sequence[str]) -> list[str]:
     """With the members of a group in place of its ``.*``, in the order in which trials brought them."""
     names: dict[str, None] = {}
     for column in columns:
         group, _, member = column.partition(".")
         if member == EVERY:
             found: dict[str, None] = {}
-            for given in _group(trials, group):
-                found |= dict.fromkeys(given)
+            for given in rows.group(group):
+                if not given.keys() <= found.keys():
+                    found |= dict.fromkeys(given)
             names |= dict.fromkeys(f"{group}.{name}" for name in found)
         else:
             names[column] = None

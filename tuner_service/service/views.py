@@ -24,10 +24,13 @@ from tuner_service.service.inputs import inputs_view
 from tuner_service.service.trial_form import form_of
 
 View = dict[str, Any]
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
     """``value`` as strict JSON holds it."""
+    if type(value) in _AS_THEY_ARE:  # nearly everything, many times over
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):

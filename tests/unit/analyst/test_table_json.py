@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import START, a_trial, an_experiment
 from tests.memory_store import MemoryStore
+from tuner_service.analyst.kept_texts import KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.analyst.table import TABLE_COLUMNS, TableQuestion, column_fault, table_json
 from tuner_service.dispatcher.changes import Changes
@@ -45,7 +46,9 @@ def table(trials: list[Trial], *columns: str, **more: Any) -> dict[str, Any]:
         pytest.fail(f"{name} is not strict JSON")
 
     asked = TableQuestion(**{"columns": columns, "limit": 100, "now": NOW, "digits": EXACT_DIGITS, **more})
-    found: dict[str, Any] = json.loads(table_json(kept(trials), asked, began=START), parse_constant=refuse)
+    entries = kept(trials)
+    text = b"".join(table_json(entries, KeptTexts(entries), asked, began=START))
+    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
     return found
 
 
