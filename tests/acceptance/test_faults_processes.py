@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 import pytest
 from websockets.sync.client import connect
@@ -234,3 +237,35 @@ def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_name
     assert f"version {PROTOCOL_VERSION + 98}" in ordered["reason"]
     assert f"the service {PROTOCOL_VERSION}" in ordered["reason"]
     home.completed()
+
+
+def test_a_row_damaged_while_the_search_runs_is_named_and_the_search_goes_on_once_it_is_repaired(home: Home) -> None:
+    home.begin(budget={"trials": 4, "parallel": 2}, tuner="tpe", trial={"max_attempts": 1})
+    trials = {a["pid"] for a in home.running(2, step=4)}
+    (whole,) = _sql(home, "SELECT parameters FROM trials WHERE number = 1")[0]
+    _sql(home, "UPDATE trials SET parameters = '{' WHERE number = 1")
+    home.kill_all("worker")  # the next one is told its history from the rows
+
+    def listed() -> dict[str, Any]:
+        with home.service() as service:
+            (one,) = service.experiments()
+        return one
+
+    wait_until(lambda: listed()["status"] == "paused", timeout_s=60)
+    assert listed()["reason"] == "rows_damaged"
+    assert "line 2 of the journal" in listed()["message"]
+    assert "`tuner doctor` names every such row" in listed()["message"]
+    assert all(is_running(pid) for pid in trials)
+
+    _sql(home, "UPDATE trials SET parameters = ? WHERE number = 1", whole)
+    home.tuner("resume", home.id)
+    home.open_gate()
+    home.completed()
+    assert [t["attempts"] for t in home.trials()] == [1] * 4
+
+
+def _sql(home: Home, statement: str, *values: str) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(home.home / "tuner.db", timeout=30)) as connection:
+        rows = connection.execute(statement, values).fetchall()
+        connection.commit()
+    return rows

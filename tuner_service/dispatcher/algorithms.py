@@ -56,6 +56,11 @@ from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Trial, TrialReason, TrialStatus
 
+WHEN_DAMAGED = (
+    "its trials run on; stop the service, restore the database from a backup or repair the row (`tuner doctor` names "
+    "every such row), start the service again and resume"
+)
+_SEE_DOCTOR = "; run `tuner doctor`"  # which the sentence above says better
 SKIPPABLE = ALGORITHM_TROUBLES | {ExperimentReason.NOT_SUPPORTED}  # why an experiment rests at a line
 
 
@@ -134,6 +139,11 @@ def died(step: Step, event: WorkerDied) -> ExperimentState | None:
     xs = heard(step, event)
     if xs is None:
         return None
+    if event.damage:
+        message = f"its rows are damaged: {event.damage.removesuffix(_SEE_DOCTOR)}; {WHEN_DAMAGED}"
+        _halt(step, xs, Why(reason=ExperimentReason.ROWS_DAMAGED, message=message, detail=event.detail))
+        stop_worker(step, xs)
+        return xs
     if xs.worker.phase is WorkerPhase.STARTING:
         xs.worker.unready_deaths += 1
     for waiting in xs.queues.values():

@@ -337,6 +337,7 @@ class WorkerDied:
     experiment_id: ExperimentId
     generation: int
     detail: str
+    damage: str = ""  # the row of its history that cannot be read: another worker could not read it either
 
 
 # ── from the clock ──────────────────────────────────────────────────────────────────────────────

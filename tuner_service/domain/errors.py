@@ -11,7 +11,8 @@ TunerServiceError
 ├── UnavailableError          nobody's: try again later (disk full, shutting down, database held elsewhere)
 ├── NotInstalledError         the operator's: needs an extra that is not installed; names it
 ├── StorageError              the operator's: the database cannot be used; says what to do
-│   └── InUseError            another service has it
+│   ├── InUseError            another service has it
+│   └── RowsDamagedError      what a row holds cannot be read; names the row
 ├── AlgorithmError            the algorithm's
 │   ├── SearchSpaceNotSupportedError      the experiment fails
 │   └── TemporarilyUnableError            asked again, with a bound
@@ -98,6 +99,10 @@ class StorageError(TunerServiceError):
 
 class InUseError(StorageError):
     """Another service has the database; the text names it."""
+
+
+class RowsDamagedError(StorageError):
+    """A row holds what cannot be read; the text names it. Every other row can be."""
 
 
 class AlgorithmError(TunerServiceError):

@@ -27,7 +27,7 @@ from tuner_service.dispatcher.changes import (
     StoredSnapshot,
 )
 from tuner_service.dispatcher.items import Queue
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import RowsDamagedError
 from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.rungs import Rungs
@@ -99,11 +99,11 @@ class FieldMap(Generic[T]):
         return row | extra
 
     def value(self, row: Mapping[Any, Any], **extra: Any) -> T:
-        """StorageError where the row was damaged, naming it and its column."""
+        """RowsDamagedError, naming the row and its column, where it was damaged."""
         try:
             return self._cls(**{name: decode(row[name]) for name, _, decode in self._codecs}, **extra)
         except UNREADABLE as exc:
-            raise StorageError(self._damage(row)) from exc
+            raise RowsDamagedError(self._damage(row)) from exc
 
     def readable(self, row: Mapping[Any, Any]) -> dict[str, Any]:
         """The fields of it that can be read."""
@@ -218,7 +218,7 @@ def experiment_out(row: Mapping[Any, Any], cursors: Mapping[str, int]) -> Experi
     except UNREADABLE as exc:
         why = f"{type(exc).__name__}: {exc}"[:DAMAGE_SHOWN]
         what = f"a stored Experiment ({row['id']}) is damaged in column spec: {why}; run `tuner doctor`"
-        raise StorageError(what) from exc
+        raise RowsDamagedError(what) from exc
     return EXPERIMENTS.value(
         row,
         spec=spec,

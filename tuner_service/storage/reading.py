@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, and_, or_, select
 
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
+from tuner_service.domain.errors import RowsDamagedError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.trial import (
     FINAL_STATUSES,
@@ -175,14 +176,35 @@ def history_page(
         .limit(HISTORY_PAGE_LINES)
     )
     lines = [mapping.line_out(row) for row in connection.execute(query).mappings()]
-    page = _within_bound(lines)
+    try:
+        page = _within_bound(lines)
+        items = _history_of(connection, page, queue)
+    except mapping.UNREADABLE as exc:
+        raise _damage_in(connection, lines, queue) from exc
     reached = upto if len(lines) < HISTORY_PAGE_LINES and len(page) == len(lines) else page[-1].line
+    return items, reached
+
+
+def _history_of(connection: Connection, lines: Sequence[JournalLine], queue: Queue) -> list[QueueItem]:
     return [
         item
-        for item, has_content in _items(connection, page, with_values=False)
+        for item, has_content in _items(connection, lines, with_values=False)
         # The assessor is told of a decision even while the tuner has not answered it.
         if has_content or (queue is Queue.ASSESSOR and isinstance(item, SuggestionRequested))
-    ], reached
+    ]
+
+
+def _damage_in(connection: Connection, lines: Sequence[JournalLine], queue: Queue) -> RowsDamagedError:
+    """Names the first of the lines that cannot be read by itself."""
+    for line in lines:
+        try:
+            _within_bound([line])
+            _history_of(connection, [line], queue)
+        except mapping.UNREADABLE as exc:
+            why = f"{type(exc).__name__}: {exc}"[: mapping.DAMAGE_SHOWN]
+            what = f"line {line.line} of the journal of {line.experiment_id} ({line.kind}), or what it names"
+            return RowsDamagedError(f"{what}, is damaged: {why}; run `tuner doctor`")
+    return RowsDamagedError(f"the journal of {lines[0].experiment_id} is damaged from line {lines[0].line} on")
 
 
 def _within_bound(lines: list[JournalLine]) -> list[JournalLine]:

@@ -159,7 +159,11 @@ class SqlStore:
         query = select(s).where(s.c.experiment_id == experiment_id, s.c.queue == queue.value)
         with self.queries.reading() as connection:
             row = connection.execute(query).mappings().first()
-        return None if row is None else mapping.SNAPSHOTS.value(row)
+        try:
+            return None if row is None else mapping.SNAPSHOTS.value(row)
+        except StorageError as exc:  # the journal has all that it says
+            logger.error("snapshot_left_out", extra={"experiment": experiment_id, "error": str(exc)})
+            return None
 
     def save_token(self, *, name: str, role: str, sha256: str) -> None:
         """Replaces the token of that name."""

@@ -28,7 +28,7 @@ from tuner_service.dispatcher.commands import (
     WorkerReady,
 )
 from tuner_service.dispatcher.items import Queue, QueueItem
-from tuner_service.domain.errors import LimitExceededError
+from tuner_service.domain.errors import LimitExceededError, RowsDamagedError
 from tuner_service.workers.messages import (
     Answered,
     Folded,
@@ -91,7 +91,7 @@ class WorkerLink:
         self._unanswered = dict.fromkeys(Queue, 0)
         self._faulted: set[Queue] = set()
         self._ready = self._ping_wanted = self._ending = self._end_sent = False
-        self._broke = ""
+        self._broke = self._damage = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._threads: list[threading.Thread] = []
         self._reader: threading.Thread | None = None
@@ -179,6 +179,8 @@ class WorkerLink:
             done = True  # it died; the waiter says so
         except FrameError as error:
             self._broke = f"it could not be told what it has to know: {error}"
+        except RowsDamagedError as error:
+            self._broke, self._damage = f"its history could not be read: {error}", str(error)
         finally:
             if not done:  # reading the history failed, or the frame did: nothing more can be answered
                 self._broke = self._broke or "its history could not be read; see the service's log"
@@ -335,6 +337,7 @@ class WorkerLink:
                 experiment_id=self._experiment_id,
                 generation=self._generation,
                 detail=f"{how}\nits last output:\n{tail}" if tail else how,
+                damage=self._damage,
             )
         )
         self._close()

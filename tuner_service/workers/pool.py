@@ -15,7 +15,7 @@ from trials.files import put_in_place, sync_tree
 from tuner_service.dispatcher.commands import WorkerDied, WorkerEvent
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import RowsDamagedError, StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
@@ -68,6 +68,7 @@ class WorkerPool:
                 experiment_id=order.experiment_id,
                 generation=order.generation,
                 detail=f"the algorithm worker could not be started: {exc}",
+                damage=str(exc) if isinstance(exc, RowsDamagedError) else "",
             )
             threading.Thread(target=self.on_event, args=(died,), daemon=True).start()
 

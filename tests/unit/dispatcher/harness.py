@@ -290,10 +290,14 @@ class Harness:
             )
         )
 
-    def worker_dies(self) -> list[e.Effect]:
+    def worker_dies(self, *, damage: str = "") -> list[e.Effect]:
         return self.handle(
             c.WorkerDied(
-                at=self.at, experiment_id=EXPERIMENT_ID, generation=self.xs.worker.generation, detail="signal 9"
+                at=self.at,
+                experiment_id=EXPERIMENT_ID,
+                generation=self.xs.worker.generation,
+                detail="signal 9",
+                damage=damage,
             )
         )
 

@@ -230,6 +230,23 @@ def test_a_worker_that_keeps_dying_on_one_line_pauses_the_experiment(h: Harness)
     assert generations(h) == []
 
 
+def test_a_worker_whose_history_is_damaged_pauses_the_experiment_at_once_with_the_row(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 4, "parallel": 1})
+    h.worker_dies()
+    h.after(LONG_S)
+    h.worker_dies(damage="a stored Trial (x/1) is damaged in column parameters: why; run `tuner doctor`")
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.ROWS_DAMAGED)
+    assert h.experiment.message.startswith(
+        "its rows are damaged: a stored Trial (x/1) is damaged in column parameters: why; its trials run on; "
+    )
+    assert "start the service again and resume" in h.experiment.message
+    h.after(LONG_S)
+    assert generations(h) == []
+    h.resume()
+    assert len(generations(h)) == 1
+
+
 def test_a_worker_that_dies_before_it_is_ready_is_not_started_for_ever(h: Harness) -> None:
     h.run(trials=1, budget={"trials": 1, "parallel": 1})
     h.worker_dies()
