@@ -31,7 +31,7 @@ from tuner_service.dispatcher.commands import Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import TunerServiceError, UnavailableError
-from tuner_service.service.access import Role, Tokens
+from tuner_service.service.access import Role
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.events import EventHub
@@ -39,6 +39,7 @@ from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.measures import Measures
 from tuner_service.service.questions import Check, Question, Reply
 from tuner_service.service.sessions import Sessions
+from tuner_service.service.tokens import Tokens, hash_of
 
 ADMIN_TOKEN, READ_ONLY_TOKEN, AGENT_TOKEN = "admin-token", "read-only-token", "agent-token"
 NOW = 1_750_000_000.0
@@ -98,10 +99,14 @@ class FakeHub:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, str], str] | None = {}
         self.hellos: list[Hello] = []
+        self.looks = 0  # for agents that may not go on
         self.node_devices: dict[str, tuple[NodeDevice, ...]] = {}
 
     def agents(self) -> list[Hello]:
         return self.hellos
+
+    def close_those_who_may_not(self) -> None:
+        self.looks += 1
 
     def devices(self) -> dict[str, tuple[NodeDevice, ...]]:
         return self.node_devices
@@ -190,7 +195,8 @@ def an_api_service(**settings: Any) -> ApiService:
     folder = Path(tempfile.mkdtemp(prefix="assets-"))
     clock = FixedClock()
     assets = Assets(AssetStore(str(folder), home=folder, lineage=rows.lineage), rows, clock)
-    tokens = Tokens.of({ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT})
+    home = {ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}
+    tokens = Tokens(home={hash_of(token): role for token, role in home.items()}, store=store, clock=clock)
     events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
     runner.on_committed = events.committed
     services = Services(

@@ -6,7 +6,7 @@ import itertools
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,15 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
-from tuner_service.ports import AttemptSpan, CurvePoint, LoadedExperiment, StoredSession, TrialEntry, TrialMetric
+from tuner_service.ports import (
+    AttemptSpan,
+    CurvePoint,
+    LoadedExperiment,
+    StoredSession,
+    StoredToken,
+    TrialEntry,
+    TrialMetric,
+)
 from tuner_service.storage.items import SeenReport, item_of
 
 
@@ -60,6 +68,7 @@ class MemoryStore:
         self._keys: dict[str, StoredIdempotencyKey] = {}
         self._groups: dict[str, QuotaGroup] = {}
         self._sessions: dict[str, StoredSession] = {}
+        self._tokens: dict[str, StoredToken] = {}
         self.queries = MemoryQueries(self._rows, self._blobs, self._keys, self._groups)
 
     @property
@@ -106,6 +115,18 @@ class MemoryStore:
             if session.id in self._sessions:
                 used = replace(self._sessions[session.id], address=session.address, last_used_at=session.last_used_at)
                 self._sessions[session.id] = used
+
+    def tokens(self) -> Sequence[StoredToken]:
+        return sorted(self._tokens.values(), key=lambda token: token.name)
+
+    def put_token(self, token: StoredToken, *, in_place_of: Sequence[str] = ()) -> None:
+        for name in in_place_of:
+            self._tokens.pop(name, None)
+        self._tokens[token.name] = token
+
+    def note_uses_of_tokens(self, used: Mapping[str, float]) -> None:
+        for name in used.keys() & self._tokens.keys():
+            self._tokens[name] = replace(self._tokens[name], last_used_at=used[name])
 
     def drop_sessions(self, ids: Sequence[str]) -> None:
         for session_id in ids:

@@ -73,7 +73,7 @@ class Attempt:
 class ScriptedAgent:
     """One node. ``attempts`` by nonce are those not forgotten; they outlive a connection, as on a disk."""
 
-    def __init__(self, home: Path, *, agent_id: str = "scripted") -> None:
+    def __init__(self, home: Path, *, agent_id: str = "local") -> None:
         self.home, self.agent_id = home, agent_id
         self.attempts: dict[str, Attempt] = {}
         self.welcome: dict[str, Any] = {}

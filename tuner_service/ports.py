@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -98,6 +98,34 @@ class SessionStore(Protocol):
 
     def note_uses(self, sessions: Sequence[StoredSession]) -> None:
         """The ``address`` and ``last_used_at`` of those among them that there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """What may call the service. ``sha256`` of its secret, in hex; the secret itself is nowhere."""
+
+    name: str
+    role: str
+    sha256: str
+    created_at: float
+    agent_id: str | None = None  # of an agent's: the one that it is good for
+    made_by: str | None = None
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+
+class TokenStore(Protocol):
+    """Any thread; what it was told is on the disk when it returns."""
+
+    def tokens(self) -> Sequence[StoredToken]:
+        """By name; those that have expired or were revoked too."""
+
+    def put_token(self, token: StoredToken, *, in_place_of: Sequence[str] = ()) -> None:
+        """In place of the one of its name and of those with these names."""
+
+    def note_uses_of_tokens(self, used: Mapping[str, float]) -> None:
+        """When those with these names were last used, of those that there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from tuner_service.config import MAX_PORT, Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.local_service import process_mark
-from tuner_service.service.access import Role, Tokens, read_or_make_token
+from tuner_service.service.access import Role, read_or_make_token
 from tuner_service.service.private import PRIVATE_UMASK, make_private
 from tuner_service.workers.spare import SpareWorker
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tuner_service.service.events import EventHub
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
+    from tuner_service.service.tokens import Tokens
     from tuner_service.storage.sql_store import SqlStore
     from tuner_service.workers.pool import WorkerPool
 
@@ -218,7 +219,7 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
         else:
             core = stack.enter_context(running_core(settings, umask=umask))
             listening = stack.enter_context(listening_socket(settings))
-        tokens = make_tokens(settings, core.store)
+        tokens = make_tokens(settings, core)
         _serve_http(settings, core, listening, tokens)
     return 0
 
@@ -300,6 +301,7 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
         withdraw(settings)
         if core.store.is_in_place():
             sessions.note_uses()
+            tokens.note_uses()
         analyst.close()
     if not core.store.is_in_place():
         raise StorageError(core.store.why_not_in_place())
@@ -392,17 +394,17 @@ def last_port(settings: Settings) -> int:
     return port if 0 < port <= MAX_PORT else 0
 
 
-def make_tokens(settings: Settings, store: SqlStore) -> Tokens:
-    """The tokens of the home folder, made at the first start; only their hashes are stored."""
+def make_tokens(settings: Settings, core: Core) -> Tokens:
+    """Those of the home folder, made at the first start, and those that people and agents were given."""
+    from tuner_service.service.tokens import Tokens, hash_of
+
     files = {
         Role.ADMIN: settings.token_file,
         Role.READ_ONLY: settings.read_only_token_file,
         Role.AGENT: settings.agent_token_file,
     }
-    tokens = Tokens.of({read_or_make_token(file): role for role, file in files.items()})
-    for hashed, role in tokens.roles.items():
-        store.save_token(name=f"home-{role.value}", role=role.value, sha256=hashed.hex())
-    return tokens
+    home = {hash_of(read_or_make_token(file)): role for role, file in files.items()}
+    return Tokens(home=home, store=core.store, clock=core.clock)
 
 
 def announce(settings: Settings, listening: socket.socket, core: Core) -> None:

@@ -216,7 +216,6 @@ def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> 
 def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_named(home: Home) -> None:
     home.open_gate()
     home.begin(budget={"trials": 1, "parallel": 1})
-    token = (home.home / "agent" / "token").read_text().strip()
     hello = {
         "kind": "hello",
         "version": PROTOCOL_VERSION + 98,
@@ -228,6 +227,7 @@ def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_name
         "attempts": [],
     }
     with home.service() as service:
+        token = home.tuner("token", "add", "of-the-future", "--role", "agent").strip()
         address = service.url.replace("http", "ws", 1) + "/api/v1/agents/of-the-future/channel"
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
             channel.send(json.dumps(hello))

@@ -200,11 +200,11 @@ def test_an_agent_of_another_version_is_ordered_to_leave_and_nonsense_is_refused
     home: Home, agent: ScriptedAgent
 ) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1})
-    other = {"kind": "hello", "version": 7, "agent_id": "scripted", "pid": 1, "attempts": "something else"}
+    other = {"kind": "hello", "version": 7, "agent_id": "local", "pid": 1, "attempts": "something else"}
     for hello, kind, reason in (
         (other, "leave", "the agent speaks version 7, the service 4"),
         (agent.hello() | {"attempts": 3}, "refused", "hello.attempts: expected list, got int"),
-        (agent.hello() | {"agent_id": "b"}, "refused", "the hello of agent 'b' came on the channel of 'scripted'"),
+        (agent.hello() | {"agent_id": "b"}, "refused", "the hello of agent 'b' came on the channel of 'local'"),
         ({"kind": "pong"}, "refused", "the first message must be a hello, not 'pong'"),
         ({"no": "kind"}, "refused", "the first message must be a hello, not ''"),
     ):

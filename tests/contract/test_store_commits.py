@@ -11,7 +11,7 @@ from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial
 from tests.contract.stores import OTHER_ID, changes_for
 from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, SearchSpaceRevision, Touched
 from tuner_service.domain.resources import QuotaGroup
-from tuner_service.ports import StoredSession
+from tuner_service.ports import StoredSession, StoredToken
 
 
 def test_commits_are_numbered_without_a_hole(store: Any) -> None:
@@ -111,3 +111,28 @@ def test_the_last_use_of_a_session_is_noted_where_it_is_there(store: Any) -> Non
     store.note_uses([used, replace(used, id="gone")])
 
     assert list(store.sessions()) == [used]
+
+
+def test_tokens_are_kept_by_their_names_with_all_that_is_known_of_them(store: Any) -> None:
+    whole = StoredToken(
+        name="gpu-box",
+        role="agent",
+        sha256="ab" * 32,
+        created_at=1.5,
+        agent_id="gpu-box",
+        made_by="home",
+        expires_at=90.25,
+        revoked_at=80.5,
+        last_used_at=70.5,
+    )
+    plain = StoredToken(name="ann", role="operator", sha256="cd" * 32, created_at=2.5)
+    store.put_token(whole)
+    store.put_token(plain)
+    assert list(store.tokens()) == [plain, whole]
+
+    replaced = replace(whole, sha256="ef" * 32, revoked_at=None)
+    store.put_token(replaced, in_place_of=["ann", "nobody"])
+    store.note_uses_of_tokens({"gpu-box": 99.5, "ann": 99.5})
+    store.note_uses_of_tokens({})
+
+    assert list(store.tokens()) == [replace(replaced, last_used_at=99.5)]

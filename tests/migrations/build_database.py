@@ -23,6 +23,7 @@ from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.domain.resources import Holding, QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Trial, TrialOutcome, TrialStatus
+from tuner_service.ports import StoredToken
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.tables import HEAD_REVISION
 
@@ -46,6 +47,17 @@ FAILED = a_trial(number=3, status=TrialStatus.FAILED, decided_line=6, message="e
 LIVE = an_attempt(number=2, acknowledged=2, holdings=(Holding(agent_id="agent-1", shares={"GPU-1": 0.5}),))
 GROUP = QuotaGroup(name="small", gpus=1.5, borrows=False)
 CHECKPOINT = a_checkpoint(number=2, sequence=2, step=2, size=len(WEIGHTS))
+
+TOKEN = StoredToken(
+    name="gpu-box",
+    role="agent",
+    sha256="ab" * 32,
+    created_at=START,
+    agent_id="gpu-box",
+    made_by="home",
+    expires_at=START + 100.5,
+    last_used_at=START + 1.25,
+)
 
 
 def outcome_of(trial: Trial) -> TrialOutcome:
@@ -104,7 +116,7 @@ def main() -> None:
     path.unlink(missing_ok=True)
     with closing(open_store(path, StillClock())) as store:
         store.commit(changes())
-        store.save_token(name="local", role="admin", sha256="ab" * 32)
+        store.put_token(TOKEN)
     path.with_name(path.name + ".lock").unlink()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, get_args
 
@@ -56,6 +56,7 @@ from trials.wire.messages import (
 )
 from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.plain import ProtocolError
+from tuner_service.api.auth import Access, allows, is_still_allowed
 from tuner_service.api.dependencies import services_of
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (
@@ -89,6 +90,7 @@ router = APIRouter()
 
 
 @router.websocket("/api/v1/agents/{agent_id}/channel")
+@allows(Access.AGENT)
 async def channel(socket: WebSocket, agent_id: str) -> None:
     """One agent, for as long as it is connected. The first frame must be its Hello."""
     await socket.accept()
@@ -97,7 +99,7 @@ async def channel(socket: WebSocket, agent_id: str) -> None:
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         greeting, said = _greeted(await asyncio.wait_for(socket.receive_text(), HELLO_TIMEOUT_S), agent_id)
         if isinstance(said, Hello):
-            await _Connection(socket, services, said).run()
+            await _Connection(socket, services, said, may_go_on=is_still_allowed(socket)).run()
             return
         await socket.send_text(encode(said))
         if greeting is not None and isinstance(said, Leave):
@@ -141,12 +143,14 @@ def _dismiss(hub: AgentHub, greeting: Greeting) -> None:
 
 
 class _Connection:
-    def __init__(self, socket: WebSocket, services: Services, hello: Hello) -> None:
+    def __init__(
+        self, socket: WebSocket, services: Services, hello: Hello, *, may_go_on: Callable[[], bool] = lambda: True
+    ) -> None:
         self._socket, self._services, self._hello = socket, services, hello
         self._loop = asyncio.get_running_loop()
         # The queue has no bound of its own: at most one Reports and one launch of each attempt are in flight.
         self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
-        self._channel = Channel(hello=hello, send=self._send, close=self._close)
+        self._channel = Channel(hello=hello, send=self._send, close=self._close, may_go_on=may_go_on)
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
         self._welcomed = False

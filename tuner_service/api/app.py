@@ -31,6 +31,7 @@ from tuner_service.api.routes import (
     sessions,
     system,
     table,
+    tokens,
     trial_files,
     trials,
 )
@@ -54,6 +55,7 @@ ROUTERS = (
     devices.router,
     events.router,
     sessions.router,
+    tokens.router,
     system.router,
     live_changes.trial_router,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from tuner_service.api.auth import OPEN_PATHS, is_open
+from tuner_service.api.auth import OPEN_PATHS, Access, access_of
 from tuner_service.api.bodies.reading import body_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
     for route, method, operation in _operations(schema, routers):
         described = OPERATIONS.get(route.name)
         _describe_body(route, operation, schemas, None if described is None else described.body)
-        if is_open(method, route.path):
+        access = access_of(route.endpoint, method)
+        operation["x-access"] = access.value
+        if access is Access.ANYBODY:
             operation["security"] = []
         if described is not None:
             operation["responses"] = {

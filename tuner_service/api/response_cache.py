@@ -17,7 +17,7 @@ from tuner_service.api.auth import role_of
 from tuner_service.api.measured import note_route
 from tuner_service.api.responses import is_known
 from tuner_service.ports import Queries
-from tuner_service.service.access import Role
+from tuner_service.service.access import PEOPLE, Role
 
 MAX_AGE_S = 0.1  # for so long an answer stands: running_s counts by itself, and so do the lengths of the queues
 ANSWERS_LIMIT = 1_000  # kept at once, all of one state of the database
@@ -25,7 +25,6 @@ ANSWER_BYTES = 4 << 20  # a longer one is not kept
 CACHE_BYTES = 16 << 20  # of all together; what is found beyond is not kept
 
 _LONG_POLL = b"wait_for"
-_READERS = frozenset({Role.ADMIN, Role.READ_ONLY})
 _Key = tuple[Role | None, str, bytes]
 
 
@@ -89,7 +88,7 @@ class ResponseCache:
         read = self._find_read(scope["path"]) if _may_share(scope) else None
         version = None if read is None else self._queries.version()
         role = None if version is None else role_of(HTTPConnection(scope))
-        if read is None or version is None or role not in _READERS:
+        if read is None or version is None or role not in PEOPLE:
             await self._app(scope, receive, send)
             return
         note_route(scope, read.route)

@@ -13,6 +13,7 @@ from tuner_service.cli.output.exit_codes import exit_code_of
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
 PLOT_KINDS = ("history", "curves", "parallel", "importance", "slices", "pareto", "timeline")
+ROLES = ("admin", "operator", "read-only", "agent")
 SHELLS = ("bash", "zsh", "fish")
 TEMPLATE_NAMES = ("torch", "lightning", "transformers", "command", "nni")
 EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet", "optuna")
@@ -63,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_quota(commands)
     _add_secret(commands)
     _add_sessions(commands)
+    _add_token(commands)
     _add_asset(commands)
     _add_reads(commands)
     _add_care(commands)
@@ -261,6 +263,19 @@ def _add_sessions(commands: Commands[argparse.ArgumentParser]) -> None:
     sessions.add_argument("action", choices=("ls", "end"), nargs="?", default="ls", help="what to do (default: ls)")
     sessions.add_argument("session", metavar="SESSION", nargs="?", help="of end: its id, or a prefix of it")
     sessions.add_argument("--all", action="store_true", help="of end: every one of them")
+
+
+def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
+    token = _command(
+        commands, "token", help="make, list, exchange or revoke the tokens of people and agents", output=True
+    )
+    token.add_argument(
+        "action", choices=("add", "ls", "rotate", "rm"), nargs="?", default="ls", help="what to do (default: ls)"
+    )
+    token.add_argument("name", metavar="NAME", nargs="?", help="of add, rotate and rm; an agent's is that of its agent")
+    token.add_argument("--role", choices=ROLES, help="of add: what it may do")
+    token.add_argument("--expires", metavar="IN", help="of add and rotate: it is good for so long, such as 30d")
+    token.add_argument("--file", metavar="FILE", help="of add and rotate: where to write it, instead of printing it")
 
 
 def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:

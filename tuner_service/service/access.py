@@ -1,12 +1,8 @@
-"""Who may call: tokens, kept as hashes, and what each may do."""
+"""Who may call: what each may do, and the token files of the home folder."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -21,33 +17,13 @@ LEAST_CHARACTERS, LEAST_DIFFERENT = 24, 8
 
 
 class Role(StrEnum):
-    ADMIN = "admin"  # everything a person does
+    ADMIN = "admin"  # everything
+    OPERATOR = "operator"  # experiments, trials, assets; neither tokens nor agents, and nobody's secrets
     READ_ONLY = "read_only"  # reads of people
-    AGENT = "agent"  # the agents' channel
+    AGENT = "agent"  # the channel of one agent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
-    """Roles by the SHA-256 of a token; the tokens themselves are not kept."""
-
-    roles: Mapping[bytes, Role]
-
-    @classmethod
-    def of(cls, tokens: Mapping[str, Role]) -> Tokens:
-        return cls(roles={_hash(token): role for token, role in tokens.items()})
-
-    def role_of(self, token: str) -> Role | None:
-        """Takes the same time whether and where ``token`` differs from a known one."""
-        hashed = _hash(token)
-        found = None
-        for known, role in self.roles.items():
-            if hmac.compare_digest(known, hashed):
-                found = role
-        return found
-
-
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+PEOPLE = frozenset({Role.ADMIN, Role.OPERATOR, Role.READ_ONLY})
 
 
 def read_or_make_token(file: Path) -> str:

@@ -19,11 +19,15 @@ LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
 
 @dataclass(kw_only=True, eq=False)
 class Channel:
-    """One connection. ``send`` and ``close`` may be called from any thread and return at once."""
+    """One connection. ``send`` and ``close`` may be called from any thread and return at once.
+
+    ``may_go_on``: whether the token that it was opened with is still good.
+    """
 
     hello: Hello
     send: Callable[[ToAgent], None]
     close: Callable[[], None]
+    may_go_on: Callable[[], bool] = lambda: True
     requests: dict[str, asyncio.Future[LogChunk]] = field(default_factory=dict)
     devices: tuple[NodeDevice, ...] = ()  # as told last; by the hello at first
 
@@ -87,6 +91,13 @@ class AgentHub:
         for channel in channels:
             channel.close()
         self._on_change()
+
+    def close_those_who_may_not(self) -> None:
+        """Agents whose tokens are no longer good are hung up on."""
+        with self._lock:
+            channels = [channel for channel in self._channels.values() if not channel.may_go_on()]
+        for channel in channels:
+            channel.close()
 
     def agents(self) -> Sequence[Hello]:
         with self._lock:

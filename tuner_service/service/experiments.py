@@ -42,7 +42,6 @@ from tuner_service.domain.errors import (
 from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
-from tuner_service.service.access import Tokens
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
@@ -52,6 +51,7 @@ from tuner_service.service.measures import Measures
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
 from tuner_service.service.sessions import Sessions
+from tuner_service.service.tokens import Tokens
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
 
@@ -96,6 +96,9 @@ class Agents(Protocol):
         """UnavailableError when the agent is away."""
 
     def agents(self) -> Sequence[Hello]: ...
+
+    def close_those_who_may_not(self) -> None:
+        """Agents whose tokens are no longer good are hung up on."""
 
     def devices(self) -> Mapping[str, Sequence[NodeDevice]]:
         """By agent, as each of them told last."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from tuner_service.domain.errors import TunerServiceError
 from tuner_service.ports import Clock, SessionStore, StoredSession
-from tuner_service.service.access import Role, Tokens
+from tuner_service.service.access import PEOPLE, Role
+from tuner_service.service.tokens import Token, Tokens
 
 CODE_S = 60.0
 CODES_LIMIT = 100  # that wait to be used; one more takes the place of the oldest
@@ -25,15 +26,19 @@ SECRET_BYTES = 32
 ID_BYTES = 6
 USES_NOTED_S = 3_600.0  # in memory each use is known at once; on the disk after so long at most, and at the end
 BROWSER_CHARACTERS = 200
-PEOPLE = frozenset({Role.ADMIN, Role.READ_ONLY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSession:
-    """A session and what it may do now."""
+    """A session, and the token that it came from."""
 
     stored: StoredSession
-    role: Role
+    token: Token
+
+    @property
+    def role(self) -> Role:
+        """What it may do now."""
+        return self.token.role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +143,7 @@ class Sessions:
         """Whether it still is what it was."""
         stored = self._sessions.get(session.stored.sha256)
         opened = None if stored is None else self._opened(stored)
-        return opened is not None and opened.role is session.role
+        return opened is not None and opened.token == session.token
 
     def all(self) -> Sequence[OpenSession]:
         """Those that are open, oldest first, with their last uses."""
@@ -165,7 +170,8 @@ class Sessions:
         return count
 
     def _known(self, token: str) -> str | None:
-        return _hash(token) if self.tokens.role_of(token) in PEOPLE else None
+        found = self.tokens.find(token)
+        return found.sha256 if found is not None and found.role in PEOPLE else None
 
     def _open(self, token_sha256: str, visitor: Visitor) -> tuple[str, OpenSession] | None:
         secret, now = secrets.token_urlsafe(SECRET_BYTES), self.clock.now()
@@ -192,10 +198,10 @@ class Sessions:
         return secret, opened
 
     def _opened(self, stored: StoredSession) -> OpenSession | None:
-        role = self.tokens.roles.get(bytes.fromhex(stored.token_sha256))
-        if role not in PEOPLE or self.clock.now() >= stored.expires_at:
+        token = self.tokens.of_hash(stored.token_sha256)
+        if token is None or token.role not in PEOPLE or self.clock.now() >= stored.expires_at:
             return None
-        return OpenSession(stored=stored, role=role)
+        return OpenSession(stored=stored, token=token)
 
 
 def _hash(text: str) -> str:

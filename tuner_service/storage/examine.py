@@ -16,7 +16,7 @@ from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.storage import mapping, tables
 from tuner_service.storage.commits import touched_in
-from tuner_service.storage.sql_queries import TOKENS, SqlQueries
+from tuner_service.storage.sql_queries import SqlQueries
 
 TEXT_LIMIT = 200  # characters of a reason
 
@@ -104,7 +104,7 @@ def _checks() -> dict[str, dict[str, Check]]:
         "algorithm_snapshots": {**mapping.SNAPSHOTS.decoders, "state": json.loads},
         "idempotency_keys": mapping.KEYS.decoders,
         "quota_groups": mapping.QUOTA_GROUPS.decoders,
-        "tokens": TOKENS.decoders,
+        "tokens": mapping.TOKENS.decoders,
         "sessions": mapping.SESSIONS.decoders,
         "commits": {"touched": touched_in},
     }

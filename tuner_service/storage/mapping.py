@@ -32,7 +32,7 @@ from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial
-from tuner_service.ports import StoredSession, TrialMetric
+from tuner_service.ports import StoredSession, StoredToken, TrialMetric
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -188,6 +188,7 @@ DECISIONS = FieldMap(StoredDecision)
 KEYS = FieldMap(StoredIdempotencyKey)
 QUOTA_GROUPS = FieldMap(QuotaGroup)
 SESSIONS = FieldMap(StoredSession)
+TOKENS = FieldMap(StoredToken)
 
 METRIC_COLUMNS = (
     "experiment_id", "number", "attempt", "sequence", "line", "step", "values", "first", "objective", "at",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
@@ -22,19 +21,6 @@ from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialE
 from tuner_service.storage import commits, damage, mapping, reading, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.prepared import Prepared
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredToken:
-    """``sha256`` of the secret, in hex; the secret itself is nowhere."""
-
-    name: str
-    role: str
-    sha256: str
-    created_at: float
-
-
-TOKENS = mapping.FieldMap(StoredToken)
 
 _e, _q, _t, _a, _m, _r = (
     tables.experiments, tables.queue_cursors, tables.trials, tables.attempts, tables.metrics,
@@ -359,13 +345,6 @@ class SqlQueries:
         """Of every checkpoint of every experiment, wherever its bytes lie."""
         with self.reading() as connection:
             return frozenset(connection.scalars(select(tables.checkpoints.c.digest).distinct()))
-
-    def tokens(self) -> Sequence[StoredToken]:
-        """By name."""
-        t = tables.tokens
-        with self.reading() as connection:
-            rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
-        return [TOKENS.value(row) for row in rows]
 
 
 def _entries_out(connection: Connection, experiment_id: ExperimentId, found: list[TrialEntry]) -> list[TrialEntry]:

@@ -31,7 +31,7 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
-from tuner_service.ports import Clock, LoadedExperiment, StoredSession
+from tuner_service.ports import Clock, LoadedExperiment, StoredSession, StoredToken
 from tuner_service.storage import blobs, damage, mapping, reading, tables
 from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
@@ -41,7 +41,7 @@ from tuner_service.storage.metric_rows import MetricWriter
 from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
 from tuner_service.storage.sql_assets import SqlAssets
-from tuner_service.storage.sql_queries import TOKENS, SqlQueries, StoredToken
+from tuner_service.storage.sql_queries import SqlQueries
 
 logger = logging.getLogger(__name__)
 _INSERT_LINES = insert(tables.journal)
@@ -165,11 +165,33 @@ class SqlStore:
             logger.error("snapshot_left_out", extra={"experiment": experiment_id, "error": str(exc)})
             return None
 
-    def save_token(self, *, name: str, role: str, sha256: str) -> None:
-        """Replaces the token of that name."""
-        token = StoredToken(name=name, role=role, sha256=sha256, created_at=self._clock.now())
+    def tokens(self) -> Sequence[StoredToken]:
+        """By name; those that have expired or were revoked too."""
+        t = tables.tokens
+        with self.queries.reading() as connection:
+            rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
+        found = []
+        for row in rows:
+            try:
+                found.append(mapping.TOKENS.value(row))
+            except StorageError as exc:  # it opens nothing
+                logger.error("token_left_out", extra={"error": str(exc)})  # the row is what is wrong
+        return found
+
+    def put_token(self, token: StoredToken, *, in_place_of: Sequence[str] = ()) -> None:
+        """In place of the one of its name and of those with these names, in one transaction. Any thread."""
+        t = tables.tokens
         with translated(), self._writer.begin() as connection:
-            connection.execute(upsert(tables.tokens, connection.dialect.name), TOKENS.row(token))
+            if in_place_of:
+                connection.execute(delete(t).where(t.c.name.in_(in_place_of)))
+            connection.execute(upsert(t, connection.dialect.name), mapping.TOKENS.row(token))
+
+    def note_uses_of_tokens(self, used: Mapping[str, float]) -> None:
+        """When those with these names were last used, of those that there are. Any thread."""
+        t = tables.tokens
+        with translated(), self._writer.begin() as connection:
+            for name, at in used.items():
+                connection.execute(update(t).where(t.c.name == name).values(last_used_at=at))
 
     def sessions(self) -> Sequence[StoredSession]:
         """Of browsers, oldest first; those that have expired too."""

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0009"  # of the migrations; a test compares
+HEAD_REVISION = "0010"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -367,6 +367,7 @@ quota_groups = Table(
     sqlite_with_rowid=False,
 )
 
+# What may call the service, beside the tokens of the home folder, which are files.
 tokens = Table(
     "tokens",
     metadata,
@@ -374,6 +375,11 @@ tokens = Table(
     Column("role", Text, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("created_at", Number, nullable=False),
+    Column("agent_id", Text),
+    Column("made_by", Text),
+    Column("expires_at", Number),
+    Column("revoked_at", Number),
+    Column("last_used_at", Number),
 )
 
 assets = Table(

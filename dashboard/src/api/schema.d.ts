@@ -910,7 +910,7 @@ export interface paths {
         };
         /**
          * Read Session
-         * @description What the sender of this request may do: its `role`, and its session if it is signed in with a browser.
+         * @description Who sends this request: the `name` and the `role` of its token, and its session if it is one of a browser.
          */
         get: operations["read_session"];
         put?: never;
@@ -988,6 +988,70 @@ export interface paths {
          * @description Sign a browser out, wherever it is. Streams that it has open end.
          */
         delete: operations["end_session"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Tokens
+         * @description By name: those that are good, have expired, or were revoked lately. Those of the home folder are files.
+         */
+        get: operations["list_tokens"];
+        put?: never;
+        /**
+         * Make Token
+         * @description A new one, whose `token` is in this answer and nowhere else. 409 where one of that name is there.
+         */
+        post: operations["make_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token
+         * @description It opens nothing from now on: browsers that signed in with it are signed out, streams and channels closed.
+         */
+        delete: operations["revoke_token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{name}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Token
+         * @description Another `token` in place of the one it has, which opens nothing from now on.
+         */
+        post: operations["rotate_token"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1808,10 +1872,16 @@ export interface components {
         /** Caller */
         Caller: {
             /**
+             * Name
+             * @description of the token that it came from
+             * @example ann
+             */
+            name: string;
+            /**
              * Role
              * @enum {string}
              */
-            role: "admin" | "read_only";
+            role: "admin" | "operator" | "read_only";
             /** @description null for who sent a token */
             session: components["schemas"]["Session"] | null;
         };
@@ -2925,6 +2995,51 @@ export interface components {
              */
             metric: string;
         };
+        /** ListedToken */
+        ListedToken: {
+            /**
+             * Agent
+             * @description the one agent that it is good for
+             * @example gpu-box
+             */
+            agent: string | null;
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Expires At */
+            expires_at: string | null;
+            /**
+             * Last Used At
+             * @description about: an hour may be missing after a crash
+             */
+            last_used_at: string | null;
+            /**
+             * Made By
+             * @description by the name of their token
+             * @example home
+             */
+            made_by: string | null;
+            /**
+             * Name
+             * @example ann
+             */
+            name: string;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "operator" | "read_only" | "agent";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "good" | "expired" | "revoked";
+        };
         /**
          * ManifestBody
          * @description A manifest as a file: its size, and the SHA-256 of each 16 MiB of it.
@@ -3083,6 +3198,75 @@ export interface components {
              * @default null
              */
             name?: string | null;
+        };
+        /** NewToken */
+        NewToken: {
+            /**
+             * Agent
+             * @description the one agent that it is good for
+             * @example gpu-box
+             */
+            agent: string | null;
+            /**
+             * Created At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            created_at: string;
+            /** Expires At */
+            expires_at: string | null;
+            /**
+             * Last Used At
+             * @description about: an hour may be missing after a crash
+             */
+            last_used_at: string | null;
+            /**
+             * Made By
+             * @description by the name of their token
+             * @example home
+             */
+            made_by: string | null;
+            /**
+             * Name
+             * @example ann
+             */
+            name: string;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "operator" | "read_only" | "agent";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "good" | "expired" | "revoked";
+            /**
+             * Token
+             * @description shown once; what is kept is its hash
+             * @example 3pXq_token_of_43_characters_01234567
+             */
+            token: string;
+        };
+        /**
+         * NewTokenBody
+         * @description ``role`` agent: for the agent of that ``name`` alone. ``expires_in``: a duration such as "30d"; null: never.
+         */
+        NewTokenBody: {
+            /**
+             * Expires In
+             * @default null
+             */
+            expires_in?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "admin" | "operator" | "read_only" | "agent";
         };
         /** NumberAndValues */
         NumberAndValues: {
@@ -3602,6 +3786,17 @@ export interface components {
             numbers?: number[] | null;
         };
         /**
+         * RotationBody
+         * @description ``expires_in`` left out: the new one lasts as long as the one before was to last.
+         */
+        RotationBody: {
+            /**
+             * Expires In
+             * @default null
+             */
+            expires_in?: number | null;
+        };
+        /**
          * Running
          * @description An attempt that lives.
          */
@@ -3740,10 +3935,16 @@ export interface components {
             /** Last Used At */
             last_used_at: string | null;
             /**
+             * Name
+             * @description of the token that it came from
+             * @example ann
+             */
+            name: string;
+            /**
              * Role
              * @enum {string}
              */
-            role: "admin" | "read_only";
+            role: "admin" | "operator" | "read_only";
         };
         /**
          * SessionBody
@@ -4039,6 +4240,17 @@ export interface components {
              */
             start_s: number[];
             status: components["schemas"]["WordColumn"];
+        };
+        /** Tokens */
+        Tokens: {
+            /** Items */
+            items: components["schemas"]["ListedToken"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
         };
         /** ToldTrial */
         ToldTrial: {
@@ -14483,6 +14695,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "name": "ann",
                      *       "role": "admin",
                      *       "session": {
                      *         "address": "10.0.0.7",
@@ -14492,6 +14705,7 @@ export interface operations {
                      *         "expires_at": "2026-11-22T10:00:00.000Z",
                      *         "id": "a939b85e64f1",
                      *         "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *         "name": "ann",
                      *         "role": "admin"
                      *       }
                      *     }
@@ -14607,6 +14821,7 @@ export interface operations {
                      *       "expires_at": "2026-11-22T10:00:00.000Z",
                      *       "id": "a939b85e64f1",
                      *       "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *       "name": "ann",
                      *       "role": "admin"
                      *     }
                      */
@@ -15111,6 +15326,7 @@ export interface operations {
                      *           "expires_at": "2026-11-22T10:00:00.000Z",
                      *           "id": "a939b85e64f1",
                      *           "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *           "name": "ann",
                      *           "role": "admin"
                      *         }
                      *       ],
@@ -15466,6 +15682,698 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_tokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "agent": "gpu-box",
+                     *           "created_at": "2026-11-22T10:00:00.000Z",
+                     *           "expires_at": "2026-11-22T10:00:00.000Z",
+                     *           "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *           "made_by": "home",
+                     *           "name": "ann",
+                     *           "revoked_at": "2026-11-22T10:00:00.000Z",
+                     *           "role": "admin",
+                     *           "state": "good"
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Tokens"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    make_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "expires_in": "30d",
+                 *       "name": "ann",
+                 *       "role": "operator"
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewTokenBody"];
+            };
+        };
+        responses: {
+            /** @description It was made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "agent": "gpu-box",
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "expires_at": "2026-11-22T10:00:00.000Z",
+                     *       "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *       "made_by": "home",
+                     *       "name": "ann",
+                     *       "revoked_at": "2026-11-22T10:00:00.000Z",
+                     *       "role": "admin",
+                     *       "state": "good",
+                     *       "token": "3pXq_token_of_43_characters_01234567"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["NewToken"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    revoke_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rotate_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "expires_in": "30d"
+                 *     }
+                 */
+                "application/json": components["schemas"]["RotationBody"];
+            };
+        };
+        responses: {
+            /** @description It was made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "agent": "gpu-box",
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "expires_at": "2026-11-22T10:00:00.000Z",
+                     *       "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *       "made_by": "home",
+                     *       "name": "ann",
+                     *       "revoked_at": "2026-11-22T10:00:00.000Z",
+                     *       "role": "admin",
+                     *       "state": "good",
+                     *       "token": "3pXq_token_of_43_characters_01234567"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["NewToken"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -278,7 +278,7 @@ def test_a_channel_without_a_token_is_not_opened_and_reads_nothing(door: Door) -
 
 def test_a_channel_whose_agent_says_nothing_is_closed(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "HELLO_TIMEOUT_S", 0.2)
-    url = door.url.replace("http", "ws") + "/api/v1/agents/a/channel"
+    url = door.url.replace("http", "ws") + "/api/v1/agents/local/channel"
     headers = {"Authorization": f"Bearer {AGENT_TOKEN}"}
     with connect(url, additional_headers=headers) as channel, pytest.raises(WebSocketException):
         channel.recv(timeout=PATIENCE_S)

@@ -136,7 +136,7 @@ def test_a_copy_holds_every_row_as_it_was(way: str, tmp_path: Path) -> None:
     done: list[CopiedTable] = []
     with closing(open_store(source, StillClock())) as store, closing(open_store(target, StillClock())) as copy:
         store.commit(stored.changes())
-        store.save_token(name="local", role="admin", sha256="ab" * 32)
+        store.put_token(stored.TOKEN)
         copy_database(store, copy, done.append)
         assert repr(copy.load()) == repr(store.load())
         assert copy.lineage != store.lineage
@@ -157,7 +157,7 @@ def test_a_database_that_holds_rows_is_no_target(tmp_path: Path) -> None:
         closing(open_store(url, StillClock())) as copy,
     ):
         store.commit(stored.changes())
-        copy.save_token(name="local", role="admin", sha256="ab" * 32)
+        copy.put_token(stored.TOKEN)
         with pytest.raises(StorageError, match="holds rows already"):
             copy_database(store, copy, lambda _: None)
         assert copy.load() == ()

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, a_body, an_api_service
-from tuner_service.api.auth import FOR_ADMINS, OPEN_PATHS, OWN_SESSION, SIGN_IN
+from tuner_service.api.auth import OPEN_PATHS, SIGN_IN, Access, is_open
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -28,6 +28,16 @@ def routes(api: ApiService) -> Iterator[tuple[str, str]]:
         filled += "?timeout=0" if path.endswith("/events") else ""  # else it would never end
         for method in operations:
             yield method.upper(), filled
+
+
+def table(api: ApiService) -> dict[tuple[str, str], Access]:
+    """Who may use each of ``routes``, as the routes declare it."""
+    declared = (
+        Access(operation["x-access"])
+        for operations in api.client.app.openapi()["paths"].values()
+        for operation in operations.values()
+    )
+    return dict(zip(routes(api), declared, strict=True))
 
 
 def all_routes(found: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
@@ -72,7 +82,7 @@ def test_a_read_only_token_reads_and_changes_nothing(api: ApiService) -> None:
 
     for method, path in routes(api):
         answer = client.request(method, path)
-        may = (method == "GET" and path not in FOR_ADMINS) or (method, path) in OWN_SESSION
+        may = table(api)[method, path] in {Access.READ, Access.ANYBODY} and (method, path) != SIGN_IN
         assert (answer.status_code != 403) == may, (method, path, answer.text)
     assert api.runner.commands == []
 
@@ -83,6 +93,12 @@ def test_an_agents_token_opens_nothing_of_people(api: ApiService) -> None:
     refused = {(method, path) for method, path in routes(api) if client.request(method, path).status_code == 403}
 
     assert refused == {(method, path) for method, path in routes(api) if path not in OPEN_PATHS}
+
+
+def test_what_routes_declare_to_be_open_is_what_the_guard_before_them_takes_for_open(api: ApiService) -> None:
+    declared = {(method, path) for (method, path), access in table(api).items() if access is Access.ANYBODY}
+
+    assert declared == {(method, path) for method, path in routes(api) if is_open(method, path)}
 
 
 def test_another_scheme_than_bearer_is_no_token(api: ApiService) -> None:

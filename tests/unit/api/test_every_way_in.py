@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.unit.api.test_api_access import all_routes
 from tuner_service.api.dependencies import refuse_unknown_query
+from tuner_service.service.access import Role
 from tuner_service.service.sessions import SESSION_S
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -24,14 +25,25 @@ READING = ("GET", "HEAD")
 REFUSED = {401, 403, 405}
 LET_IN = 418  # what stands behind the guards answers so here
 HOST = "localhost:4711"
-TOKENS = {None: None, "wrong": None, READ_ONLY_TOKEN: "reader", ADMIN_TOKEN: "admin", AGENT_TOKEN: "agent"}
-COOKIES = ("none", "admin", "reader", "revoked", "expired")
+# Whoever may use a route, by the names of their tokens: those of the home, and some that were made.
+TOKENS = {
+    None: None, "wrong": None, "reader": "reader", "admin": "admin", "agent": "agent", "made operator": "operator",
+    "made reader": "reader", "made admin": "admin", "made agent": "agent", "expired": None, "revoked": None,
+    "rotated": None,
+}  # fmt: skip
+MADE = {name for name in TOKENS if name not in {None, "wrong", "reader", "admin", "agent"}}
+FURTHER_COOKIES = {"operator", "of a revoked token"}
+COOKIES = ("none", "admin", "operator", "reader", "revoked", "expired", "of a revoked token")
 OWN, OTHER_PORT, FOREIGN = f"http://{HOST}", "http://localhost:4712", "https://evil.example"
 ORIGINS = (None, OWN, OTHER_PORT, FOREIGN)
 BESIDE = {"/", "/openapi.json"}  # open, and no routes of FastAPI, whose dependencies guard the others
 OPEN = {"/", "/healthz", "/readyz", "/version", "/openapi.json", "/docs", "/docs/page.js"}
 SIGN_IN = ("POST", "/api/v1/session")
-ADMINS_READ = {"/api/v1/sessions"}
+FOR_ADMINS = {
+    ("GET", "/api/v1/sessions"), ("DELETE", "/api/v1/sessions"), ("DELETE", "/api/v1/sessions/1"),
+    ("GET", "/api/v1/tokens"), ("POST", "/api/v1/tokens"), ("POST", "/api/v1/tokens/1/rotate"),
+    ("DELETE", "/api/v1/tokens/1"), ("PUT", "/api/v1/quota-groups/1"), ("DELETE", "/api/v1/quota-groups/1"),
+}  # fmt: skip
 READERS_CHANGE = {("POST", "/api/v1/session-codes"), ("DELETE", "/api/v1/session")}
 
 
@@ -60,7 +72,7 @@ class Visit:
         if is_open:
             return LET_IN
         role = TOKENS[self.token] if self.token is not None else self.cookie
-        if role not in {"admin", "reader", "agent"}:
+        if role not in {"admin", "operator", "reader", "agent"}:
             return 401
         return LET_IN if self._may(role) else 403
 
@@ -69,15 +81,17 @@ class Visit:
         return self.from_page or (self.origin == OWN and self.method in READING)
 
     def _may(self, role: str) -> bool:
-        if role == "reader":
-            reads = self.method in READING and self.path not in ADMINS_READ
-            return reads or (self.method, self.path) in READERS_CHANGE
-        return role == "admin"
+        method = "GET" if self.method == "HEAD" else self.method
+        if (method, self.path) in FOR_ADMINS:
+            return role == "admin"
+        if method == "GET" or (method, self.path) in READERS_CHANGE:
+            return role in {"admin", "operator", "reader"}
+        return role in {"admin", "operator"}
 
-    def headers(self, cookies: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    def headers(self, tokens: dict[str, str], cookies: dict[str, str]) -> list[tuple[bytes, bytes]]:
         given = {
             "host": HOST,
-            "authorization": None if self.token is None else f"Bearer {self.token}",
+            "authorization": None if self.token is None else f"Bearer {tokens[self.token]}",
             "cookie": cookies[self.cookie] or None,
             "origin": self.origin,
             "x-tuner-page": "1" if self.from_page else None,
@@ -85,8 +99,28 @@ class Visit:
         return [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
 
 
-def the_cookies(api: ApiService) -> dict[str, str]:
-    """One that is revoked and one that is expired among them."""
+def the_tokens(api: ApiService) -> dict[str, str]:
+    """By the names of TOKENS, their secrets."""
+    tokens = api.services.tokens
+
+    def made(name: str, role: Role, *, lasts_s: float | None = None) -> str:
+        return tokens.add(name, role, lasts_s=lasts_s, by="home")[0]
+
+    found = {
+        "wrong": "wrong", "reader": READ_ONLY_TOKEN, "admin": ADMIN_TOKEN, "agent": AGENT_TOKEN,
+        "made operator": made("operator", Role.OPERATOR), "made reader": made("reader", Role.READ_ONLY),
+        "made admin": made("admin", Role.ADMIN), "made agent": made("gpu-box", Role.AGENT),
+        "expired": made("expired", Role.ADMIN, lasts_s=1.0), "revoked": made("revoked", Role.ADMIN),
+        "rotated": made("rotated", Role.ADMIN),
+    }  # fmt: skip
+    tokens.revoke("revoked")
+    tokens.rotate("rotated", lasts_s=None, by="home")
+    api.clock.at += 1.0
+    return found
+
+
+def the_cookies(api: ApiService, tokens: dict[str, str]) -> dict[str, str]:
+    """One that is revoked, one that is expired and one whose token was revoked among them."""
     sessions = api.services.sessions
 
     def signed_in(token: str) -> tuple[str, str]:
@@ -98,8 +132,12 @@ def the_cookies(api: ApiService) -> dict[str, str]:
     api.clock.at += SESSION_S
     revoked, its_id = signed_in(ADMIN_TOKEN)
     assert sessions.end(its_id)
-    admin, reader = signed_in(ADMIN_TOKEN)[0], signed_in(READ_ONLY_TOKEN)[0]
-    return {"none": "", "admin": admin, "reader": reader, "revoked": revoked, "expired": expired}
+    orphan, _ = signed_in(api.services.tokens.add("gone", Role.ADMIN, lasts_s=None, by="home")[0])
+    api.services.tokens.revoke("gone")
+    return {
+        "none": "", "admin": signed_in(ADMIN_TOKEN)[0], "operator": signed_in(tokens["made operator"])[0],
+        "reader": signed_in(READ_ONLY_TOKEN)[0], "revoked": revoked, "expired": expired, "of a revoked token": orphan,
+    }  # fmt: skip
 
 
 def places(api: ApiService) -> Iterator[tuple[str, frozenset[str]]]:
@@ -128,8 +166,10 @@ def visits(api: ApiService) -> Iterator[Visit]:
         if path == "/" and method not in methods:
             continue  # that is no route: what the page does not answer goes on to those that are
         has_it = method in methods
-        tokens, cookies = (TOKENS, COOKIES) if has_it else ((None, ADMIN_TOKEN), ("none", "admin"))
-        for token, cookie, origin in product(tokens, cookies, ORIGINS):
+        senders = product(TOKENS, COOKIES) if has_it else product((None, "admin"), ("none", "admin"))
+        for (token, cookie), origin in product(senders, ORIGINS):
+            if (token in MADE and cookie != "none") or (cookie in FURTHER_COOKIES and token is not None):
+                continue  # a token counts before a cookie, whichever they are
             for from_page in (False,) if cookie == "none" else (False, True):
                 yield Visit(
                     method=method,
@@ -169,12 +209,18 @@ def api() -> ApiService:
 
 
 def test_every_way_in_follows_the_rule(api: ApiService) -> None:
-    cookies, app = the_cookies(api), api.client.app
+    tokens, app = the_tokens(api), api.client.app
+    cookies = the_cookies(api, tokens)
     wrong, seen = [], set()
 
     async def walk() -> None:
         for visit in visits(api):
-            scope = {"type": "http", "method": visit.method, "path": visit.path, "headers": visit.headers(cookies)}
+            scope = {
+                "type": "http",
+                "method": visit.method,
+                "path": visit.path,
+                "headers": visit.headers(tokens, cookies),
+            }
             status = (await ask(app, scope))["status"]
             status = status if status in REFUSED else LET_IN  # what is read often is answered before the routes
             seen.add(status)

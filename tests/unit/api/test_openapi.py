@@ -70,6 +70,8 @@ NEVER_CHANGE = frozenset(
     {
         "/api/v1/assets/pieces/{digest}",
         "/api/v1/sessions/{session_id}",
+        "/api/v1/tokens/{name}",
+        "/api/v1/tokens/{name}/rotate",
         "/api/v1/experiments/{experiment_id}/ask",
         "/api/v1/experiments/{experiment_id}/tell",
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner_service.domain.errors import StorageError
-from tuner_service.service.access import Role, Tokens, read_or_make_token
+from tuner_service.service.access import read_or_make_token
 
 MINE = "0123456789abcdef0123456789abcdef"
 
@@ -44,14 +44,6 @@ def test_a_folder_that_cannot_hold_a_token_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="cannot be used"):
         read_or_make_token(tmp_path / "file" / "token")
-
-
-def test_a_token_has_its_role_and_no_other_text_has_one() -> None:
-    tokens = Tokens.of({"a": Role.ADMIN, "b": Role.AGENT})
-
-    assert (tokens.role_of("a"), tokens.role_of("b")) == (Role.ADMIN, Role.AGENT)
-    assert [tokens.role_of(text) for text in ("", "ab", "A", "\udcff")] == [None] * 4
-    assert b"a" not in tokens.roles
 
 
 @pytest.mark.parametrize(

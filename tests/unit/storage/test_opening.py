@@ -14,9 +14,9 @@ import pytest
 from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
 from tuner_service.dispatcher.changes import Changes, StoredIdempotencyKey
 from tuner_service.domain.errors import StorageError
+from tuner_service.ports import StoredToken
 from tuner_service.storage import sqlite_file, tables
 from tuner_service.storage.engine import KEEP_UNNAMED_S, WAL_CHECKPOINT_BYTES, open_queries, open_store
-from tuner_service.storage.sql_queries import StoredToken
 
 
 class StillClock:
@@ -288,14 +288,14 @@ def test_idempotency_keys_and_blobs_that_nothing_names_are_forgotten_after_a_whi
 
 def test_tokens_are_kept_by_name(path: Path) -> None:
     with closing(open_store(path, StillClock())) as store:
-        store.save_token(name="local", role="admin", sha256="aa")
-        store.save_token(name="ci", role="read", sha256="bb")
-        store.save_token(name="local", role="admin", sha256="cc")
+        replaced, ci, local = (
+            StoredToken(name=name, role="admin", sha256=sha256, created_at=START)
+            for name, sha256 in (("local", "aa"), ("ci", "bb"), ("local", "cc"))
+        )
+        for token in (replaced, local, ci):
+            store.put_token(token)
 
-        assert store.queries.tokens() == [
-            StoredToken(name="ci", role="read", sha256="bb", created_at=START),
-            StoredToken(name="local", role="admin", sha256="cc", created_at=START),
-        ]
+        assert store.tokens() == [ci, local]
 
 
 def test_what_is_too_large_for_a_column_is_refused_and_the_next_commit_works(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner_service.api.described import analyses, asked, assets, experiments, sessions, system, trials
+from tuner_service.api.described import analyses, asked, assets, experiments, sessions, system, tokens, trials
 
 JSON = "application/json"
 ETAG, LOCATION, ATTACHMENT = "ETag", "Location", "Content-Disposition"
@@ -227,6 +227,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "list_sessions": _shown(sessions.Sessions),
     "end_session": _REMOVED,
     "end_sessions": _shown(sessions.EndedSessions),
+    # tokens
+    "list_tokens": _shown(tokens.Tokens),
+    "make_token": _made(tokens.NewToken, body={"name": "ann", "role": "operator", "expires_in": "30d"}, located=False),
+    "rotate_token": _made(tokens.NewToken, body={"expires_in": "30d"}, located=False),
+    "revoke_token": _REMOVED,
     # the service
     "read_health": _shown(system.Health),
     "read_readiness": _READY,

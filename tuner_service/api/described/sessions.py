@@ -8,7 +8,8 @@ from pydantic import Field
 
 from tuner_service.api.described.parts import Moment, Next, Seconds, Shown
 
-RoleName = Literal["admin", "read_only"]
+RoleName = Literal["admin", "operator", "read_only"]
+TokenName = Annotated[str, Field(description="of the token that it came from", examples=["ann"])]
 
 
 class SessionCode(Shown):
@@ -19,6 +20,7 @@ class SessionCode(Shown):
 
 class Session(Shown):
     id: Annotated[str, Field(examples=["a939b85e64f1"])]
+    name: TokenName
     role: RoleName
     created_at: Moment
     expires_at: Moment
@@ -29,6 +31,7 @@ class Session(Shown):
 
 
 class Caller(Shown):
+    name: TokenName
     role: RoleName
     session: Annotated[Session | None, Field(description="null for who sent a token")]
 

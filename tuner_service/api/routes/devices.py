@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from tuner_service.api.auth import Access, allows
 from tuner_service.api.bodies.quota_groups import QuotaGroupBody
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS
@@ -43,6 +44,7 @@ def read_quota_group(request: Request, name: GroupName, services: CurrentService
 
 
 @router.put("/quota-groups/{name}", responses={201: {"description": "it is new", "content": {"application/json": {}}}})
+@allows(Access.ADMINISTER)  # what everybody is given their devices by
 @takes_body(QuotaGroupBody)
 async def set_quota_group(
     request: Request, name: NewGroupName, services: CurrentServices, *, if_match: IfMatch = None
@@ -61,6 +63,7 @@ async def set_quota_group(
 
 
 @router.delete("/quota-groups/{name}", status_code=204)
+@allows(Access.ADMINISTER)
 async def delete_quota_group(name: GroupName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """409 while experiments that have not ended draw from it. Of the default group only its quota is removed."""
     await require_match(if_match, lambda: _found(services, name), f"quota group {name}")

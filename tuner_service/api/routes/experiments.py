@@ -117,7 +117,7 @@ async def read_experiment(
     """One experiment, with what was asked for and what runs now."""
     if wait_for is not None:
         await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout, is_gone=request.is_disconnected)
-    view, sees_values = services.experiments.detail_view, role_of(request) is not Role.READ_ONLY
+    view, sees_values = services.experiments.detail_view, role_of(request) is Role.ADMIN
     return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, sees_values=sees_values)))
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tuner_service.api.auth import Caller, address_of, caller_of, token_of
+from tuner_service.api.auth import Access, Caller, address_of, allows, caller_of, token_of
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.sessions import SessionBody
@@ -25,6 +25,7 @@ router = APIRouter(prefix="/api/v1", tags=["sessions"])
 
 
 @router.post("/session-codes", status_code=201)
+@allows(Access.READ)  # whoever may read may do so by a browser, too
 async def make_code(request: Request, services: CurrentServices) -> Response:
     """A code by which a browser signs in once, within a minute, as what the token of this request may do."""
     await read_as(request, NothingBody, optional=True)
@@ -35,6 +36,7 @@ async def make_code(request: Request, services: CurrentServices) -> Response:
 
 
 @router.post("/session", status_code=201)
+@allows(Access.ANYBODY)  # who has a code or a token, which is looked at here
 @takes_body(SessionBody)
 async def sign_in(request: Request, services: CurrentServices) -> Response:
     """Sign this browser in with a code or a token: a cookie, which is good for thirty days."""
@@ -60,13 +62,14 @@ async def sign_in(request: Request, services: CurrentServices) -> Response:
 
 @router.get("/session")
 async def read_session(request: Request) -> Response:
-    """What the sender of this request may do: its `role`, and its session if it is signed in with a browser."""
+    """Who sends this request: the `name` and the `role` of its token, and its session if it is one of a browser."""
     caller = _caller(request)
     session = None if caller.session is None else _view(caller.session, is_current=True)
-    return json_response({"role": caller.role.value, "session": session})
+    return json_response({"name": caller.token.name, "role": caller.role.value, "session": session})
 
 
 @router.delete("/session", status_code=204)
+@allows(Access.READ)
 async def sign_out(request: Request, services: CurrentServices) -> Response:
     """End the session that this request was sent with."""
     session = _caller(request).session
@@ -78,6 +81,7 @@ async def sign_out(request: Request, services: CurrentServices) -> Response:
 
 
 @router.get("/sessions")
+@allows(Access.ADMINISTER)  # where others sign in from is not for everybody who may read
 async def list_sessions(request: Request, services: CurrentServices) -> Response:
     """Those that are open, oldest first, with their last uses."""
     own = _caller(request).session
@@ -87,6 +91,7 @@ async def list_sessions(request: Request, services: CurrentServices) -> Response
 
 
 @router.delete("/sessions")
+@allows(Access.ADMINISTER)
 async def end_sessions(services: CurrentServices) -> Response:
     """Sign every browser out, this one too. Streams that they have open end."""
     count = await asyncio.to_thread(services.sessions.end_all)
@@ -95,6 +100,7 @@ async def end_sessions(services: CurrentServices) -> Response:
 
 
 @router.delete("/sessions/{session_id}", status_code=204)
+@allows(Access.ADMINISTER)
 async def end_session(session_id: str, services: CurrentServices) -> Response:
     """Sign a browser out, wherever it is. Streams that it has open end."""
     if not await _end(services, session_id):
@@ -124,6 +130,7 @@ def _view(session: OpenSession, *, is_current: bool) -> View:
     stored = session.stored
     return {
         "id": stored.id,
+        "name": session.token.name,
         "role": session.role.value,
         "created_at": moment(stored.created_at),
         "expires_at": moment(stored.expires_at),

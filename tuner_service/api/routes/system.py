@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from trials.wire.messages import PROTOCOL_VERSION
 from tuner_service.advisors.registry import ADVISORS
-from tuner_service.api.auth import role_of
+from tuner_service.api.auth import Access, allows, role_of
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.prometheus import Exposition
 from tuner_service.api.responses import json_response
@@ -27,12 +27,14 @@ PAGE_FILES = {"index.html": "text/html", "page.js": "text/javascript", "page.css
 
 # Those three answer on the loop itself: however many long reads hold the threads, they do not wait for one.
 @router.get("/healthz")
+@allows(Access.ANYBODY)
 async def read_health(services: CurrentServices) -> Response:
     """The process answers; `pid` tells it from another that took its port."""
     return json_response({"status": "ok", "pid": services.pid})
 
 
 @router.get("/readyz")
+@allows(Access.ANYBODY)
 async def read_readiness(request: Request, services: CurrentServices) -> Response:
     """503 while a part is in trouble; what the trouble is stands there for those with a token."""
     parts = services.runner.readiness()
@@ -43,6 +45,7 @@ async def read_readiness(request: Request, services: CurrentServices) -> Respons
 
 
 @router.get("/version")
+@allows(Access.ANYBODY)
 async def read_version(services: CurrentServices) -> Response:
     return json_response({"version": services.version, "api": "v1", "agent_protocols": [PROTOCOL_VERSION]})
 
@@ -84,11 +87,13 @@ def _algorithm_view(algorithm: RegisteredAlgorithm) -> dict[str, Any]:
 
 
 @router.get("/docs", include_in_schema=False)
+@allows(Access.ANYBODY)
 def read_page() -> Response:
     return _page_file("index.html")
 
 
 @router.get("/docs/{name}", include_in_schema=False)
+@allows(Access.ANYBODY)
 def read_page_file(name: str) -> Response:
     return _page_file(name)
 
