@@ -34,6 +34,7 @@ from tuner_service.domain.errors import TunerServiceError, UnavailableError
 from tuner_service.service.access import Role
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.catalogue import Assets
+from tuner_service.service.cluster import Channel
 from tuner_service.service.events import EventHub
 from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.measures import Measures
@@ -107,6 +108,9 @@ class FakeHub:
 
     def close_those_who_may_not(self) -> None:
         self.looks += 1
+
+    def channels(self) -> list[Channel]:
+        return [Channel(hello=hello, send=lambda _: None, close=lambda: None) for hello in self.hellos]
 
     def devices(self) -> dict[str, tuple[NodeDevice, ...]]:
         return self.node_devices

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trials.files import draft_of, open_file, put_in_place, write_all, write_atomically
+from trials.wire.remote_files import SCHEME
 
 COPY_BYTES = 8 << 20  # at once
 _FICLONE = 0x40049409  # of linux/fs.h
@@ -297,8 +298,22 @@ def clear(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+class _OfService:
+    """What understands the files of a service elsewhere: of the one that this process's agent was joined to."""
+
+    files: Any = None
+
+
+def set_service_files(files: Any) -> None:
+    _OfService.files = files
+
+
 def filesystem(location: str) -> tuple[Any, str]:
     """Of fsspec, and the path in it."""
+    if location.startswith(SCHEME):
+        if _OfService.files is None:
+            raise StoreUnusableError(f"store: {location}: this agent was not joined to a service elsewhere")
+        return _OfService.files, location
     try:
         found: tuple[Any, str] = import_module("fsspec").core.url_to_fs(location)
     except (ImportError, ValueError) as error:

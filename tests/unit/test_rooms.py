@@ -117,6 +117,7 @@ ROOMS_OF_DATA = (
 ROOMS_OF_THE_AGENT = (
     "trials.agent.__main__",
     "trials.agent.local",
+    "trials.agent.joining",
     "trials.agent.channel",
     "trials.agent.conversation",
     "trials.agent.agent",
@@ -128,8 +129,11 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.spool",
     "trials.agent.supervision",
     "trials.agent.devices",
+    "trials.agent.node_facts",
+    "trials.agent.ways",
     "trials.agent.home",
     "trials.agent.wake",
+    "trials.agent.bounds",
 )
 
 

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import logging
 import logging.handlers
+import math
 import os
 import signal
 import sys
@@ -17,8 +18,10 @@ from pathlib import Path
 from trials.agent.agent import LOOK_S, Agent
 from trials.agent.channel import Channel
 from trials.agent.home import Home, plain_name
+from trials.agent.joining import add_join_options, join_of
 from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
+from trials.agent.ways import HomeWay, Way
 from trials.processes.identity import boot_id
 from trials.wire.log_files import LOG_BYTES, OLDER_LOGS
 from trials.wire.log_format import configure_logging
@@ -46,24 +49,32 @@ def main() -> int:
         default=form_named(os.environ.get(ENV_LOG_FORMAT)),
         help="of its log and those of what it starts (default: auto, which is json in files)",
     )
+    add_join_options(parser)
     options = parser.parse_args()
+    joined = join_of(parser, options)
     os.environ[ENV_LOG_FORMAT] = options.log_format.value  # for what it starts
     own_umask = os.umask(PRIVATE_UMASK)
     home = Home(options.home)
     home.umask = own_umask if options.umask is None else options.umask
     if options.service_file is not None:
         home.service_file = options.service_file.resolve()
-    home.make()
+    try:
+        home.make()
+    except OSError as error:
+        parser.error(f"the home {home.path} cannot be made: {error.strerror}; give its user the right to, or another")
     lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return 0
+        if joined is None:
+            return 0
+        parser.error(f"another agent serves the home {home.path} already; give this one a --home of its own")
     home.drop_unsynced(boot_id())
-    _leave_session()
-    _log_to(home.agent / "agent.log", options.log_format)
+    if joined is None:
+        _leave_session()
+    _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
-    asyncio.run(_serve(home, agent_id, lock))
+    asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
     return 0
 
 
@@ -74,16 +85,22 @@ def _leave_session() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _log_to(path: Path, form: LogForm) -> None:
+def _log_to(path: Path, form: LogForm, *, aloud: bool) -> None:
+    """``aloud``: on standard error, too, where a person or systemd looks."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=OLDER_LOGS, encoding="utf-8")
     configure_logging(handler, form=form)
+    if aloud:
+        spoken = logging.StreamHandler()
+        spoken.setFormatter(handler.formatter)
+        logging.getLogger().addHandler(spoken)
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
-async def _serve(home: Home, agent_id: str, lock: int) -> None:
+async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> None:
     agent = Agent(home)
-    idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", IDLE_EXIT_S))
-    channel = Channel(agent, agent_id=agent_id, idle_exit_s=idle_exit_s)
+    agent.facts.is_joined = way.is_joined
+    idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", math.inf if way.is_joined else IDLE_EXIT_S))
+    channel = Channel(agent, way=way, agent_id=agent_id, idle_exit_s=idle_exit_s)
     wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.woken, on_connect=channel.connect_now)
     data = DataServers(home, agent.folder_of_running)
     data.open()

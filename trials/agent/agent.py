@@ -32,6 +32,7 @@ from trials.agent.launching import (
 from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.node_cache import NodeCache
+from trials.agent.node_facts import FactsOfNode
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
@@ -78,9 +79,8 @@ class Agent:
         self._ending_damaged: dict[str, asyncio.Task[None]] = {}  # by nonce
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
-        self.devices = NodeDevices(self._holders)
-        self._moves = GroupMoves()
-        self._stopped = StoppedParents()
+        self.devices, self.facts = NodeDevices(self._holders), FactsOfNode(home)
+        self._moves, self._stopped = GroupMoves(), StoppedParents()
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""

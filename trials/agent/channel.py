@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import socket
 import time
-from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidURI
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
-from trials.agent.home import Home
+from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, Way
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
-from trials.wire.peers import require_peer
 from trials.wire.plain import ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 REFUSED_PAUSE_S = 30.0
-OPEN_TIMEOUT_S = 5.0
-HTTP_PORT = 80
 CLOSE_TIMEOUT_S = 1.0
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAddress:
-    """Where the service listens, and as which process; ``stamp`` differs whenever its file was written anew."""
-
-    url: str
-    pid: int
-    stamp: tuple[int, int]
 
 
 class Outcome(Enum):
@@ -59,8 +44,8 @@ class _ConnectHere(connect):
 class Channel:
     """Connected whenever a service can be reached."""
 
-    def __init__(self, agent: Agent, *, agent_id: str, idle_exit_s: float) -> None:
-        self._agent = agent
+    def __init__(self, agent: Agent, *, way: Way, agent_id: str, idle_exit_s: float) -> None:
+        self._agent, self._way = agent, way
         self._agent_id = agent_id
         self._idle_exit_s = idle_exit_s
         self._asked = asyncio.Event()
@@ -74,14 +59,17 @@ class Channel:
         pause, next_try = BACKOFF_FIRST_S, 0.0
         idle_since = time.monotonic()
         while True:
-            address = service_address(self._agent.home)
-            due = address != tried or self._asked.is_set() or time.monotonic() >= next_try
+            address = self._way.address()
+            is_elsewhere = address != tried and not self._way.is_joined  # of several addresses each has its turn
+            due = is_elsewhere or self._asked.is_set() or time.monotonic() >= next_try
             if address is not None and due:
                 self._asked.clear()
                 outcome = await self._converse(address)
                 if outcome is Outcome.ORDERED_TO_LEAVE:
                     return
-                failed_again = outcome is Outcome.FAILED and address == tried
+                failed_again = outcome is Outcome.FAILED and tried is not None and not is_elsewhere
+                if outcome is Outcome.FAILED:
+                    self._way.failed()
                 pause = min(pause * 2, BACKOFF_MAX_S) if failed_again else BACKOFF_FIRST_S
                 next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
                 tried = address
@@ -104,12 +92,13 @@ class Channel:
         """One connection from beginning to end."""
         uri = f"ws{address.url.removeprefix('http').rstrip('/')}/api/v1/agents/{self._agent_id}/channel"
         try:
-            token_file = self._agent.home.agent / "token"
-            token = token_file.read_text(encoding="utf-8").strip()
+            tls, host = self._way.tls(address), urlsplit(address.url).hostname
             connecting = _ConnectHere(
                 uri,
-                sock=await asyncio.to_thread(connected, address, uid=token_file.stat().st_uid),
-                additional_headers={"Authorization": f"Bearer {token}"},
+                sock=await asyncio.to_thread(self._way.opened, address),
+                ssl=tls,
+                server_hostname=None if tls is None else host,
+                additional_headers={"Authorization": f"Bearer {self._way.token()}"},
                 proxy=None,  # a proxy for the web is not the way to the service of this node
                 compression=None,
                 open_timeout=OPEN_TIMEOUT_S,
@@ -125,34 +114,18 @@ class Channel:
         except OrderedToLeaveError as error:
             logger.warning("ordered_to_leave", extra={"url": address.url, "reason": error})
             return Outcome.ORDERED_TO_LEAVE
+        except InvalidStatus as error:
+            logger.warning("not_let_in", extra={"url": address.url, "why": _why(error)})
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("not_connected", extra={"url": address.url, "error": repr(error)})
         return Outcome.FAILED
 
 
-def connected(address: ServiceAddress, *, uid: int) -> socket.socket:
-    """A connection whose other end is the service that the address names, of the user ``uid``; OSError without one.
-
-    Whoever else has the address by now would be sent the agent's token, and would say what runs here. What is sent
-    later goes through this connection only: a redirect is not followed.
-    """
-    parts = urlsplit(address.url)
-    if parts.scheme != "http" or parts.hostname is None:
-        raise ProtocolError(f"a service of this machine has an address that begins with http://, not {address.url!r}")
-    connection = socket.create_connection((parts.hostname, parts.port or HTTP_PORT), OPEN_TIMEOUT_S)
-    try:
-        require_peer(connection, pid=address.pid, uid=uid, timeout_s=OPEN_TIMEOUT_S)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def service_address(home: Home) -> ServiceAddress | None:
-    """What service.json says; None when there is none or it is being written."""
-    try:
-        stat = home.service_file.stat()
-        data = json.loads(home.service_file.read_bytes())
-        return ServiceAddress(url=str(data["url"]), pid=int(data["pid"]), stamp=(stat.st_mtime_ns, stat.st_ino))
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+def _why(error: InvalidStatus) -> str:
+    """For people: what the service says to a connection that it does not take."""
+    status = error.response.status_code
+    known = {
+        401: "the service does not know the token; `tuner token add NAME --role agent --file F` makes one",
+        403: "the token is not for the agent of this name; `tuner token add NAME --role agent --file F` makes one",
+    }
+    return known.get(status, f"status {status}")

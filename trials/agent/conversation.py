@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
+from trials.agent.bounds import resources
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.fetching import CheckpointFetches
@@ -48,7 +49,6 @@ from trials.wire.messages import (
     Launch,
     LogChunk,
     Message,
-    NodeResources,
     NotUnderstood,
     ObservedAttempt,
     Ping,
@@ -115,11 +115,13 @@ class Conversation:
             self._agent.on_held = self._take_up
             self._agent.devices.on_change = self._tell_devices
             saving = asyncio.ensure_future(self._save_acknowledged())
+            looking = asyncio.ensure_future(self._agent.facts.keep_told(self._send))
             try:
                 async for frame in self._connection:
                     await self._receive(frame)
             finally:
                 saving.cancel()
+                looking.cancel()
         except ConnectionClosed as error:
             logger.info("channel_closed", extra={"reason": error})
         finally:
@@ -146,8 +148,9 @@ class Conversation:
             boot_id=boot_id(),
             host=socket.gethostname(),
             pid=os.getpid(),
-            resources=replace(_resources(), devices=self._agent.devices.take_as_told()),
+            resources=replace(resources(), devices=self._agent.devices.take_as_told()),
             attempts=tuple(self._observed(attempt) for attempt in held),
+            node=self._agent.facts.taken_as_told(),
         )
         self._told = {("started", attempt.nonce) for attempt in held if attempt.process is not None}
         await self._send(hello)
@@ -487,8 +490,3 @@ async def _tell_nobody() -> None:
 def _log_failure(pump: asyncio.Task[None]) -> None:
     if not pump.cancelled() and (error := pump.exception()) is not None:
         logger.error("pump_failed", extra={"error": repr(error)}, exc_info=error)
-
-
-def _resources() -> NodeResources:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return NodeResources(cpus=len(os.sched_getaffinity(0)), memory_bytes=pages)

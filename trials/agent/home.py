@@ -80,6 +80,16 @@ class Home:
             write_atomically(str(path), f"{host}-{secrets.token_hex(4)}\n".encode(), durable=True)
         return plain_name(path.read_text(encoding="utf-8").strip(), what="agent id")
 
+    def home_id(self) -> str:
+        """Of this home, and of no other with the same agent's name; "" where it cannot be written down."""
+        path = self.agent / "home-id"
+        try:
+            if not path.exists():
+                write_atomically(str(path), secrets.token_hex(8).encode(), durable=True)
+            return path.read_text(encoding="ascii").strip()[:64]
+        except (OSError, ValueError):
+            return ""
+
     def attempt_folder(self, key: AttemptKey, nonce: str) -> Path:
         experiment = plain_name(key.experiment_id, what="experiment id")
         return self.attempts / experiment / str(key.number) / f"{key.attempt}-{plain_name(nonce, what='nonce')}"

@@ -20,12 +20,13 @@ from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
 from trials.wire.handshake import Leave
 from trials.wire.launch import LaunchSpec
+from trials.wire.nodes import NodeChanged, NodeFacts
 from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -65,6 +66,7 @@ class Hello:
     pid: int
     resources: NodeResources
     attempts: tuple[ObservedAttempt, ...] = ()
+    node: NodeFacts = field(default_factory=NodeFacts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +293,7 @@ class Ping:
 FromAgent = (
     Hello
     | DevicesChanged
+    | NodeChanged
     | Started
     | Reports
     | Exited

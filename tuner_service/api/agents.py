@@ -54,6 +54,7 @@ from trials.wire.messages import (
     ToAgent,
     Welcome,
 )
+from trials.wire.nodes import NodeChanged
 from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.plain import ProtocolError
 from tuner_service.api.auth import Access, allows, is_still_allowed
@@ -69,13 +70,13 @@ from tuner_service.dispatcher.commands import (
     OutputCollected,
     ReportsReceived,
 )
-from tuner_service.domain.errors import TunerServiceError
+from tuner_service.domain.errors import ConflictError, TunerServiceError
 from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
 from tuner_service.service.outputs import take_in
-from tuner_service.service.reports import parse_lines
+from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_lines
 
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
@@ -151,6 +152,9 @@ class _Connection:
         # The queue has no bound of its own: at most one Reports and one launch of each attempt are in flight.
         self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
         self._channel = Channel(hello=hello, send=self._send, close=self._close, may_go_on=may_go_on)
+        self._channel.connected_at = self._now()
+        if hello.node.clock:
+            self._channel.clock_ahead_s = hello.node.clock - self._channel.connected_at
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
         self._welcomed = False
@@ -164,7 +168,13 @@ class _Connection:
             if attempt.unreadable:
                 fields = {"agent": hello.agent_id, "attempt": attempt.key, "error": attempt.unreadable}
                 logger.error("attempt_left_alone", extra=fields)
-        self._hub.add(self._channel)
+        try:
+            self._hub.add(self._channel)
+        except ConflictError as exc:
+            logger.warning("agent_refused", extra={"agent": hello.agent_id, "host": hello.host, "error": str(exc)})
+            await self._socket.send_text(encode(Refused(reason=str(exc))))
+            await self._socket.close(PROTOCOL_ERROR)
+            return
         writer = asyncio.create_task(self._write())
         try:
             await self._submit_and_wait(
@@ -175,6 +185,8 @@ class _Connection:
                     memory_bytes=hello.resources.memory_bytes,
                     attempts=hello.attempts,
                     devices=_devices(hello.resources.devices),
+                    labels=hello.node.labels,
+                    trouble=hello.node.trouble,
                 )
             )
             await self._read()
@@ -269,12 +281,16 @@ class _Connection:
             case Started(key=key, nonce=nonce, process=process):
                 self._submit(AttemptStarted(at=at, agent_id=agent_id, key=key, nonce=nonce, process=process))
             case Exited(key=key, nonce=nonce, exit=record, last_sequence=last):
+                record = exit_in_own_time(record, self._channel.clock_ahead_s)
                 self._submit(
                     AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
                 )
             case DevicesChanged(devices=told, peaks=peaks):
                 self._hub.set_devices(self._channel, told)
                 self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
+            case NodeChanged(node=node):
+                self._hub.set_node(self._channel, node)
+                self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble))
             case BlobOffered():
                 self._take_offer(message)
             case BlobWanted():
@@ -306,7 +322,7 @@ class _Connection:
             key=message.key,
             nonce=message.nonce,
             first_sequence=message.first_sequence,
-            records=parse_lines(message.lines),
+            records=in_own_time(parse_lines(message.lines), self._channel.clock_ahead_s),
             locations={digest: place for digest, place in message.locations.items() if len(place) <= LOCATION_LIMIT},
         )
 

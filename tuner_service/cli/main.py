@@ -65,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_secret(commands)
     _add_sessions(commands)
     _add_token(commands)
+    _add_agent(commands)
     _add_asset(commands)
     _add_reads(commands)
     _add_care(commands)
@@ -276,6 +277,22 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
     token.add_argument("--role", choices=ROLES, help="of add: what it may do")
     token.add_argument("--expires", metavar="IN", help="of add and rotate: it is good for so long, such as 30d")
     token.add_argument("--file", metavar="FILE", help="of add and rotate: where to write it, instead of printing it")
+
+
+def _add_agent(commands: Commands[argparse.ArgumentParser]) -> None:
+    agent = _command(commands, "agent", help="join this machine to a service as a node, or list the nodes", output=True)
+    agent.add_argument("action", choices=("join", "ls"), nargs="?", default="ls", help="what to do (default: ls)")
+    agent.add_argument("what", metavar="URL", nargs="*", help="of join: the service's address; several, of standbys")
+    agent.add_argument(
+        "--id", metavar="NAME", help="of join: the agent's name, that of its token (default: of its home)"
+    )
+    agent.add_argument("--token-file", metavar="F", help="of join: the file that has the agent's token")
+    agent.add_argument("--ca", metavar="F", help="of join: the certificates to trust, as PEM (default: the system's)")
+    agent.add_argument("--insecure-network", action="store_true", help="of join: plain http:// beyond this machine")
+    agent.add_argument("--label", action="append", metavar="K=V", help="of join: what trials may ask for; repeatable")
+    agent.add_argument("--cpus", metavar="N", help="of join: cores that trials may use (default: all)")
+    agent.add_argument("--memory", metavar="SIZE", help="of join: what trials may use (default: all)")
+    agent.add_argument("--devices", metavar="LIST", help="of join: UUIDs or numbers of GPUs, or none (default: all)")
 
 
 def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -27,6 +27,7 @@ from tuner_service.dispatcher.commands import (
     AttemptExited,
     AttemptStarted,
     BlobReceived,
+    NodeChanged,
     OutputCollected,
     RejectedRecord,
     ReportsReceived,
@@ -68,7 +69,12 @@ LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
 def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
     """Settle what the agent observes with what the rows say; the experiments that may now go on."""
     step.state.agents[command.agent_id] = Node(
-        agent_id=command.agent_id, cpus=command.cpus, memory_bytes=command.memory_bytes, devices=command.devices
+        agent_id=command.agent_id,
+        cpus=command.cpus,
+        memory_bytes=command.memory_bytes,
+        devices=command.devices,
+        labels=command.labels,
+        trouble=command.trouble,
     )
     step.state.placement_is_due = True
     believed = {
@@ -123,6 +129,14 @@ def _adopt(ts: TrialStep, finding: Adopt) -> None:
 def disconnected(step: Step, command: AgentDisconnected) -> None:
     """Its trials run on; nothing is concluded from silence."""
     step.state.agents.pop(command.agent_id, None)
+
+
+def node_changed(step: Step, command: NodeChanged) -> None:
+    """What runs there runs on; nothing is started there while it is in trouble."""
+    node = step.state.agents.get(command.agent_id)
+    if node is not None:
+        step.state.agents[command.agent_id] = replace(node, trouble=command.trouble)
+        step.state.placement_is_due = True
 
 
 def lose(ts: TrialStep) -> None:

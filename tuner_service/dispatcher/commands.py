@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +191,17 @@ class AgentConnected:
     memory_bytes: int
     attempts: tuple[ObservedAttempt, ...]
     devices: tuple[Device, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""  # why nothing can be started there now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """``trouble``: why nothing can be started on the agent's node now; empty where all is well."""
+
+    at: float
+    agent_id: str
+    trouble: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +365,7 @@ Request = (
 )  # fmt: skip
 Command = (
     Request
-    | AgentConnected | AgentDisconnected | DevicesChanged
+    | AgentConnected | AgentDisconnected | DevicesChanged | NodeChanged
     | AttemptStarted | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed

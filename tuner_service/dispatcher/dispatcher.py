@@ -173,6 +173,9 @@ class Dispatcher:
                 return agents.connected(step, command)
             case c.DevicesChanged():
                 return devices.changed(step, command)
+            case c.NodeChanged():
+                agents.node_changed(step, command)
+                return list(step.all())
             case c.AgentDisconnected():
                 agents.disconnected(step, command)
                 return []

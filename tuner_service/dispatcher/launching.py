@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -15,7 +16,7 @@ from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentSpec, ExperimentStatus
-from tuner_service.domain.resources import Demand, Holding
+from tuner_service.domain.resources import Demand, Holding, Node
 from tuner_service.domain.seeds import trial_seed
 from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
 
@@ -28,11 +29,12 @@ def launch_waiting(step: Step) -> None:
     state = step.state
     if not state.placement_is_due or not state.agents:
         return
+    nodes = {name: node for name, node in state.agents.items() if not node.trouble}
     state.placement_is_due = False
     more = True
     while more:
         claims, more = _claims(step)
-        placed = _place(step, claims) if claims else []
+        placed = _place(step, claims, nodes) if claims else []
         for one in placed:
             _launch(step, one)
         more = more and bool(placed)
@@ -45,14 +47,14 @@ def end_pauses(step: Step, xs: ExperimentState) -> None:
         step.state.placement_is_due = True
 
 
-def _place(step: Step, claims: list[Claim]) -> list[Placed]:
+def _place(step: Step, claims: list[Claim], nodes: Mapping[str, Node]) -> list[Placed]:
     """What asks for nothing starts at once, on a node without devices if there is one; the rest is placed."""
     state = step.state
     free = [claim for claim in claims if claim.demand.is_nothing]
     asking = [claim for claim in claims if not claim.demand.is_nothing]
-    placed = place(asking, nodes=state.agents, held=state.ledger, groups=state.groups) if asking else []
-    if free:
-        node = min(state.agents.values(), key=lambda n: (len(n.devices), -state.ledger.free_cpus(n), n.agent_id))
+    placed = place(asking, nodes=nodes, held=state.ledger, groups=state.groups) if asking else []
+    if free and nodes:
+        node = min(nodes.values(), key=lambda n: (len(n.devices), -state.ledger.free_cpus(n), n.agent_id))
         placed += [Placed(claim=claim, holdings=(Holding(agent_id=node.agent_id),)) for claim in free]
     return placed
 
@@ -67,6 +69,7 @@ def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Dem
         request=template.gpu_request,
         gpu_memory_bytes=template.gpu_memory_bytes,
         peak_gpu_bytes=peak_gpu_bytes,
+        labels=tuple(sorted(template.labels.items())),
     )
 
 

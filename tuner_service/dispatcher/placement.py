@@ -228,6 +228,8 @@ def _free_of(node: Node, held: Ledger) -> _Free:
 def _fit_node(free: _Free, demand: Demand, without: frozenset[str] = frozenset()) -> Holding | None:
     if demand.cpus > free.cpus + ROUNDING or demand.memory_bytes > free.memory_bytes:
         return None
+    if not free.node.has_labels(demand.labels):
+        return None
     shares = _shares(free, demand, without)
     if shares is None:
         return None

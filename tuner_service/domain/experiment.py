@@ -135,6 +135,7 @@ class TrialTemplate(LaunchSettings):
     gpus: float = 0.0  # whole devices, or a fraction of one
     gpu_request: GpuRequest = GpuRequest.COUNT
     gpu_memory_bytes: int = 0  # that must be free on each of its devices
+    labels: dict[str, str] = field(default_factory=dict)  # that its node must have
     code_origin: CodeOrigin | None = None
 
     @property

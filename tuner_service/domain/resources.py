@@ -9,6 +9,7 @@ from enum import StrEnum
 AUTO_MARGIN = 0.1  # of a measured peak, added before as many trials as fit share a device
 WHOLE = 1.0
 ROUNDING = 1e-9  # shares are sums of fractions
+Labels = tuple[tuple[str, str], ...]  # names and values
 DEFAULT_GROUP = "default"  # always there; without a quota unless it is given one
 
 
@@ -46,6 +47,11 @@ class Node:
     cpus: float = 0.0
     memory_bytes: int = 0
     devices: tuple[Device, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""  # why nothing can be started there now, and what to do about it
+
+    def has_labels(self, wanted: Labels) -> bool:
+        return all(self.labels.get(name) == value for name, value in wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +65,12 @@ class Demand:
     gpu_memory_bytes: int = 0
     peak_gpu_bytes: int | None = None
     nodes: int = 1
+    labels: Labels = ()  # that each of its nodes must have
 
     @property
     def is_nothing(self) -> bool:
         """Whether it fits wherever there is an agent."""
-        return not (self.wants_gpu or self.cpus or self.memory_bytes)
+        return not (self.wants_gpu or self.cpus or self.memory_bytes or self.labels)
 
     @property
     def wants_gpu(self) -> bool:
@@ -102,7 +109,8 @@ def describe(nodes: Mapping[str, Node]) -> str:
         gpus = ", ".join(f"{named.count(name)} × {name}" for name in dict.fromkeys(named)) or "no GPU"
         lost = len(node.devices) - len(named)
         gpus += f", {lost} lost" if lost else ""
-        parts.append(f"{node.agent_id} ({node.cpus:g} cores, {node.memory_bytes / 2**30:.0f} GiB, {gpus})")
+        labels = "".join(f", {name}={value}" for name, value in sorted(node.labels.items()))
+        parts.append(f"{node.agent_id} ({node.cpus:g} cores, {node.memory_bytes / 2**30:.0f} GiB, {gpus}{labels})")
     return "; ".join(parts) or "no node"
 
 
@@ -117,4 +125,5 @@ def describe_demand(demand: Demand) -> str:
         f"{demand.cpus:g} cores": demand.cpus,
         f"{demand.memory_bytes / 2**30:.3g} GiB of memory": demand.memory_bytes,
     }
+    named |= {f"label {name}={value}": True for name, value in demand.labels}
     return ", ".join(name for name, is_asked in named.items() if is_asked) or "nothing"

@@ -12,7 +12,8 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
 from trials.wire.limits import DEVICES_LIMIT
 from trials.wire.messages import Hello, LogChunk, ReadLog, ToAgent
-from tuner_service.domain.errors import UnavailableError
+from trials.wire.nodes import NodeFacts
+from tuner_service.domain.errors import ConflictError, UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
 
@@ -30,9 +31,18 @@ class Channel:
     may_go_on: Callable[[], bool] = lambda: True
     requests: dict[str, asyncio.Future[LogChunk]] = field(default_factory=dict)
     devices: tuple[NodeDevice, ...] = ()  # as told last; by the hello at first
+    node: NodeFacts = field(default_factory=NodeFacts)  # likewise
+    clock_ahead_s: float = 0.0  # of this machine's, as far as the way of the hello lets it be known
+    connected_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
+        self.node = self.hello.node
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Of the process's home and machine: the same agent, come again, has the same one."""
+        return self.hello.node.home_id, self.hello.boot_id
 
 
 class AgentHub:
@@ -51,8 +61,14 @@ class AgentHub:
         self._request_ids = itertools.count(1)
 
     def add(self, channel: Channel) -> None:
+        """ConflictError where another agent has the name, and is connected: one of another home, or on another machine.
+
+        An agent that says nothing of its home is believed to be the same one, come again.
+        """
         with self._lock:
             older = self._channels.get(channel.hello.agent_id)
+            if older is not None and all((older.identity[0], channel.identity[0])):
+                _require_same(older, channel)
             self._channels[channel.hello.agent_id] = channel
         if older is not None:
             older.close()
@@ -66,6 +82,15 @@ class AgentHub:
             del self._channels[channel.hello.agent_id]
         self._on_change()
         return True
+
+    def set_node(self, channel: Channel, node: NodeFacts) -> None:
+        """What the agent of ``channel`` tells of its machine now."""
+        channel.node = node
+        self._on_change()
+
+    def channels(self) -> Sequence[Channel]:
+        with self._lock:
+            return list(self._channels.values())
 
     def set_devices(self, channel: Channel, devices: Sequence[NodeDevice]) -> None:
         """What the agent of ``channel`` tells of them now."""
@@ -127,3 +152,13 @@ class AgentHub:
             raise UnavailableError(f"agent {agent_id!r} did not send the log within {LOG_TIMEOUT_S:g} s") from None
         finally:
             del channel.requests[request_id]
+
+
+def _require_same(older: Channel, newer: Channel) -> None:
+    if older.identity == newer.identity:
+        return
+    hello = older.hello
+    raise ConflictError(
+        f"agent {hello.agent_id!r} is connected already, from host {hello.host} (process {hello.pid}), with another "
+        "home; give this one another name with --agent-id, and a token of that name"
+    )

@@ -43,6 +43,7 @@ from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
 from tuner_service.service.assets.catalogue import Assets
+from tuner_service.service.cluster import Channel
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
@@ -99,6 +100,8 @@ class Agents(Protocol):
 
     def close_those_who_may_not(self) -> None:
         """Agents whose tokens are no longer good are hung up on."""
+
+    def channels(self) -> Sequence[Channel]: ...
 
     def devices(self) -> Mapping[str, Sequence[NodeDevice]]:
         """By agent, as each of them told last."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from trials.wire.encoding import record_of
 from trials.wire.plain import ProtocolError, read_lines
+from trials.wire.records import ExitRecord
 from trials.wire.texts import valid_json
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
+CLOCK_OFF_S = 1.0  # by less than that the clocks of two machines may always differ
 ERROR_LIMIT = 500  # characters kept of why a line was not understood
 
 
@@ -36,3 +39,18 @@ def _record(data: Any, line: str) -> Record:
         return record_of(data, len(line))
     except ProtocolError as exc:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
+
+
+def in_own_time(records: tuple[Record, ...], ahead_s: float) -> tuple[Record, ...]:
+    """The records of a node whose clock is ``ahead_s`` ahead of this machine's, with the times of this one."""
+    if abs(ahead_s) < CLOCK_OFF_S:
+        return records
+    return tuple(r if isinstance(r, RejectedRecord) else replace(r, at=r.at - ahead_s) for r in records)
+
+
+def exit_in_own_time(record: ExitRecord, ahead_s: float) -> ExitRecord:
+    """Likewise."""
+    if abs(ahead_s) < CLOCK_OFF_S:
+        return record
+    began = None if record.started_at is None else record.started_at - ahead_s
+    return replace(record, started_at=began, ended_at=None if record.ended_at is None else record.ended_at - ahead_s)

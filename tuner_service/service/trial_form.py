@@ -40,6 +40,7 @@ def template_of(form: Mapping[str, Any]) -> TrialTemplate:
         "gpus": gpus if isinstance(gpus, float) else 0.0,
         "gpu_request": gpus if isinstance(gpus, str) else GpuRequest.COUNT.value,
         "gpu_memory_bytes": resources.get("gpu_memory") or 0,
+        "labels": resources.get("labels") or {},
         **{f"arguments_{name}": value for name, value in (arguments or {}).items()},
         **{f"keep_{name}": value for name, value in keep.items()},
         **{NAMES.get(name, name): value for name, value in rest.items()},
@@ -55,7 +56,7 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
     secrets = rest.pop("secrets")
     del rest["code_digest"]
     del rest["code_origin"], rest["inputs"], rest["code_asset"]
-    gpus, request = rest.pop("gpus"), rest.pop("gpu_request")
+    gpus, request, labels = rest.pop("gpus"), rest.pop("gpu_request"), rest.pop("labels")
     file_name = {theirs: ours for ours, theirs in NAMES.items()}
     return {
         "code": _code_form(template),
@@ -69,6 +70,7 @@ def form_of(template: TrialTemplate) -> dict[str, Any]:
             "gpus": gpus if request == GpuRequest.COUNT else request,
             "gpu_memory": rest.pop("gpu_memory_bytes") or None,
             "memory": rest.pop("memory_bytes"),
+            **({"labels": labels} if labels else {}),
         },
         **inputs_form(template.inputs),
         **{file_name.get(name, name): value for name, value in rest.items()},

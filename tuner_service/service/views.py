@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trials.wire.messages import Hello
 from trials.wire.variables import left_out
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
@@ -367,16 +366,6 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
         "write_s": plain(checkpoint.write_s),
         "damaged": checkpoint.damaged,
         "at": moment(checkpoint.at),
-    }
-
-
-def agent_view(hello: Hello) -> View:
-    return {
-        "id": hello.agent_id,
-        "host": hello.host,
-        "pid": hello.pid,
-        "cpus": hello.resources.cpus,
-        "memory_bytes": hello.resources.memory_bytes,
     }
 
 

@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * List Agents
-         * @description Those connected now.
+         * @description The nodes: what each has, how it stands, and what runs there.
          */
         get: operations["list_agents"];
         put?: never;
@@ -1333,10 +1333,34 @@ export interface components {
         /** Agent */
         Agent: {
             /**
+             * Clock Ahead S
+             * @description of the service's clock
+             * @example 0.002
+             */
+            clock_ahead_s: number;
+            /**
+             * Connected At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            connected_at: string;
+            /**
              * Cpus
-             * @example 16
+             * @example 64
              */
             cpus: number;
+            /**
+             * Devices
+             * @description how many
+             * @example 8
+             */
+            devices: number;
+            /**
+             * Free Bytes
+             * @description on the disk of its home
+             * @example 80000000000
+             */
+            free_bytes: number | null;
             /**
              * Host
              * @example node-7
@@ -1348,16 +1372,64 @@ export interface components {
              */
             id: string;
             /**
+             * Joined
+             * @description by `tuner agent join`: it shares no folder with the service
+             */
+            joined: boolean;
+            /**
+             * Labels
+             * @example {
+             *       "zone": "b"
+             *     }
+             */
+            labels: {
+                [key: string]: string;
+            };
+            /**
              * Memory Bytes
              * @description bytes
              * @example 1048576
              */
             memory_bytes: number;
             /**
+             * Message
+             * @description the trouble, and what to do about it
+             * @example
+             */
+            message: string;
+            /**
+             * Notes
+             * @description what is worth knowing of a node that works
+             * @example []
+             */
+            notes: string[];
+            /**
              * Pid
-             * @example 4712
+             * @example 4711
              */
             pid: number;
+            /**
+             * Python
+             * @example 3.12.3
+             */
+            python: string;
+            /**
+             * State
+             * @description `in_trouble`: nothing is started there; `message` says why
+             * @enum {string}
+             */
+            state: "ready" | "in_trouble";
+            /**
+             * Trials
+             * @description that run there
+             */
+            trials: string[];
+            /**
+             * User
+             * @description that its trials run as
+             * @example alice (1000)
+             */
+            user: string;
         };
         /** Agents */
         Agents: {
@@ -3726,6 +3798,10 @@ export interface components {
              * @default null
              */
             gpus?: number | ("auto" | "all") | null;
+            /** Labels */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Memory
              * @description bytes, or such as "800MiB" and "8GB"
@@ -4813,11 +4889,27 @@ export interface operations {
                      * @example {
                      *       "items": [
                      *         {
-                     *           "cpus": 16,
+                     *           "clock_ahead_s": 0.002,
+                     *           "connected_at": "2026-11-22T10:00:00.000Z",
+                     *           "cpus": 64,
+                     *           "devices": 8,
+                     *           "free_bytes": 80000000000,
                      *           "host": "node-7",
                      *           "id": "agent-1",
+                     *           "joined": false,
+                     *           "labels": {
+                     *             "zone": "b"
+                     *           },
                      *           "memory_bytes": 1048576,
-                     *           "pid": 4712
+                     *           "message": "",
+                     *           "notes": [],
+                     *           "pid": 4711,
+                     *           "python": "3.12.3",
+                     *           "state": "ready",
+                     *           "trials": [
+                     *             "8f3k2/12"
+                     *           ],
+                     *           "user": "alice (1000)"
                      *         }
                      *       ],
                      *       "next": "MTAw"

@@ -19,6 +19,7 @@ from trials.wire import (
     launch,
     limits,
     messages,
+    nodes,
     outputs,
     records,
     sockets,
@@ -36,6 +37,7 @@ WIRE: dict[str, Any] = {
         launch,
         limits,
         messages,
+        nodes,
         outputs,
         records,
         sockets,
@@ -46,8 +48,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "agent-protocol.md").read_text(enco
 MESSAGES = {cls.kind: cls for cls in (*get_args(messages.FromAgent), *get_args(messages.ToAgent))}
 RECORDS = {cls.kind: cls for cls in get_args(records.SpoolRecord)}
 PARTS = (
-    "AttemptKey", "ProcessRecord", "NodeResources", "NodeDevice", "ObservedAttempt", "ExitRecord", "CheckpointRef",
-    "GivenDevice", "LaunchSpec", "Input", "InputItem",
+    "AttemptKey", "ProcessRecord", "NodeResources", "NodeFacts", "NodeDevice", "ObservedAttempt", "ExitRecord",
+    "CheckpointRef", "GivenDevice", "LaunchSpec", "Input", "InputItem",
 )  # fmt: skip
 DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: WIRE[name] for name in PARTS}
 LIMITS = {name: value for name, value in WIRE.items() if re.search(r"_(LINES|BYTES|LIMIT)$", name)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from trials.agent.bounds import may_use
 from trials.wire.devices import NodeDevice
 from trials.wire.limits import DEVICES_LIMIT
 
@@ -237,7 +238,8 @@ class Devices:
 
         A device is occupied while a stranger computes on it, or while memory of ended trials has not come back.
         """
-        self._readings = self._source.read()
+        found = self._source.read()
+        self._readings = tuple(one for place, one in enumerate(found) if may_use(one.uuid, place))
         for reading in self._readings:
             if not reading.pids and reading.uuid not in given:
                 known = self._idle_bytes.get(reading.uuid, reading.used_bytes)

@@ -23,6 +23,7 @@ from pydantic import (
 
 from trials.wire.patterns import groups_of
 from trials.wire.variables import NAME_OF_SECRET
+from tuner_service.api.bodies.node_labels import NodeLabels
 from tuner_service.api.bodies.quantities import parse_bytes, parse_duration
 from tuner_service.domain.experiment import DEFAULT_PROJECT
 from tuner_service.domain.resources import DEFAULT_GROUP
@@ -359,6 +360,7 @@ class ResourcesBody(Body):
     gpus: Annotated[float | Literal["auto", "all"] | None, BeforeValidator(_gpus)] = None
     gpu_memory: Size = None
     memory: Size = None
+    labels: NodeLabels = Field(default_factory=dict)
 
 
 class DataBody(Body):

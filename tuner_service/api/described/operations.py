@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuner_service.api.described import analyses, asked, assets, experiments, sessions, system, tokens, trials
+from tuner_service.api.described import analyses, asked, assets, experiments, nodes, sessions, system, tokens, trials
 
 JSON = "application/json"
 ETAG, LOCATION, ATTACHMENT = "ETag", "Location", "Content-Disposition"
@@ -237,7 +237,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_readiness": _READY,
     "read_version": _shown(system.Version),
     "scrape": _METRICS,
-    "list_agents": _shown(system.Agents),
+    "list_agents": _shown(nodes.Agents),
     "list_algorithms": _shown(system.Algorithms),
     "list_devices": _shown(system.Devices),
     "list_quota_groups": _shown(system.QuotaGroups),

@@ -27,19 +27,6 @@ class Version(Shown):
     agent_protocols: Annotated[list[int], Field(examples=[[1]])]
 
 
-class Agent(Shown):
-    id: Annotated[str, Field(examples=["agent-1"])]
-    host: Annotated[str, Field(examples=["node-7"])]
-    pid: Annotated[int, Field(examples=[4712])]
-    cpus: Annotated[float, Field(examples=[16.0])]
-    memory_bytes: Bytes
-
-
-class Agents(Shown):
-    items: list[Agent]
-    next: Next
-
-
 class Option(Shown):
     name: Annotated[str, Field(examples=["startup_trials"])]
     default: Annotated[Any, Field(examples=[10])]

@@ -18,7 +18,7 @@ from tuner_service.api.responses import json_response
 from tuner_service.assessors.registry import ASSESSORS
 from tuner_service.domain.algorithm_options import RegisteredAlgorithm
 from tuner_service.domain.errors import NotFoundError
-from tuner_service.service.views import agent_view
+from tuner_service.service.nodes import node_views, running_on
 from tuner_service.tuners.registry import TUNERS
 
 router = APIRouter(tags=["service"])
@@ -63,8 +63,9 @@ async def scrape(request: Request, accept: Annotated[str, Header(include_in_sche
 
 @router.get("/api/v1/agents")
 def list_agents(services: CurrentServices) -> Response:
-    """Those connected now."""
-    return json_response({"items": [agent_view(hello) for hello in services.hub.agents()], "next": None})
+    """The nodes: what each has, how it stands, and what runs there."""
+    running = running_on(services.queries.all_live_attempts())
+    return json_response({"items": node_views(services.hub.channels(), running), "next": None})
 
 
 @router.get("/api/v1/algorithms")

@@ -1,0 +1,127 @@
+"""Agents that were joined by hand: homes of their own, no folder shared with the service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.harness import Home
+from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
+from tests.waiting import wait_until
+
+QUICK = """
+import trials
+
+with trials.init() as trial:
+    for step in range(3):
+        trial.report(step=step, loss=trial.parameters["x"] + 1 / (step + 1))
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+@pytest.fixture
+def alone(home: Home) -> Iterator[Home]:
+    """A service whose only nodes are those that the test joins."""
+    with service_without_own_agent(home):
+        yield home
+
+
+def nodes(home: Home) -> dict[str, dict[str, Any]]:
+    with home.service() as service:
+        return {node["id"]: node for node in service.agents()}
+
+
+def test_a_search_runs_on_an_agent_that_was_joined(alone: Home) -> None:
+    with joined(alone, "n1", "--label", "zone=b", "--cpus", "3", "--memory", "2GiB") as agent:
+        found = wait_until(lambda: nodes(alone).get("n1"), timeout_s=30)
+        alone.begin(QUICK)
+        best = alone.completed()["best"]
+
+        assert best["value"] is not None
+        assert (found["labels"], found["cpus"], found["memory_bytes"]) == ({"zone": "b"}, 3, 2 << 30)
+        assert (found["joined"], found["state"], found["message"]) == (True, "ready", "")
+        assert {trial["status"] for trial in alone.trials()} == {"succeeded"}
+        assert (agent.home / "attempts" / alone.id).is_dir()
+        assert not (alone.home / "attempts" / alone.id).exists()
+
+
+def test_a_trial_goes_to_a_node_with_its_labels(alone: Home) -> None:
+    with joined(alone, "a", "--label", "zone=a") as first, joined(alone, "b", "--label", "zone=b") as second:
+        wait_until(lambda: len(nodes(alone)) == 2, timeout_s=30)
+        alone.begin(QUICK, trial={"resources": {"labels": {"zone": "b"}}})
+        alone.completed()
+
+        assert (second.home / "attempts" / alone.id).is_dir()
+        assert not (first.home / "attempts" / alone.id).exists()
+        refused = alone.ended("start", "search.json", "--name", "other")
+        assert refused.returncode == 0
+        elsewhere = json.loads((alone.folder / "search.json").read_text())
+        elsewhere["trial"]["resources"]["labels"] = {"zone": "nowhere"}
+        (alone.folder / "other.json").write_text(json.dumps(elsewhere))
+        refused = alone.ended("start", "other.json")
+        assert refused.returncode == 2
+        assert "label zone=nowhere; no node has that" in refused.stderr
+        assert "zone=a" in refused.stderr
+
+
+def test_a_second_agent_of_the_same_name_is_refused_while_the_first_is_there(alone: Home) -> None:
+    with joined(alone, "n1") as first:
+        wait_until(lambda: "n1" in nodes(alone), timeout_s=30)
+        with joined(alone, "n1", home="another") as second:
+            wait_until(lambda: "another home" in second.log(), timeout_s=30)
+
+            assert nodes(alone)["n1"]["pid"] == first.pid
+            assert "give this one another name" in second.log()
+
+
+def test_a_home_is_served_by_one_agent(alone: Home) -> None:
+    with joined(alone, "n1"):
+        wait_until(lambda: "n1" in nodes(alone), timeout_s=30)
+        again = JoinedAgent(alone, "n2", home="n1")
+        again.start()
+
+        assert again.ended(timeout_s=30) == 2
+        assert "another agent serves the home" in again.log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("http://10.1.2.3:80", "--token-file", "token"), "--insecure-network"),
+        (("http://127.0.0.1:80",), "--join needs --token-file"),
+        (("ftp://127.0.0.1", "--token-file", "token"), "the address of a service is"),
+        (("http://127.0.0.1:80/x", "--token-file", "token"), "the address of a service is"),
+        (("http://127.0.0.1:80", "--token-file", "missing"), "cannot be read"),
+        (("http://127.0.0.1:80", "--token-file", "token", "--label", "a b=c"), "a label is NAME=VALUE"),
+        (("http://127.0.0.1:80", "--token-file", "token", "--label", "a=b", "--label", "a=c"), "each name once"),
+        (("http://127.0.0.1:80", "--token-file", "token", "--cpus", "0"), "a whole number from 1 on"),
+        (("http://127.0.0.1:80", "--token-file", "token", "--memory", "much"), "a size such as"),
+        ((), "needs the address"),
+    ],
+)
+def test_nonsense_is_refused_with_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "token").write_text("t" * 40)
+    command = [sys.executable, "-m", "tuner_service.cli.main", "agent", "join", *arguments, "--home", "home"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,42 @@
+"""What an agent offers of its machine, where that is a part of it only: as whoever started it says in variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trials.wire.messages import NodeResources
+
+CPUS, MEMORY_BYTES = "TUNER_NODE_CPUS", "TUNER_NODE_MEMORY_BYTES"
+DEVICES = "TUNER_NODE_DEVICES"  # UUIDs, or places in the driver's order; "none"
+LABELS = "TUNER_NODE_LABELS"  # name=value, separated by commas
+SERVICE_LOST_S = "TUNER_SERVICE_LOST_S"  # without a service for so long, the agent ends and has its trials ended
+NO_DEVICES = "none"
+EXIT_SERVICE_LOST = 3  # of an agent that was without a service for so long
+
+
+def resources(environ: Mapping[str, str] = os.environ) -> NodeResources:
+    """Of the whole machine as far as this process may use it, unless less is said."""
+    cpus = len(os.sched_getaffinity(0))
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return NodeResources(
+        cpus=int(environ.get(CPUS) or cpus), memory_bytes=int(environ.get(MEMORY_BYTES) or memory_bytes)
+    )
+
+
+def may_use(uuid: str, place: int, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a device is among those that the agent offers."""
+    wanted = environ.get(DEVICES, "")
+    return not wanted or bool({uuid, str(place)} & set(wanted.split(",")))
+
+
+def labels(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of the node, by name."""
+    pairs = (entry.partition("=") for entry in environ.get(LABELS, "").split(",") if entry)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def service_lost_s(environ: Mapping[str, str] = os.environ) -> float | None:
+    """None: trials run on for as long as they like."""
+    said = environ.get(SERVICE_LOST_S)
+    return float(said) if said else None

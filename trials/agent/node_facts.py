@@ -1,0 +1,106 @@
+"""What the agent says of its machine, and whether a trial could be started there at all."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import platform
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from websockets.exceptions import ConnectionClosed
+
+from trials.agent import bounds
+from trials.agent.home import Home
+from trials.wire.messages import Message
+from trials.wire.nodes import NodeChanged, NodeFacts
+
+LEAST_FREE_BYTES = 64 << 20  # below it no trial is started: its files would not be whole
+LOOK_S = 5.0  # between two looks at the disk
+TOLD_S = 60.0  # how much is free is told so often, even where nothing else changes
+PROBE = "probe"
+
+
+def free_bytes_of(folder: Path) -> int:
+    """For this process, on the file system of ``folder``."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+class FactsOfNode:
+    """``is_joined``: the agent shares no folder with its service."""
+
+    def __init__(
+        self, home: Home, *, is_joined: bool = False, free_bytes: Callable[[Path], int] = free_bytes_of
+    ) -> None:
+        self.is_joined = is_joined
+        self._home, self._free_bytes = home, free_bytes
+        self._told: NodeFacts | None = None
+        self._told_at = 0.0
+
+    def now(self) -> NodeFacts:
+        """As of this moment. Writes a small file into the home, and removes it."""
+        free, trouble = -1, ""
+        try:
+            free = self._free_bytes(self._home.agent)
+            self._write_probe()
+        except OSError as error:
+            trouble = (
+                f"the agent cannot write into its home {self._home.path}: {error.strerror}; give its user the right "
+                "to, or start it with another --home"
+            )
+        if not trouble and free < LEAST_FREE_BYTES:
+            trouble = (
+                f"the disk of {self._home.path} is full: {free >> 20} MiB are free, and {LEAST_FREE_BYTES >> 20} MiB "
+                "are needed; make room there"
+            )
+        return NodeFacts(
+            home_id=self._home.home_id(),
+            is_joined=self.is_joined,
+            labels=bounds.labels(),
+            user=f"{_user()} ({os.getuid()})",
+            python=platform.python_version(),
+            clock=time.time(),
+            free_bytes=free,
+            trouble=trouble,
+        )
+
+    def taken_as_told(self) -> NodeFacts:
+        """For a message that is about to be sent."""
+        self._told, self._told_at = self.now(), time.monotonic()
+        return self._told
+
+    def news(self) -> NodeFacts | None:
+        """What is to be told; None where nothing of it has changed since it was told, or not for long."""
+        found, told = self.now(), self._told
+        is_old = time.monotonic() - self._told_at >= TOLD_S
+        if told is not None and told.trouble == found.trouble and not is_old:
+            return None
+        self._told, self._told_at = found, time.monotonic()
+        return found
+
+    async def keep_told(self, send: Callable[[Message], Awaitable[None]]) -> None:
+        """What changes on the node, for as long as the connection lasts."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            found = await asyncio.to_thread(self.news)
+            if found is not None:
+                with suppress(ConnectionClosed):  # the next hello says it
+                    await send(NodeChanged(node=found))
+
+    def _write_probe(self) -> None:
+        path = self._home.agent / PROBE
+        try:
+            path.write_bytes(b"x")
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unnamed"

@@ -1,0 +1,173 @@
+"""The way from an agent to its service: by the file of its home, or to an address that it was told.
+
+A service of this machine is found by ``service.json``, and the kernel says that the process which wrote it listens
+there. An agent that was joined has an address, a token of its own, and the certificates that it trusts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from trials.agent.home import Home
+from trials.wire.peers import require_peer
+from trials.wire.plain import ProtocolError
+
+OPEN_TIMEOUT_S = 5.0
+PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAddress:
+    """Where the service listens, and as which process; ``stamp`` differs whenever its file was written anew."""
+
+    url: str
+    pid: int = 0
+    stamp: tuple[int, int] = (0, 0)
+
+
+class Way(Protocol):
+    """Every call but ``opened`` returns at once."""
+
+    is_joined: bool
+
+    def address(self) -> ServiceAddress | None:
+        """Where the service is now; None where nobody says it."""
+
+    def token(self) -> str:
+        """To be sent there and nowhere else; read anew each time, so that it can be exchanged. OSError."""
+
+    def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
+        """None: in plain text."""
+
+    def opened(self, address: ServiceAddress) -> socket.socket:
+        """A connection to the service and nobody else. OSError. Blocking."""
+
+    def failed(self) -> None:
+        """The service was not at the last ``address``."""
+
+
+class HomeWay:
+    """To the service of the agent's own home."""
+
+    is_joined = False
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._token_file = home.agent / "token"
+
+    def address(self) -> ServiceAddress | None:
+        return service_address(self._home)
+
+    def token(self) -> str:
+        return self._token_file.read_text(encoding="utf-8").strip()
+
+    def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
+        """What a service of this machine says stays in it; the kernel has said who it is."""
+        if urlsplit(address.url).scheme != "https":
+            return None
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+
+    def opened(self, address: ServiceAddress) -> socket.socket:
+        return connected(address, uid=self._token_file.stat().st_uid)
+
+    def failed(self) -> None:
+        """There is no other one."""
+
+
+@dataclass(slots=True)
+class JoinedWay:
+    """To a service elsewhere, at the first of ``urls`` that answers."""
+
+    urls: tuple[str, ...]
+    token_file: Path
+    ca: Path | None = None
+    is_joined: bool = True
+    _at: int = field(default=0, init=False)
+
+    def address(self) -> ServiceAddress | None:
+        return ServiceAddress(url=self.urls[self._at % len(self.urls)])
+
+    def token(self) -> str:
+        return self.token_file.read_text(encoding="utf-8").strip()
+
+    def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
+        if urlsplit(address.url).scheme != "https":
+            return None
+        return ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+
+    def opened(self, address: ServiceAddress) -> socket.socket:
+        parts = _parts(address.url)
+        return socket.create_connection((parts.hostname or "", parts.port or PORTS[parts.scheme]), OPEN_TIMEOUT_S)
+
+    def failed(self) -> None:
+        self._at += 1
+
+
+def join_fault(urls: tuple[str, ...], *, may_be_plain: bool) -> str | None:
+    """Why an agent may not be joined to these addresses; None if it may."""
+    for url in urls:
+        try:
+            parts = _parts(url)
+        except ProtocolError as error:
+            return str(error)
+        if parts.scheme == "http" and not may_be_plain and not is_loopback(parts.hostname or ""):
+            return (
+                f"{url} is not encrypted: whoever is on the way would read the agent's token and all code; let the "
+                "service use TLS (tuner serve --tls-cert --tls-key) and name https://, or say --insecure-network"
+            )
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        is_whole = False
+    if not is_whole or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ProtocolError(f"the address of a service is http://HOST:PORT or https://HOST:PORT, not {url!r:.200}")
+    return parts
+
+
+def connected(address: ServiceAddress, *, uid: int) -> socket.socket:
+    """A connection whose other end is the service that the address names, of the user ``uid``; OSError without one.
+
+    Whoever else has the address by now would be sent the agent's token, and would say what runs here. What is sent
+    later goes through this connection only: a redirect is not followed.
+    """
+    parts = urlsplit(address.url)
+    if parts.scheme not in PORTS or parts.hostname is None:
+        raise ProtocolError(f"a service of this machine has an address that begins with http://, not {address.url!r}")
+    connection = socket.create_connection((parts.hostname, parts.port or PORTS[parts.scheme]), OPEN_TIMEOUT_S)
+    try:
+        require_peer(connection, pid=address.pid, uid=uid, timeout_s=OPEN_TIMEOUT_S)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def service_address(home: Home) -> ServiceAddress | None:
+    """What service.json says; None when there is none or it is being written."""
+    try:
+        stat = home.service_file.stat()
+        data = json.loads(home.service_file.read_bytes())
+        return ServiceAddress(url=str(data["url"]), pid=int(data["pid"]), stamp=(stat.st_mtime_ns, stat.st_ino))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

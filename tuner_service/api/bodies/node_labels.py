@@ -1,0 +1,21 @@
+"""Labels that a trial wants of its node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from trials.wire.nodes import LABEL, LABELS_LIMIT
+
+
+def _labels(value: Any) -> Any:
+    if not isinstance(value, dict) or len(value) > LABELS_LIMIT:
+        raise ValueError(f"should be at most {LABELS_LIMIT} names, each with the value that the node must have")
+    for name, wanted in value.items():
+        if not (isinstance(name, str) and isinstance(wanted, str) and LABEL.fullmatch(f"{name}={wanted}")):
+            raise ValueError(f"should name labels of letters, digits and ._-/:, got {name!r:.70}: {wanted!r:.70}")
+    return value
+
+
+NodeLabels = Annotated[dict[str, str], BeforeValidator(_labels)]

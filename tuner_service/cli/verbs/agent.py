@@ -1,0 +1,69 @@
+"""agent: this machine joined to a service as a node of it, and the nodes listed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tuner_service.cli.context import connected, settings_of
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
+from tuner_service.cli.output.tables import Column, Row, number_text, print_rows
+from tuner_service.config import default_home
+
+GIB = 2**30
+PASSED_ON = ("ca", "cpus", "memory", "devices", "token_file")  # to the agent, under the same words
+
+
+def _said(node: Row) -> str:
+    return "; ".join(text for text in (node["message"], *node["notes"]) if text)
+
+
+NODE_COLUMNS: tuple[Column, ...] = (
+    Column(title="AGENT", text=lambda n: n["id"]),
+    Column(title="STATE", text=lambda n: n["state"]),
+    Column(title="HOST", text=lambda n: n["host"]),
+    Column(title="CORES", text=lambda n: number_text(n["cpus"]), right=True),
+    Column(title="MEMORY", text=lambda n: f"{n['memory_bytes'] / GIB:.0f} GiB", right=True),
+    Column(title="GPUS", text=lambda n: str(n["devices"]), right=True),
+    Column(title="TRIALS", text=lambda n: str(len(n["trials"])), right=True),
+    Column(title="LABELS", text=lambda n: " ".join(f"{k}={v}" for k, v in sorted(n["labels"].items()))),
+    Column(title="SAYS", text=_said, width=1_000),
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "join":
+        return _join(arguments)
+    if arguments.what:
+        raise CommandError("`tuner agent ls` takes no name; the table has all nodes", ExitCode.USAGE)
+    with connected(settings_of(arguments)) as client:
+        print_rows(client.agents(), output=arguments.output, columns=NODE_COLUMNS)
+    return ExitCode.OK
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    """This process becomes the agent: what started it sees the agent's end, and its signals reach the agent."""
+    if not arguments.what:
+        raise CommandError("`tuner agent join URL` needs the address of the service", ExitCode.USAGE)
+    home = Path(arguments.home).expanduser() if arguments.home else _default_home()
+    command = [sys.executable, "-m", "trials.agent", "--home", str(home)]
+    for url in arguments.what:
+        command += ["--join", url]
+    for name in PASSED_ON:
+        if (value := getattr(arguments, name)) is not None:
+            command += [f"--{name.replace('_', '-')}", value]
+    for label in arguments.label or ():
+        command += ["--label", label]
+    if arguments.id is not None:
+        command += ["--agent-id", arguments.id]
+    if arguments.insecure_network:
+        command.append("--insecure-network")
+    os.execv(sys.executable, command)  # noqa: S606  there is no shell, and the words are a person's own
+
+
+def _default_home() -> Path:
+    """Beside the one that a service of the same user would have: an agent shares no folder with its service."""
+    service = default_home(os.environ)
+    return service.with_name(f"{service.name}-agent")

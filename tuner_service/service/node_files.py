@@ -1,0 +1,285 @@
+"""Files between the service and agents that share no folder with it: places they may name, and pieces as they come.
+
+An agent names files as ``trials/wire/remote_files.py`` says; rows hold where they really lie. What is given and taken
+is translated at the agent's connection, so nothing else of the service knows of it.
+
+Uploads come in pieces. Those of one content, by its digest and size, are put together in one file, whoever sends them;
+it gets its name once it is whole and has the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trials.stores import is_url
+from trials.wire.checkpoints import CheckpointsFound
+from trials.wire.launch import CheckpointRef
+from trials.wire.limits import OUTPUT_BYTES_LIMIT
+from trials.wire.messages import Launch, ToAgent, Welcome
+from trials.wire.paths import path_fault
+from trials.wire.remote_files import (
+    ASSETS,
+    CHECKPOINTS,
+    LOGS,
+    OWN,
+    PIECE_BYTES,
+    SCHEME,
+    SECRETS,
+    STAGING,
+    remote,
+)
+from trials.wire.variables import NAME_OF_SECRET
+from tuner_service.domain.errors import Fault, InputError, NotAllowedError, NotFoundError, UnavailableError
+from tuner_service.domain.trial import Attempt
+from tuner_service.ports import Queries
+
+PARTS = "parts"  # of uploads, in the folder of what nodes send
+PART_KEPT_S = 86_400.0  # of one that nobody went on with
+CHECKPOINT_BYTES_LIMIT = 1 << 40
+LOG_BYTES_LIMIT = 64 << 20  # of one stream
+STREAMS = frozenset({"stdout", "stderr"})
+_DIGEST = re.compile("[0-9a-f]{64}")
+_FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """Of ``size`` bytes with this SHA-256, to ``target``."""
+
+    target: Path
+    size: int
+    digest: str
+
+
+class NodeFiles:
+    """Any thread; every call but the translations blocks.
+
+    ``checkpoint_store`` and ``asset_store``: a folder of the service, or a URL, to which agents go themselves.
+    """
+
+    def __init__(self, home: Path, queries: Queries, *, checkpoint_store: str, asset_store: str, staging: Path) -> None:
+        self._home, self._queries, self._staging = home, queries, staging
+        self._received = home / "nodes"
+        self._is_store_elsewhere, self._asset_store = is_url(checkpoint_store), asset_store
+        named = checkpoint_store if checkpoint_store and not self._is_store_elsewhere else ""
+        self._roots = {
+            CHECKPOINTS: Path(named) if named else self._received / CHECKPOINTS,
+            OWN: home / "checkpoints",
+        }
+        self._store = checkpoint_store
+        self._writing = threading.Lock()  # held while ``_open`` is looked at
+        self._open: set[str] = set()
+
+    # ── names ───────────────────────────────────────────────────────────────────────────────────
+    def outgoing(self, message: ToAgent) -> ToAgent:
+        """As an agent understands it that shares no folder with the service."""
+        match message:
+            case Welcome():
+                store = self._store if self._is_store_elsewhere else remote(CHECKPOINTS)
+                assets = self._asset_store if is_url(self._asset_store) else remote(ASSETS)
+                return replace(message, checkpoint_store=store, asset_store=assets, asset_staging=remote(STAGING))
+            case Launch(spec=spec):
+                return replace(message, spec=replace(spec, checkpoints=tuple(map(self._named, spec.checkpoints))))
+            case CheckpointsFound():
+                return replace(message, checkpoints=tuple(map(self._named, message.checkpoints)))
+            case _:
+                return message
+
+    def _named(self, reference: CheckpointRef) -> CheckpointRef:
+        path = reference.path
+        if path is None or is_url(path):
+            return reference
+        for area, root in self._roots.items():
+            if path.startswith(f"{root}/"):
+                return replace(reference, path=remote(area, path.removeprefix(f"{root}/")))
+        return reference
+
+    def incoming(self, location: str) -> str | None:
+        """Where a checkpoint lies of which an agent says where it has put it; None where that is no place of its."""
+        prefix = f"{remote(CHECKPOINTS)}/"
+        if not location.startswith(SCHEME):
+            return location if is_url(location) else None  # a path of the agent's own machine helps nobody
+        path = location.removeprefix(prefix)
+        return str(self._roots[CHECKPOINTS] / path) if location.startswith(prefix) and not _fault(path) else None
+
+    def remove(self, location: str) -> None:
+        """A checkpoint that an agent without a folder in common has put here. Harmless for everything else."""
+        root = self._received / CHECKPOINTS
+        if location.startswith(f"{root}/") and ".." not in location.split("/"):
+            path = Path(location)
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def remove_experiment(self, experiment_id: str) -> None:
+        for area in (CHECKPOINTS, LOGS):
+            shutil.rmtree(self._received / area / experiment_id, ignore_errors=True)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+    def readable(self, agent_id: str, area: str, path: str) -> Path:
+        """The file, or a folder of files. NotFoundError; NotAllowedError where it is none of the agent's trials'."""
+        self._require_plain(path)
+        match area:
+            case "assets" if not is_url(self._asset_store) and path.startswith("files/"):
+                found = Path(self._asset_store) / path  # who knows the digest of a file was given it
+            case "checkpoints":
+                self._require_experiment(agent_id, path.split("/", 1)[0])
+                found = self._roots[CHECKPOINTS] / path
+            case "own" if _DIGEST.fullmatch(path.split("/", 1)[0]):  # likewise
+                found = self._roots[OWN] / path
+            case "secrets":
+                self._require_secret(agent_id, path)
+                found = self._home / SECRETS / path
+            case _:
+                raise NotFoundError("file", f"{area}/{path}")
+        if not found.exists():
+            raise NotFoundError("file", f"{area}/{path}")
+        return found
+
+    def log_of(self, attempt: Attempt, stream: str) -> Path | None:
+        """What was collected of it, if anything was."""
+        key = attempt.key
+        folder = self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{attempt.nonce}"
+        path = folder / stream
+        return path if stream in STREAMS and path.is_file() else None
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────
+    def upload(self, agent_id: str, area: str, path: str, *, size: int, digest: str) -> Upload:
+        """What may be sent: of an attempt that runs on this agent. InputError, NotAllowedError."""
+        self._require_plain(path)
+        if not _DIGEST.fullmatch(digest) or size < 0:
+            raise InputError([Fault(pointer="", message="an upload says its size and its SHA-256 in 64 hex digits")])
+        match area:
+            case "staging" if _DIGEST.fullmatch(path):
+                target, limit = self._staging / path, OUTPUT_BYTES_LIMIT
+                if not self._queries_has_attempt_of(agent_id):
+                    raise NotAllowedError(f"agent {agent_id!r} runs no trial now, whose output that could be")
+            case "checkpoints":
+                self._require_attempt(agent_id, path)
+                target, limit = self._roots[CHECKPOINTS] / path, CHECKPOINT_BYTES_LIMIT
+            case "logs" if path.rsplit("/", 1)[-1] in STREAMS:
+                self._require_attempt(agent_id, path)
+                target, limit = self._received / LOGS / path, LOG_BYTES_LIMIT
+            case _:
+                raise NotFoundError("place for a file", f"{area}/{path}")
+        if size > limit:
+            raise InputError([Fault(pointer="", message=f"{size} bytes; {area} takes {limit} at most")])
+        return Upload(target=target, size=size, digest=digest)
+
+    def offset(self, upload: Upload) -> int:
+        """How many of its bytes are here."""
+        with suppress(OSError):
+            if upload.target.stat().st_size == upload.size and _sha256(upload.target) == upload.digest:
+                return upload.size
+        with suppress(OSError):
+            return min(self._part(upload).stat().st_size, upload.size)
+        return 0
+
+    def put(self, upload: Upload, offset: int, piece: bytes) -> int:
+        """Add a piece where it goes on; how many bytes are here then: where to go on. Whole: it is durable."""
+        if len(piece) > PIECE_BYTES:
+            raise InputError([Fault(pointer="", message=f"a piece has {PIECE_BYTES} bytes at most")])
+        with self._alone(upload):
+            here = self.offset(upload)
+            if here != offset or offset + len(piece) > upload.size or (here == upload.size and upload.target.exists()):
+                return here
+            part = self._part(upload)
+            part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with part.open("ab") as file:
+                file.write(piece)
+                if offset + len(piece) == upload.size:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if offset + len(piece) == upload.size:
+                self._finish(upload, part)
+            return offset + len(piece)
+
+    def _finish(self, upload: Upload, part: Path) -> None:
+        if _sha256(part) != upload.digest:
+            part.unlink()
+            raise InputError(
+                [Fault(pointer="", message="the bytes have another digest: they were damaged; send again")]
+            )
+        upload.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.move(part, upload.target)
+        _sync(upload.target)
+
+    def drop_old_parts(self, *, now: float) -> None:
+        """Those of uploads that nobody went on with for a day."""
+        with suppress(OSError):
+            for part in (self._received / PARTS).iterdir():
+                if now - part.stat().st_mtime > PART_KEPT_S:
+                    part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _alone(self, upload: Upload) -> Iterator[None]:
+        """Nobody else writes to the same part meanwhile; who comes second waits for nothing and starts over."""
+        with self._writing:
+            if upload.digest in self._open:
+                raise UnavailableError("the same bytes are being sent by somebody else; try again")
+            self._open.add(upload.digest)
+        try:
+            yield
+        finally:
+            with self._writing:
+                self._open.discard(upload.digest)
+
+    def _part(self, upload: Upload) -> Path:
+        return self._received / PARTS / f"{upload.digest}-{upload.size}"
+
+    # ── whose ───────────────────────────────────────────────────────────────────────────────────
+    def _require_plain(self, path: str) -> None:
+        if (fault := _fault(path)) is not None:
+            raise InputError([Fault(pointer="", message=f"{path!r:.200}: {fault}")])
+
+    def _require_experiment(self, agent_id: str, experiment_id: str) -> None:
+        if not any(attempt.agent_id == agent_id for attempt in self._queries.live_attempts(experiment_id)):
+            raise NotAllowedError(f"agent {agent_id!r} runs no trial of experiment {experiment_id!r:.100} now")
+
+    def _require_attempt(self, agent_id: str, path: str) -> None:
+        """``path`` begins EXPERIMENT/NUMBER/ATTEMPT-NONCE/, and that attempt runs on the agent."""
+        experiment_id, number, folder = [*path.split("/"), "", "", ""][:3]
+        named = _FOLDER.fullmatch(folder)
+        for attempt in self._queries.live_attempts(experiment_id) if named else ():
+            key = attempt.key
+            is_it = (str(key.number), str(key.attempt), attempt.nonce) == (number, named[1], named[2])  # type: ignore[index]  # it was matched
+            if is_it and attempt.agent_id == agent_id:
+                return
+        raise NotAllowedError(f"agent {agent_id!r} runs no attempt {path!r:.200}")
+
+    def _require_secret(self, agent_id: str, name: str) -> None:
+        if re.fullmatch(NAME_OF_SECRET, name):
+            for attempt in self._queries.all_live_attempts():
+                if attempt.agent_id == agent_id:
+                    experiment = self._queries.experiment(attempt.key.experiment_id)
+                    if experiment is not None and name in experiment.spec.trial.secrets.values():
+                        return
+        raise NotAllowedError(f"agent {agent_id!r} runs no trial with this secret")
+
+    def _queries_has_attempt_of(self, agent_id: str) -> bool:
+        return any(attempt.agent_id == agent_id for attempt in self._queries.all_live_attempts())
+
+
+def _fault(path: str) -> str | None:
+    return "has no name" if not path else path_fault(path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    for place, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
+        descriptor = os.open(place, flags | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
