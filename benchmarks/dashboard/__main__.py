@@ -32,7 +32,7 @@ PATIENCE_MS = 120_000
 OUR_PLOTS = "document.querySelectorAll('figure canvas[role=img]').length >= {count} && window.drawnPlots() >= {count}"
 # A canvas that has been drawn on has lines across its height.
 DRAWN = """window.drawnPlots = () => [...document.querySelectorAll('figure canvas[role=img]')].filter((canvas) => {
-  if (!canvas.width) return false;
+  if (!canvas.width || canvas.dataset.drawing) return false;
   const data = canvas.getContext('2d').getImageData(Math.floor(canvas.width * 0.6), 0, 2, canvas.height).data;
   for (let at = 3; at < data.length; at += 4) if (data[at]) return true;
   return false;

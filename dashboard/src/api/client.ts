@@ -64,7 +64,28 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
   return { body, etag: response.headers.get("etag"), headers: response.headers };
 }
 
+/** Reads under way that nobody waits for yet, by path. */
+const early = new Map<string, Promise<Answer<unknown>>>();
+
+/** Begins a read that a part of the page will ask for as soon as it is there; `read` then takes this one, once. */
+export function readEarly(path: string): void {
+  if (early.has(path)) return;
+  const answer = ask<unknown>("GET", path);
+  answer.catch(() => undefined); // whoever asks for it is told
+  early.set(path, answer);
+}
+
+/** What was read early may be another by now. */
+export function forgetEarly(): void {
+  early.clear();
+}
+
 export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const begun = early.get(path);
+  if (begun) {
+    early.delete(path);
+    return (await begun).body as T;
+  }
   return (await ask<T>("GET", path, signal ? { signal } : {})).body;
 }
 

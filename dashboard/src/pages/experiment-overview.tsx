@@ -1,6 +1,7 @@
 // How the search goes: history, curves, parameters, what matters, the front.
-import { useMemo } from "preact/hooks";
-import { experimentUrl, read } from "../api/client";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { experimentUrl, read, readEarly } from "../api/client";
 import { useResource } from "../api/resource";
 import {
   type BestAnswer,
@@ -16,7 +17,7 @@ import { FilterField } from "../parts/filter";
 import { CurvesPlot } from "../plots/curves";
 import { HistoryPlot } from "../plots/history";
 import { ImportancePlot } from "../plots/importance";
-import { type Axis, type Brush, ParallelPlot } from "../plots/parallel";
+import { type Axis, type Brush, MANY_LINES, ParallelPlot } from "../plots/parallel";
 import { ParetoPlot } from "../plots/pareto";
 import { SlicePlot } from "../plots/slices";
 import { amend, query, trialPath } from "../state/address";
@@ -27,7 +28,9 @@ import { columnOfPath, logNames } from "../state/space";
 import { statusWords } from "../state/words";
 import { brush, brushesOf, type Filtered } from "./filtered";
 
+const PATIENCE_MS = 1_500; // for what decides the order of the axes; then they are drawn as they are
 const SLOW_MS = 1_500; // between two looks at what is computed from all trials
+const PACE_MS = 4_000;
 const MOST_AXES = 12;
 const MOST_AXES_NARROW = 4;
 const NARROW = 640; // pixels
@@ -38,32 +41,34 @@ export interface Parts {
   filtered: Filtered;
 }
 
+const curvesUrl = (id: string) => experimentUrl(id, "/curves?limit=100&points=200");
+const importanceUrl = (id: string, metric: string | null) =>
+  experimentUrl(id, `/importance${metric ? `?metric=${encodeURIComponent(metric)}` : ""}`);
+
+/** Begins to read what the overview shows, before it is known what the experiment is. */
+export function readOverviewEarly(id: string): void {
+  readEarly(curvesUrl(id));
+  readEarly(importanceUrl(id, query.peek().get("metric")));
+  readEarly(experimentUrl(id, "/best"));
+}
+
 export function OverviewTab({ view, state, filtered }: Parts) {
   const { id } = view;
   const { trials } = state;
   const { revision, passes } = filtered;
   const goals = objectives(view);
   const [objective] = goals;
-  const curves = useResource(
-    [id, "curves"],
-    (signal) => read<Curves>(experimentUrl(id, "/curves?limit=100&points=200"), signal),
+  const curves = useResource([id, "curves"], (signal) => read<Curves>(curvesUrl(id), signal), [id], SLOW_MS);
+  const metric = query.value.get("metric");
+  const importance = useResource(
+    [id, "importance", metric],
+    (signal) => read<Importance>(importanceUrl(id, metric), signal),
     [id],
     SLOW_MS,
   );
   const best = useResource(
     [id, "best"],
     (signal) => read<BestAnswer>(experimentUrl(id, "/best"), signal),
-    [id],
-    SLOW_MS,
-  );
-  const metric = query.value.get("metric");
-  const importance = useResource(
-    [id, "importance", metric],
-    (signal) =>
-      read<Importance>(
-        experimentUrl(id, `/importance${metric ? `?metric=${encodeURIComponent(metric)}` : ""}`),
-        signal,
-      ),
     [id],
     SLOW_MS,
   );
@@ -75,8 +80,14 @@ export function OverviewTab({ view, state, filtered }: Parts) {
     SLOW_MS,
   );
   const maximize = objective?.goal === "maximize";
+  const waited = useElapsed(PATIENCE_MS);
+  const isOrdered = waited || importance.data.value !== undefined || importance.problem.value !== undefined;
   const axes = useAxes(trials, revision, view, importance.data.value);
-  const brushes = useMemo(() => brushesFor(filtered, axes), [filtered, axes]);
+  // Ten thousand lines are drawn again every few seconds while trials go on, and at once when the filter changes.
+  const settled = usePaced(revision, trials.length > MANY_LINES ? PACE_MS : 0);
+  const parallelAxes = useAxes(trials, settled, view, importance.data.value);
+  const parallelPasses = useMemo(() => passes, [settled, filtered.text]);
+  const brushes = useMemo(() => brushesFor(filtered, parallelAxes), [filtered.text, parallelAxes]);
   if (revision === 0) return <Loading what="The trials" />;
   if (trials.length === 0)
     return (
@@ -114,12 +125,13 @@ export function OverviewTab({ view, state, filtered }: Parts) {
         <div class="wide">
           <ParallelPlot
             trials={trials}
-            revision={revision}
-            axes={axes}
+            revision={settled}
+            axes={parallelAxes}
             brushes={brushes}
-            passes={passes}
+            passes={parallelPasses}
             metric={shared.metric}
             maximize={maximize}
+            waits={!isOrdered}
             onBrush={(axis, found) => putBrush(filtered, axis, found)}
           />
         </div>
@@ -200,6 +212,34 @@ function Slices({ axes, shared }: { axes: Axis[]; shared: Omit<Parameters<typeof
       )}
     </details>
   );
+}
+
+/** `value`, taken over at most so often. */
+function usePaced(value: number, pace: number): number {
+  const shown = useSignal(value);
+  const last = useRef(Number.NEGATIVE_INFINITY);
+  useEffect(() => {
+    if (shown.peek() === value) return;
+    const wait = Math.max(0, last.current + pace - performance.now());
+    const timer = setTimeout(() => {
+      last.current = performance.now();
+      shown.value = value;
+    }, wait);
+    return () => clearTimeout(timer);
+  }, [value, pace, shown]);
+  return pace === 0 ? value : shown.value;
+}
+
+/** Whether this part of the page has been there for so long. */
+function useElapsed(patience: number): boolean {
+  const elapsed = useSignal(false);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      elapsed.value = true;
+    }, patience);
+    return () => clearTimeout(timer);
+  }, [patience, elapsed]);
+  return elapsed.value;
 }
 
 /** The parameters that matter first, at most twelve, and the value at the right. */

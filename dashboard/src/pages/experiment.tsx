@@ -1,7 +1,8 @@
 // One experiment: what it is, how it goes, what can be done, and its tabs.
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
-import { experimentUrl, read } from "../api/client";
+import { useEffect, useMemo } from "preact/hooks";
+import { experimentUrl, forgetEarly, read } from "../api/client";
+import { watch } from "../api/live";
 import { useResource } from "../api/resource";
 import { type ExperimentDetail, ended, objectives } from "../api/shapes";
 import { trialsOf } from "../api/trials";
@@ -18,7 +19,7 @@ import { now } from "../state/now";
 import { whyExperiment } from "../state/words";
 import { FilesTab } from "./experiment-files";
 import { JournalTab } from "./experiment-journal";
-import { OverviewTab } from "./experiment-overview";
+import { OverviewTab, readOverviewEarly } from "./experiment-overview";
 import { SpaceTab } from "./experiment-space";
 import { TimelineTab } from "./experiment-timeline";
 import { TrialsTab } from "./experiment-trials";
@@ -38,6 +39,14 @@ export function ExperimentPage({ id }: { id: string }) {
   const detail = useResource([id], (signal) => read<ExperimentDetail>(experimentUrl(id), signal), [id]);
   const state = useMemo(() => trialsOf(id), [id]);
   useResource([id, "table"], (signal) => state.load(signal), [id]);
+  useEffect(() => {
+    if (!query.peek().has("tab")) readOverviewEarly(id);
+    const stop = watch([id], forgetEarly);
+    return () => {
+      stop();
+      forgetEarly();
+    };
+  }, [id]);
   const filtered = useFiltered(state);
   const view = detail.data.value;
   if (!view)

@@ -32,11 +32,21 @@ interface Props {
   passes: Uint8Array | null;
   metric: string;
   maximize: boolean;
+  /** The order of the axes is not known yet: nothing is drawn in vain. */
+  waits: boolean;
   onBrush(axis: Axis, brush: Brush | null): void;
 }
 
-const PORTION_MS = 12; // of one frame
 const PORTION_LINES = 100; // of one stroke, which takes longer the more of them cross
+// Strokes of one frame while somebody drags. A canvas only notes a stroke and draws it later, so that how long it took
+// is told by when the next frame comes.
+const STROKES_BELOW = 12; // of what lies below, where nobody drags
+const LEAST_STROKES = 1;
+const MOST_STROKES = 40;
+const LATE_MS = 34;
+const EARLY_MS = 21;
+const SAMPLES = 8; // of the lines, each spread over all of them: what is seen first is seen of every part
+export const MANY_LINES = 3_000;
 const TOP = 34;
 const FOOT = 18; // below the axes
 const ABSENT = 26; // below the scales, for the lines of trials without the parameter
@@ -85,7 +95,11 @@ export function ParallelPlot(props: Props) {
   const { trials, revision, axes, passes, maximize } = props;
   const lines = useMemo(() => binned(trials, maximize), [trials, revision, maximize]);
   const live = useRef<{ axis: number; brush: Brush } | null>(null);
-  const painting = useMemo(() => makePainting(lines, props), [lines, axes, props.brushes, passes]);
+  const painting = useMemo(
+    () =>
+      props.waits ? { ...makePainting(lines, props), paint: () => undefined } : makePainting(lines, props),
+    [lines, axes, props.brushes, passes, props.waits],
+  );
   useEffect(() => () => painting.stop(), [painting]);
   if (lines.rows.length === 0 || axes.length < 2) return null;
   const axisAt = (pointer: Pointer, size: Size) => {
@@ -160,6 +174,8 @@ type ParallelPainting = Painting & {
 function makePainting(lines: Lines, props: Props): ParallelPainting {
   const { axes, brushes, passes } = props;
   let frame = 0;
+  let below: (() => void) | null = null; // ends the drawing of what lies below
+  let strokes = 4; // of a frame; what was learnt stays for the next move
   let scales: { height: number; found: Scale[]; ys: Float32Array[] } | null = null;
   const absent = withAbsent(lines, axes);
   const box = (size: Size) => ({
@@ -187,15 +203,58 @@ function makePainting(lines: Lines, props: Props): ParallelPainting {
     xs: places(size),
     inside,
   });
+  const drawOver = (portions: Generator<void>) => {
+    let before = 0;
+    const next = (at: number) => {
+      // One frame after another, or the time between them says nothing.
+      if (before > 0 && at - before > LATE_MS) strokes = Math.max(LEAST_STROKES, strokes / 2);
+      else if (before > 0 && at - before < EARLY_MS) strokes = Math.min(MOST_STROKES, strokes * 1.25);
+      before = at;
+      for (let stroke = 0; stroke < strokes; stroke++) if (portions.next().done) return;
+      frame = requestAnimationFrame(next);
+    };
+    frame = requestAnimationFrame(next);
+  };
   const painting: ParallelPainting = {
     live: null,
     places,
     scale: (axis, size) => scalesOf(size)[axis],
-    stop: () => cancelAnimationFrame(frame),
+    stop: () => {
+      cancelAnimationFrame(frame);
+      below?.();
+    },
     paint(pen, size, colours) {
+      below?.();
       const work = workOf(size, (place) => passes === null || passes[lines.rows[place]] === 1);
-      drawAll(pen, work, colours, passes !== null);
-      drawAxisLines(pen, size, axes, absent, scalesOf(size), places(size), brushes, colours);
+      const portions = drawAll(pen, work, colours, passes !== null);
+      const finish = () =>
+        drawAxisLines(pen, size, axes, absent, scalesOf(size), places(size), brushes, colours);
+      const canvas = shownCanvas(pen);
+      if (!canvas || lines.rows.length <= MANY_LINES) {
+        for (const _ of portions) {
+          // at once: every portion
+        }
+        finish();
+        return;
+      }
+      finish(); // where what follows belongs
+      canvas.dataset.drawing = "true";
+      let at = 0;
+      const ended = () => {
+        cancelAnimationFrame(at);
+        delete canvas.dataset.drawing;
+        below = null;
+      };
+      const next = () => {
+        for (let stroke = 0; stroke < STROKES_BELOW; stroke++)
+          if (portions.next().done) {
+            finish();
+            return ended();
+          }
+        at = requestAnimationFrame(next);
+      };
+      below = ended;
+      next();
     },
     over(pen, size, colours) {
       const { live } = painting;
@@ -226,16 +285,16 @@ function makePainting(lines: Lines, props: Props): ParallelPainting {
         new Map([...brushes, [axes[axis].name, brush]]),
         colours,
       );
-      const portions = drawPortions(pen, workOf(size, inside), colours);
-      const next = () => {
-        const until = performance.now() + PORTION_MS;
-        while (performance.now() < until) if (portions.next().done) return;
-        frame = requestAnimationFrame(next);
-      };
-      next();
+      drawOver(drawSample(pen, workOf(size, inside), colours));
     },
   };
   return painting;
+}
+
+/** The canvas on the page that a pen draws on; null where it draws a file. */
+function shownCanvas(pen: Pen): HTMLCanvasElement | null {
+  const { canvas } = pen as Partial<CanvasRenderingContext2D>;
+  return canvas?.isConnected ? canvas : null;
 }
 
 interface Work {
@@ -267,24 +326,41 @@ function addLine(pen: Pen, work: Work, place: number): void {
   for (let axis = 1; axis < work.xs.length; axis++) pen.lineTo(work.xs[axis], work.ys[axis][place]);
 }
 
-function drawAll(pen: Pen, work: Work, colours: Colours, filtered: boolean): void {
+/** What is left out, faintly, and all others above it, the best last; a portion after some lines. */
+function* drawAll(pen: Pen, work: Work, colours: Colours, filtered: boolean): Generator<void> {
   const total = work.lines.rows.length;
-  pen.lineWidth = total > 3_000 ? 0.6 : 1;
-  pen.lineJoin = "round";
   if (filtered) {
-    pen.strokeStyle = colours.grid;
-    pen.globalAlpha = 0.5;
-    pen.beginPath();
-    for (let place = 0; place < total; place++) if (!work.inside(place)) addLine(pen, work, place);
+    const begin = () => {
+      pen.lineWidth = total > MANY_LINES ? 0.6 : 1;
+      pen.lineJoin = "round";
+      pen.strokeStyle = colours.grid;
+      pen.globalAlpha = 0.5;
+      pen.beginPath();
+    };
+    begin();
+    let inPath = 0;
+    for (let place = 0; place < total; place++) {
+      if (work.inside(place)) continue;
+      addLine(pen, work, place);
+      if (++inPath < PORTION_LINES) continue;
+      pen.stroke();
+      yield;
+      begin();
+      inPath = 0;
+    }
     pen.stroke();
   }
-  for (const _ of drawPortions(pen, work, colours)) {
-    // at once: every portion
-  }
+  yield* drawPortions(pen, work, colours);
 }
 
-/** One path for each bin, a portion after some of its lines. */
-function* drawPortions(pen: Pen, work: Work, colours: Colours): Generator<void> {
+/** All of them, in samples that are each spread over the whole: the first of them shows nearly what all will. */
+function* drawSample(pen: Pen, work: Work, colours: Colours): Generator<void> {
+  const samples = work.lines.rows.length > MANY_LINES ? SAMPLES : 1;
+  for (let first = 0; first < samples; first++) yield* drawPortions(pen, work, colours, first, samples);
+}
+
+/** Every `step`th line. One path for each bin, a portion after some of its lines. */
+function* drawPortions(pen: Pen, work: Work, colours: Colours, first = 0, step = 1): Generator<void> {
   const total = work.lines.rows.length;
   let bin = -1;
   let inPath = 0;
@@ -295,7 +371,7 @@ function* drawPortions(pen: Pen, work: Work, colours: Colours): Generator<void> 
     pen.strokeStyle = binColour(bin, colours.dark);
     pen.beginPath();
   };
-  for (let place = 0; place < total; place++) {
+  for (let place = first; place < total; place += step) {
     if (!work.inside(place)) continue;
     if (work.lines.bins[place] !== bin || inPath >= PORTION_LINES) {
       if (bin >= 0) pen.stroke();
