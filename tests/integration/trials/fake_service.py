@@ -108,7 +108,9 @@ class FakeService:
         self.blobs[digest] = data
         return digest
 
-    def launch(self, script: str, *, nonce: str = "n1", number: int = 1, attempt: int = 1, **spec: Any) -> Launch:
+    def launch(
+        self, script: str, *, nonce: str = "n1", number: int = 1, attempt: int = 1, experiment: str = "exp", **spec: Any
+    ) -> Launch:
         fields: dict[str, Any] = {
             "command": ("python", "train.py"),
             "parameters": {"lr": 0.1},
@@ -117,7 +119,7 @@ class FakeService:
             "code_digest": self.code(train=script),
         }
         launch = Launch(
-            key=AttemptKey(experiment_id="exp", number=number, attempt=attempt),
+            key=AttemptKey(experiment_id=experiment, number=number, attempt=attempt),
             nonce=nonce,
             lineage=self.lineage,
             spec=LaunchSpec(**(fields | spec)),
@@ -125,8 +127,8 @@ class FakeService:
         self.send(launch)
         return launch
 
-    def folder(self, nonce: str = "n1", *, number: int = 1, attempt: int = 1) -> Path:
-        return self.home / "attempts" / "exp" / str(number) / f"{attempt}-{nonce}{self._suffix}"
+    def folder(self, nonce: str = "n1", *, number: int = 1, attempt: int = 1, experiment: str = "exp") -> Path:
+        return self.home / "attempts" / experiment / str(number) / f"{attempt}-{nonce}{self._suffix}"
 
     # ── what the agent said ───────────────────────────────────────────────────────────────────
     def of(self, kind: type[Any], nonce: str | None = None) -> list[Any]:

@@ -29,13 +29,13 @@ def library(tmp_path: Path) -> Path:
     return folder
 
 
-def run(service: FakeService, script: str, number: int, **spec: Any) -> tuple[str, Any]:
+def run(service: FakeService, script: str, number: int, *, experiment: str = "exp", **spec: Any) -> tuple[str, Any]:
     """The output of the trial, and its exit record."""
-    nonce = f"n{number}"
+    nonce = f"{experiment}{number}"
     code = service.code(**{"train": script, "own": "", **spec.pop("files", {})})
-    service.launch(script, nonce=nonce, number=number, code_digest=code, **spec)
+    service.launch(script, nonce=nonce, number=number, experiment=experiment, code_digest=code, **spec)
     record = service.wait_for_exit(nonce, timeout_s=60).exit
-    return (service.folder(nonce, number=number) / "stdout.log").read_text(), record
+    return (service.folder(nonce, number=number, experiment=experiment) / "stdout.log").read_text(), record
 
 
 PREPARED = 2  # for the first trial of any experiment: with the SDK, and without it
@@ -86,6 +86,36 @@ def test_what_was_learned_is_known_to_the_next_agent(service: FakeService, start
     start_agent()
 
     assert run(service, LOADED, 2)[0] == "True False True\n"
+
+
+def test_the_first_trial_of_an_experiment_finds_what_trials_of_another_with_its_script_imported(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent()
+    run(service, LOADED, 1)
+    wait_until(lambda: ready_servers(service) == PREPARED + 1, timeout_s=30)
+
+    same = run(service, LOADED, 1, experiment="same")
+    changed = run(service, f"{LOADED}\n", 1, experiment="changed")
+    other = run(service, LOADED, 1, experiment="other", files={"own": "1"})
+    another = run(service, LOADED, 1, experiment="another", command=("python", "train.py", "--fast"))
+
+    assert (same[0], same[1].isolation) == ("True False True\n", "fork")
+    assert [output for output, _ in (changed, other, another)] == ["False False False\n"] * 3
+    assert (service.home / "agent" / "fork" / "sameimports.json").exists()
+
+
+def test_nothing_is_learned_from_a_trial_that_failed(service: FakeService, start_agent: StartAgent) -> None:
+    start_agent()
+    mended = str(service.home / "mended")
+    script = f"{LOADED}\nimport pathlib\nif not pathlib.Path({mended!r}).exists(): raise ValueError"
+
+    outputs = [run(service, script, 1)[0], run(service, script, 2)[0]]
+    (service.home / "mended").touch()
+    outputs += [run(service, script, 3)[0]]
+    wait_until(lambda: ready_servers(service) == PREPARED + 1, timeout_s=30)
+
+    assert [*outputs, run(service, script, 4)[0]] == ["False False False\n"] * 3 + ["True False True\n"]
 
 
 def test_modules_that_are_asked_for_are_there_for_the_first_trial(

@@ -161,7 +161,7 @@ def _own(trace: TracebackType | None) -> TracebackType | None:
 
 # ── ending ──────────────────────────────────────────────────────────────────────────────────────
 def _finish(status: int, start: Start) -> NoReturn:
-    if start.learn:
+    if start.learn and status == 0:  # one that fails has perhaps not come to what others import
         _write_imports(start.folder)
     threading = sys.modules.get("threading")
     if threading is not None:

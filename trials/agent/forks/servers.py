@@ -17,6 +17,7 @@ from typing import Any
 import trials
 from trials.agent.forks import fork_server as forkserver
 from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
+from trials.agent.forks.remembered import FILE_IMPORTS, Remembered, modules_in, script_in
 from trials.agent.home import Home
 from trials.agent.supervision.orders import send_order
 from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
@@ -36,9 +37,6 @@ AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after s
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
 ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
 LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
-LEARNED_MODULES_MAX = 5_000
-MODULE_CHARACTERS = 500  # of the name of one
-FILE_IMPORTS = "imports.json"
 ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
 _LIBRARY_FOLDERS = (
     f"{Path(trials.__file__).parent}/",
@@ -129,6 +127,8 @@ class ForkServers:
         self._leaving: list[Server] = []  # told to end, or replaced; they follow their trials to the end
         self._learned: dict[str, tuple[str, ...]] = {}
         self._learning: dict[str, str] = {}  # experiment by nonce
+        self._scripts: dict[str, str | None] = {}  # of experiments whose first trial tells what it imports
+        self._remembered = Remembered(home.forks / "scripts")
         self._ends = EndWatch()
         self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
         self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
@@ -138,7 +138,7 @@ class ForkServers:
         """Let a fork server start the ``attempt`` in ``folder``. Where none can, the reason to start it anew."""
         experiment_id = attempt["key"]["experiment_id"]
         asked = tuple(attempt["spec"].get("preload", ()))
-        learned = () if asked else self._learned_by(experiment_id)
+        learned = () if asked else self._learned_by(experiment_id) or self._recalled(experiment_id, folder, attempt)
         choice = choose(attempt, base=os.environ, preload=asked or learned or ())
         if isinstance(choice, Spawn):
             return choice.why
@@ -219,11 +219,27 @@ class ForkServers:
     def _learned_by(self, experiment_id: str) -> tuple[str, ...] | None:
         """What the experiment's first trial imported; None as long as nobody knows."""
         if experiment_id not in self._learned:
-            found = _modules_in(self._imports(experiment_id))
+            found = modules_in(self._imports(experiment_id))
             if found is None:
                 return None
             self._learned[experiment_id] = found
         return self._learned[experiment_id]
+
+    def _recalled(self, experiment_id: str, folder: Path, attempt: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """What trials of another experiment with the same script imported; looked for once."""
+        if experiment_id in self._learned or experiment_id in self._scripts:
+            return self._learned.get(experiment_id)
+        script = self._scripts[experiment_id] = script_in(folder / FOLDER_WORK, attempt["spec"]["command"])
+        found = self._remembered.find(script)
+        if found is not None:
+            self._keep(experiment_id, found)
+            logger.info("imports_recalled", extra={"experiment": experiment_id, "modules": len(found)})
+        return found
+
+    def _keep(self, experiment_id: str, modules: tuple[str, ...]) -> None:
+        with suppress(OSError):  # on a full disk it is known as long as this agent lives
+            write_atomically(str(self._imports(experiment_id)), to_json({"modules": list(modules)}))
+        self._learned[experiment_id] = modules
 
     def _imports(self, experiment_id: str) -> Path:
         return self._home.forks / f"{experiment_id}{FILE_IMPORTS}"
@@ -236,12 +252,12 @@ class ForkServers:
         experiment_id = self._learning.pop(nonce, None)
         if experiment_id is None:
             return
-        modules = _modules_in(folder / FILE_IMPORTS)
+        modules = modules_in(folder / FILE_IMPORTS)
         if modules is None:
-            return  # it did not come to its end; the next one tells
-        with suppress(OSError):  # on a full disk it is known as long as this agent lives
-            write_atomically(str(self._imports(experiment_id)), to_json({"modules": list(modules)}))
-        self._learned[experiment_id] = modules
+            return  # it did not come to its end, or failed; the next one tells
+        self._keep(experiment_id, modules)
+        with suppress(OSError):
+            self._remembered.keep(self._scripts.get(experiment_id), modules)
         logger.info("imports_learned", extra={"experiment": experiment_id, "modules": len(modules)})
         try:
             attempt = read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES) or {}
@@ -262,6 +278,7 @@ class ForkServers:
     def forget(self, experiment_id: str) -> None:
         """The experiment was removed."""
         self._learned.pop(experiment_id, None)
+        self._scripts.pop(experiment_id, None)
         self._imports(experiment_id).unlink(missing_ok=True)
 
     # ── servers ───────────────────────────────────────────────────────────────────────────────
@@ -387,15 +404,6 @@ class ForkServers:
         for kind in ("state.json", "config.json", "log"):
             (self._home.forks / f"{number}.{kind}").unlink(missing_ok=True)
         _orders_path(wake_socket_path(self._home.path), number).unlink(missing_ok=True)
-
-
-def _modules_in(path: Path) -> tuple[str, ...] | None:
-    """What a trial has written there; None where it has not, or something else."""
-    found = (read_json(str(path)) or {}).get("modules")
-    if not isinstance(found, list):
-        return None
-    names = [name for name in found if isinstance(name, str) and len(name) <= MODULE_CHARACTERS]
-    return tuple(name for name in names if all(map(str.isidentifier, name.split("."))))[:LEARNED_MODULES_MAX]
 
 
 def _orders_path(wake: Path, number: str) -> Path:
