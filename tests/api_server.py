@@ -13,18 +13,26 @@ from pathlib import Path
 import uvicorn
 
 from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
+from tests.certificates import Pair
 from tests.waiting import wait_until
 from tuner_service.api.app import create_app
 from tuner_service.api.connection_limits import BoundedHttpProtocol
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[ApiService]:
+def serving(home: Path, tls: Pair | None = None) -> Iterator[ApiService]:
     """Listens while the block runs, described in ``home`` as a service describes itself."""
     api = an_api_service()
     app = create_app(replace(api.services, pid=os.getpid()))
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="warning", lifespan="off", http=BoundedHttpProtocol
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_level="warning",
+        lifespan="off",
+        http=BoundedHttpProtocol,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -33,7 +41,8 @@ def serving(home: Path) -> Iterator[ApiService]:
         wait_until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         (home / "token").write_text(ADMIN_TOKEN)
-        described = {"url": f"http://127.0.0.1:{port}", "pid": os.getpid(), "token_file": str(home / "token")}
+        scheme = "http" if tls is None else "https"
+        described = {"url": f"{scheme}://127.0.0.1:{port}", "pid": os.getpid(), "token_file": str(home / "token")}
         (home / "service.json").write_text(json.dumps(described))
         yield api
     finally:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, target_of, trial_path
+from tuner_service.client_tls import opened, system_context
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from http.client import HTTPConnection
 
 HEALTH_TIMEOUT_S = 2.0
@@ -81,11 +82,22 @@ class Client:
     Redirects are not followed and proxies not used: the token goes to ``url`` and nowhere else.
     """
 
-    def __init__(self, url: str, token: str, *, admit: Callable[[socket.socket], None] | None = None) -> None:
-        """``admit`` is asked about every connection before anything is sent on it; an OSError of it closes it."""
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        admit: Callable[[socket.socket], None] | None = None,
+        tls: Callable[[], ssl.SSLContext] = system_context,
+    ) -> None:
+        """``admit`` is asked about every connection before anything is sent on it; an OSError of it closes it.
+
+        ``tls`` makes what an https address is known by.
+        """
         self.url = url.rstrip("/")
         self._token = token
-        self._admit = admit
+        self._admit, self._make_tls = admit, tls
+        self._tls: ssl.SSLContext | None = None
         self._connection: HTTPConnection | None = None
         self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
 
@@ -291,7 +303,7 @@ class Client:
 
     def another(self) -> Client:
         """For another thread."""
-        return Client(self.url, self._token, admit=self._admit)
+        return Client(self.url, self._token, admit=self._admit, tls=self._make_tls)
 
     def assets(self, query: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Newest first."""
@@ -467,26 +479,17 @@ class Client:
         raise UnreachableError(f"no service answers at {self.url}")
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
-        import http.client
-
         connection = self._connection
         if connection is None or connection.sock is None:  # the service closes one with its answer when it ends
-            parts = urlsplit(self.url)
-            secure = parts.scheme == "https"
-            cls = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            connection = cls(parts.hostname or "", parts.port, timeout=timeout_s)
-            connection.auto_open = 0  # it would connect again by itself, and ask nobody
-            connection.connect()
-            try:
-                if self._admit is not None:
-                    self._admit(connection.sock)
-            except BaseException:
-                connection.close()
-                raise
+            connection = opened(self.url, timeout_s=timeout_s, admit=self._admit, tls=self._context)
             self._connection = connection
         connection.timeout = timeout_s
         connection.sock.settimeout(timeout_s)
         return connection
+
+    def _context(self) -> ssl.SSLContext:
+        self._tls = self._tls or self._make_tls()
+        return self._tls
 
 
 def _problem(answer: Answer) -> Mapping[str, Any]:

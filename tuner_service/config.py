@@ -9,20 +9,15 @@ nor run anything.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tuner_service import setting_values
 from tuner_service.domain.errors import Fault, InputError
 
 PROJECT_FILE = "tuner.toml"
-LOG_FORMATS = ("auto", "text", "json")
-LOG_LEVELS = ("debug", "info", "warning", "error")
-MAX_PORT = 65_535
-WORKER_MEMORY_LEAST = 256 << 20  # a worker that has imported its own algorithms holds a fifth of it
-MEMORY_DIGITS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +135,34 @@ SETTINGS = (
         meaning="the token commands are sent with; never a flag, because other users see command lines",
     ),
     Setting(
+        name="ca",
+        flag="--ca",
+        environment="TUNER_CA",
+        default="those that the system trusts",
+        meaning="the certificates (PEM) by which commands know a service at an https:// url",
+    ),
+    Setting(
+        name="tls_cert",
+        flag="--tls-cert",
+        environment="TUNER_TLS_CERT",
+        default="",
+        meaning="the certificate (PEM, with those between it and its CA) that `serve` shows; it then speaks https",
+    ),
+    Setting(
+        name="tls_key",
+        flag="--tls-key",
+        environment="TUNER_TLS_KEY",
+        default="",
+        meaning="the private key (PEM, not encrypted) of that certificate",
+    ),
+    Setting(
+        name="insecure_network",
+        flag="--insecure-network",
+        environment="TUNER_INSECURE_NETWORK",
+        default="false",
+        meaning="let `serve` speak http beyond this machine, where others read tokens and all that is said",
+    ),
+    Setting(
         name="profile",
         flag="--profile",
         environment="TUNER_PROFILE",
@@ -168,6 +191,10 @@ class Settings:
     worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
+    ca: str = ""  # a path; empty: what the system trusts
+    tls_cert: str = ""
+    tls_key: str = ""
+    insecure_network: bool = False
     profile: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -295,24 +322,28 @@ def _check(
     raw: Mapping[str, tuple[Any, str]], *, environment: Mapping[str, str], folder: Path, profile: tuple[str, str]
 ) -> Settings:
     parsers: dict[str, Callable[[Any], Any]] = {
-        "home": lambda value: (folder / Path(_text(value)).expanduser()).resolve(),
-        "db": lambda value: database_url(_text(value), folder=folder),
-        "host": _text,
-        "port": _port,
-        "log_level": _log_level,
-        "log_format": _log_format,
-        "allowed_hosts": _names,
-        "allowed_origins": _names,
-        "checkpoint_store": lambda value: store_location(_text(value), folder=folder),
-        "asset_store": lambda value: store_location(_text(value), folder=folder),
-        "asset_cache": lambda value: _size(value, name="asset_cache", least=0),
-        "worker_memory": _worker_memory,
-        "url": _url,
-        "token": _token,
-        "profile": _text,
+        "home": lambda value: (folder / Path(setting_values.text_of(value)).expanduser()).resolve(),
+        "db": lambda value: database_url(setting_values.text_of(value), folder=folder),
+        "host": setting_values.text_of,
+        "port": setting_values.port_of,
+        "log_level": setting_values.log_level_of,
+        "log_format": setting_values.log_format_of,
+        "allowed_hosts": setting_values.names_of,
+        "allowed_origins": setting_values.names_of,
+        "checkpoint_store": lambda value: setting_values.store_location(setting_values.text_of(value), folder=folder),
+        "asset_store": lambda value: setting_values.store_location(setting_values.text_of(value), folder=folder),
+        "asset_cache": lambda value: setting_values.size_of(value, name="asset_cache", least=0),
+        "worker_memory": setting_values.worker_memory_of,
+        "url": setting_values.url_of,
+        "token": setting_values.token_of,
+        "ca": lambda value: setting_values.file_of(value, folder=folder),
+        "tls_cert": lambda value: setting_values.file_of(value, folder=folder),
+        "tls_key": lambda value: setting_values.file_of(value, folder=folder),
+        "insecure_network": setting_values.is_yes,
+        "profile": setting_values.text_of,
     }
     faults: list[Fault] = []
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     origins = {f.name: "default" for f in fields(Settings) if f.name != "origins"}
     for name, (value, origin) in raw.items():
         if name not in parsers:
@@ -320,18 +351,18 @@ def _check(
             faults.append(Fault(pointer=f"/{name}", message=f"{origin}: no setting {name!r}; known: {known}"))
             continue
         try:
-            values[name] = parsers[name](value)
+            found[name] = parsers[name](value)
             origins[name] = origin
         except ValueError as exc:
             faults.append(Fault(pointer=f"/{name}", message=f"{origin}: {exc}"))
     if faults:
         raise InputError(faults)
-    values["profile"], origins["profile"] = profile
-    home = values.setdefault("home", default_home(environment))
-    if values.get("checkpoint_store") == str(home / "checkpoints"):
-        del values["checkpoint_store"]  # the default, whose files have names of their own
-    values.setdefault("db", database_url(str(home / "tuner.db"), folder=folder))
-    return Settings(origins=origins, **values)
+    found["profile"], origins["profile"] = profile
+    home = found.setdefault("home", default_home(environment))
+    if found.get("checkpoint_store") == str(home / "checkpoints"):
+        del found["checkpoint_store"]  # the default, whose files have names of their own
+    found.setdefault("db", database_url(str(home / "tuner.db"), folder=folder))
+    return Settings(origins=origins, **found)
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
@@ -344,12 +375,6 @@ def database_url(value: str, *, folder: Path) -> str:
     if "://" in value:
         return value
     return f"sqlite:///{(folder / Path(value).expanduser()).resolve()}"
-
-
-def without_password(url: str) -> str:
-    """``url`` as people may see it: what stands for a password in it is hidden."""
-    shown = re.sub(r"(://[^/@:?#]*):[^/?#]*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&][^=&#]*(?:password|passwd|pwd|secret|token|key)[^=&#]*)=[^&#]*", r"\1=***", shown)
 
 
 def _user_file(environment: Mapping[str, str]) -> Path:
@@ -366,93 +391,6 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise InputError([Fault(pointer="", message=f"{file} is not TOML: {exc}")]) from exc
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"expected text, got {value!r}")
-    return value
-
-
-def _port(value: Any) -> int:
-    try:
-        port = int(value)
-    except (TypeError, ValueError):
-        port = -1
-    if not 0 <= port <= MAX_PORT or isinstance(value, bool):
-        raise ValueError(f"a port is a whole number from 0 to {MAX_PORT}, got {value!r}")
-    return port
-
-
-def _log_level(value: Any) -> str:
-    if value not in LOG_LEVELS:
-        raise ValueError(f"a log level is one of {', '.join(LOG_LEVELS)}, got {value!r}")
-    return str(value)
-
-
-def _log_format(value: Any) -> str:
-    if value not in LOG_FORMATS:
-        raise ValueError(f"a log format is one of {', '.join(LOG_FORMATS)}, got {value!r}")
-    return str(value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise ValueError(f"expected names separated by commas, got {value!r}")
-    return tuple(item.strip() for item in items if item.strip())
-
-
-def store_location(value: str, *, folder: Path) -> str:
-    """A URL as it is; a folder as its absolute path, which every node must have."""
-    if value.startswith("file://"):
-        value = value.removeprefix("file://")
-    return value if "://" in value else str((folder / Path(value).expanduser()).resolve())
-
-
-def _worker_memory(value: Any) -> int:
-    return _size(value, name="worker_memory", least=WORKER_MEMORY_LEAST)
-
-
-def _size(value: Any, *, name: str, least: int) -> int:
-    """In MiB or GiB; 0 is taken whatever the least is."""
-    text = str(value).replace(" ", "").lower()
-    for unit, size in (("mib", 1 << 20), ("gib", 1 << 30)):
-        number = text.removesuffix(unit)
-        wanted = int(number) * size if number.isdecimal() and len(number) <= MEMORY_DIGITS else 0
-        if number != text and wanted >= max(1, least):
-            return wanted
-    if text == "0":
-        return 0
-    bound = f", at least {least >> 20}MiB" if least else ""
-    raise ValueError(f'{name} is a size such as "800MiB" or "4GiB"{bound}, or 0, got {value!r:.40}')
-
-
-def _url(value: Any) -> str:
-    text = _text(value).rstrip("/")
-    if not text.startswith(("http://", "https://")):
-        raise ValueError(f"a service's address begins with http:// or https://, got {without_password(text)!r}")
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(text)
-        # Asking for the port finds one that is none.
-        is_whole = bool(parts.hostname and parts.hostname.encode("idna")) and parts.port != 0 and text.isprintable()
-    except ValueError:
-        is_whole = False
-    if not is_whole or text != f"{parts.scheme}://{parts.netloc}" or re.search(r"[@\s]", text):
-        raise ValueError(
-            "a service's address is http://HOST:PORT or https://HOST, without a name, a password or a path, "
-            f"got {without_password(text)!r}"
-        )
-    return text
-
-
-def _token(value: Any) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    if not (text and text.isascii() and text.isprintable()):
-        raise ValueError("a token is one line of plain letters, digits and signs; this one is not")
-    return text
 
 
 def package_version() -> str:

@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ from tuner_service.client import (
     TokenWithheldError,
     UnreachableError,
 )
+from tuner_service.client_tls import context_of, context_of_home
 from tuner_service.config import Settings
 
 START_TIMEOUT_S = 120.0  # of a service that was started and lives; beyond: UnreachableError with the end of its log
@@ -40,10 +42,11 @@ def find_service(settings: Settings) -> Client | None:
     """
     described = read_service_file(settings)
     if settings.url and (described is None or described["url"] != settings.url or settings.token_is_for_url):
-        return Client(settings.url, _token_for_url(settings))
+        return Client(settings.url, _token_for_url(settings), tls=context_of(settings))
     if described is None or not process_is_alive(described["pid"]):
         return None
-    client = Client(described["url"], _token(settings), admit=lambda connection: _admit(settings, connection))
+    admit = partial(_admit, settings)
+    client = Client(described["url"], _token(settings), admit=admit, tls=context_of_home)
     try:
         health = client.health()
     except UnreachableError as exc:
@@ -165,6 +168,9 @@ def start_service(settings: Settings) -> StartingService:
     command += ["--home", str(settings.home)]
     command += ["--port", str(settings.port), "--host", settings.host, "--log-level", settings.log_level]
     command += ["--log-format", settings.log_format]
+    for flag, value in (("--tls-cert", settings.tls_cert), ("--tls-key", settings.tls_key)):
+        command += [flag, value] if value else []
+    command += ["--insecure-network"] if settings.insecure_network else []
     if settings.profile:  # it may say more of the service than these flags do
         command += ["--profile", settings.profile]
     with log:

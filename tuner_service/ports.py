@@ -279,6 +279,9 @@ class Queries(Protocol):
 
     def blob(self, digest: str) -> bytes | None: ...
 
+    def is_for_agent(self, digest: str, agent_id: str) -> bool:
+        """Whether it is code or a checkpoint of an experiment of which the agent has an attempt that has not ended."""
+
     def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
         """The newest revision."""
 

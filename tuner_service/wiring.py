@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import ipaddress
 import json
 import logging
 import os
@@ -27,12 +28,14 @@ from trials.wire.log_files import kept_bounded
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import LogForm
 from tuner_service.clock import SystemClock, new_experiment_id
-from tuner_service.config import MAX_PORT, Settings, package_version
-from tuner_service.domain.errors import StorageError
+from tuner_service.config import Settings, package_version
+from tuner_service.domain.errors import Fault, InputError, StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.local_service import process_mark
 from tuner_service.service.access import Role, read_or_make_token
 from tuner_service.service.private import PRIVATE_UMASK, make_private
+from tuner_service.setting_values import MAX_PORT
+from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
@@ -55,7 +58,6 @@ AGENT_FRAME_BYTES = 8 << 20
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CLOCK_BEHIND_WARNED_S = 1.0  # by less than that a clock may be corrected at any time
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +202,8 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
     A standby waits until the active service of its database is gone.
     """
     log_to_standard_error(settings)
-    warn_of_open_door(settings)
+    certificate = certificate_of(settings)
+    guard_the_door(settings)
     umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
@@ -210,17 +213,18 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
             from tuner_service.api.standby import StandbyServer
 
             listening = stack.enter_context(listening_socket(settings))
-            standby = StandbyServer(listening, lambda: active_url(settings))
+            context = None if certificate is None else certificate.context
+            standby = StandbyServer(listening, lambda: active_url(settings), tls=context)
             stack.callback(standby.stop)
             standby.start()
-            url = url_of(listening)
+            url = url_of(listening, certificate)
             core = stack.enter_context(running_core(settings, umask=umask, url=url, waits=_say_that_it_waits))
             standby.stop()
         else:
             core = stack.enter_context(running_core(settings, umask=umask))
             listening = stack.enter_context(listening_socket(settings))
         tokens = make_tokens(settings, core)
-        _serve_http(settings, core, listening, tokens)
+        _serve_http(settings, core, listening, tokens=tokens, certificate=certificate)
     return 0
 
 
@@ -231,9 +235,10 @@ def active_url(settings: Settings) -> str:
     return next((service.url for service in services_of(settings.db) if service.role == "active"), "")
 
 
-def url_of(listening: socket.socket) -> str:
+def url_of(listening: socket.socket, certificate: Certificate | None = None) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _say_that_it_waits() -> None:
@@ -251,7 +256,9 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
-def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens: Tokens) -> None:
+def _serve_http(
+    settings: Settings, core: Core, listening: socket.socket, *, tokens: Tokens, certificate: Certificate | None
+) -> None:
     # Imported late: the agent and the workers of running experiments start meanwhile.
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
@@ -291,11 +298,23 @@ def _serve_http(settings: Settings, core: Core, listening: socket.socket, tokens
 
     def listens() -> None:
         _spare_the_collector()
-        announce(settings, listening, core)
+        announce(settings, core, url=url_of(listening, certificate))
         analyst.prepare()
 
+    def looks() -> None:
+        core.hub.close_those_who_may_not()  # whose tokens have expired
+        if certificate is not None:
+            certificate.look()
+
     try:
-        server = Server(config, listens=listens, may_go_on=core.store.is_in_place, ends=core.events.close)
+        server = Server(
+            config,
+            listens=listens,
+            may_go_on=core.store.is_in_place,
+            ends=core.events.close,
+            looks=looks,
+            tls=None if certificate is None else certificate.context,
+        )
         server.run(sockets=[listening])
     finally:
         withdraw(settings)
@@ -357,10 +376,29 @@ def _spare_the_collector() -> None:
 
 
 # ── the door ────────────────────────────────────────────────────────────────────────────────────
-def warn_of_open_door(settings: Settings) -> None:
-    """Every request needs a token, wherever it comes from; beyond this machine it also travels unencrypted."""
-    if settings.host not in LOOPBACK and not settings.allowed_hosts:
-        logger.warning("listening_unencrypted", extra={"host": settings.host})
+def guard_the_door(settings: Settings) -> None:
+    """InputError where tokens would travel beyond this machine as they are, unless somebody said that they may."""
+    if settings.tls_cert or is_of_this_machine(settings.host):
+        return
+    if not settings.insecure_network:
+        message = (
+            f"{settings.host} is not of this machine alone, and without TLS others read the tokens and all that is "
+            "said: give --tls-cert and --tls-key, or say --insecure-network where the network is trusted"
+        )
+        raise InputError([Fault(pointer="/host", message=message)])
+    logger.warning("listening_unencrypted", extra={"host": settings.host})
+    print(  # noqa: T201  # said aloud, whatever the log is
+        f"WARNING: speaking unencrypted http on {settings.host}: whoever sees the network reads the tokens",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def is_of_this_machine(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @contextlib.contextmanager
@@ -407,9 +445,8 @@ def make_tokens(settings: Settings, core: Core) -> Tokens:
     return Tokens(home=home, store=core.store, clock=core.clock)
 
 
-def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
+def announce(settings: Settings, core: Core, *, url: str) -> None:
     """Write where the service listens, atomically, and wake the agent."""
-    url, port = url_of(listening), listening.getsockname()[1]
     content = {
         "url": url,
         "pid": os.getpid(),
@@ -422,7 +459,7 @@ def announce(settings: Settings, listening: socket.socket, core: Core) -> None:
     write_atomically(str(settings.service_file), json.dumps(content).encode(), access=BY_UMASK)
     if not settings.port:
         with contextlib.suppress(OSError):  # the next start picks another one then
-            write_atomically(str(settings.port_file), str(port).encode(), access=BY_UMASK)
+            write_atomically(str(settings.port_file), url.rpartition(":")[2].encode(), access=BY_UMASK)
     core.store.announce(url)
     core.executor.announce()
     logger.info("listening", extra={"url": url})

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings, without_password
+from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings
 from tuner_service.domain.errors import InputError
+from tuner_service.setting_values import without_password
 
 
 def resolve(tmp_path: Path, *, flags: dict[str, str | None] | None = None, **environment: str) -> Settings:

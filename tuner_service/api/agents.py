@@ -72,7 +72,7 @@ from tuner_service.dispatcher.commands import (
 )
 from tuner_service.domain.errors import ConflictError, TunerServiceError
 from tuner_service.domain.resources import Device
-from tuner_service.service.checkpoints import checkpoints_for
+from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
 from tuner_service.service.outputs import take_in
@@ -361,7 +361,9 @@ class _Connection:
         self._services.runner.submit(command).add_done_callback(stored)
 
     async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
-        self._send(await asyncio.to_thread(checkpoints_for, self._services.queries, wanted))
+        self._send(
+            await asyncio.to_thread(checkpoints_for, self._services.queries, wanted, agent_id=self._hello.agent_id)
+        )
 
     async def _take_output(self, offered: OutputOffered) -> None:
         output, error = await asyncio.to_thread(take_in, self._services.assets, offered)
@@ -376,7 +378,7 @@ class _Connection:
         self._send(OutputStored(nonce=offered.nonce, error=error))
 
     async def _send_blob(self, digest: str) -> None:
-        data = await asyncio.to_thread(self._services.queries.blob, digest)
+        data = await asyncio.to_thread(blob_for, self._services.queries, digest, agent_id=self._hello.agent_id)
         # Both are put in one go, so that no other message comes between the header and its bytes.
         self._outbox.put_nowait(BlobSent(digest=digest, size=-1 if data is None else len(data)))
         for start in range(0, len(data or b""), BLOB_CHUNK_BYTES):

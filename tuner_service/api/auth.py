@@ -95,7 +95,8 @@ async def authorize(connection: HTTPConnection) -> None:
     try:
         _check(caller_of(connection), access, connection)
     except NotAllowedError as exc:
-        if connection.scope["type"] == "websocket":
+        can_say_why = "websocket.http.response" in connection.scope.get("extensions", {})
+        if connection.scope["type"] == "websocket" and not can_say_why:
             raise WebSocketException(POLICY_VIOLATION, str(exc)) from exc
         raise
 

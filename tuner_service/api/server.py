@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -17,13 +19,15 @@ from tuner_service.api.connection_limits import BoundedHttpProtocol
 # More threads would only wait for the GIL and for each other; with fewer, a few long reads keep short ones waiting.
 READING_THREADS = 8
 STREAMS_END_S = 0.4  # for readers to take the end of their streams
+HANDSHAKE_TIMEOUT_S = 10.0  # of TLS
+SHUTDOWN_TIMEOUT_S = 2.0  # for the other side to say that it has taken the end
 LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone looks around ten times a second
 
 
 class Server(uvicorn.Server):
     """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no.
 
-    ``ends`` is called when it begins to: whoever sends an answer without an end finishes it then.
+    ``looks`` is called once a second, too, and returns at once. ``ends`` is called when it begins to: whoever sends an answer without an end finishes it then.
     """
 
     def __init__(
@@ -33,8 +37,11 @@ class Server(uvicorn.Server):
         listens: Callable[[], None],
         may_go_on: Callable[[], bool],
         ends: Callable[[], None],
+        looks: Callable[[], None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(config)
+        self._tls, self._looks = tls, looks
         self._listens, self._may_go_on, self._ends = listens, may_go_on, ends
         self._told_to_end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -43,13 +50,28 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(READING_THREADS, thread_name_prefix="reading"))
         current_default_thread_limiter().total_tokens = READING_THREADS
-        await super().startup(sockets)
+        await super().startup(sockets if self._tls is None else [])
+        if self._tls is not None:
+            self.servers += [await self._secure_server(one, self._tls) for one in sockets or ()]
         self._listens()
+
+    async def _secure_server(self, listening: socket.socket, tls: ssl.SSLContext) -> asyncio.Server:
+        """Like uvicorn's own, which gives a handshake a minute."""
+        config, state = self.config, self.server_state
+        return await asyncio.get_running_loop().create_server(
+            partial(BoundedHttpProtocol, config=config, server_state=state, app_state=self.lifespan.state),
+            sock=listening,
+            ssl=tls,
+            backlog=config.backlog,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+        )
 
     async def main_loop(self) -> None:
         while self._may_go_on() and not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told_to_end.wait(), LOOK_AROUND_S)
+            self._looks()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ends()

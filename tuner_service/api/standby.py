@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -26,11 +27,14 @@ logger = logging.getLogger(__name__)
 class StandbyServer:
     """Answers on ``listening``, which it leaves open. ``active`` gives the address of the active service, or ""."""
 
-    def __init__(self, listening: socket.socket, active: Callable[[], str]) -> None:
+    def __init__(
+        self, listening: socket.socket, active: Callable[[], str], *, tls: ssl.SSLContext | None = None
+    ) -> None:
         class Handler(_Handler):
             find_active = staticmethod(active)
 
-        self._server = HTTPServer(listening.getsockname()[:2], Handler, bind_and_activate=False)
+        self._server = _Server(listening.getsockname()[:2], Handler, bind_and_activate=False)
+        self._server.tls = tls
         self._server.socket.close()
         self._server.socket = listening
         self._thread = threading.Thread(target=self._server.serve_forever, name="standby", daemon=True)
@@ -43,6 +47,22 @@ class StandbyServer:
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
+
+
+class _Server(HTTPServer):
+    tls: ssl.SSLContext | None = None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The handshake waits for the handler, which has a time limit."""
+        connection, address = super().get_request()
+        if self.tls is not None:
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever does not keep to the protocol is hung up on."""
+        del request
+        logger.debug("standby_request_failed", extra={"address": str(client_address)}, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

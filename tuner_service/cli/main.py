@@ -101,6 +101,7 @@ def _command(  # noqa: PLR0913  # what commands differ in
     parser.set_defaults(module=module or name)
     parser.add_argument("--home", metavar="DIR", help="the service's home folder")
     parser.add_argument("--url", help="a service elsewhere")
+    parser.add_argument("--ca", metavar="FILE", help="the certificates that an https url is known by")
     parser.add_argument("--profile", metavar="NAME", help="a profile of tuner.toml or of the user's file")
     if output:
         parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="how to print (default: table)")
@@ -112,6 +113,11 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--db", metavar="FILE|URL", help="the database")
     serve.add_argument("--host", help="the address to listen on")
     serve.add_argument("--port", help="the port to listen on; 0 picks one")
+    serve.add_argument("--tls-cert", metavar="FILE", help="the certificate (PEM) to show; it then speaks https")
+    serve.add_argument("--tls-key", metavar="FILE", help="the private key (PEM) of the certificate")
+    serve.add_argument(
+        "--insecure-network", action="store_const", const="true", help="speak http beyond this machine all the same"
+    )
     serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     serve.add_argument("--log-format", metavar="FORMAT", help="json, text, or auto: text on a terminal, else json")
     serve.add_argument("--allowed-hosts", metavar="NAMES", help="further names of the service, comma-separated")

@@ -26,20 +26,24 @@ Table = dict[str, Any]
 
 
 @typed
-def connect(
+def connect(  # noqa: PLR0913  # what says which service
     *,
     url: str | None = None,
     token: str | None = None,
     home: FilePath | None = None,
     profile: str | None = None,
+    ca: FilePath | None = None,
     start: bool = True,
 ) -> Service:
     """The service of a home folder, started there where none runs; with ``url`` one elsewhere.
 
-    What is left out is resolved as the command line resolves it. ``token`` belongs to ``url``. With ``start=False``,
+    What is left out is resolved as the command line resolves it. ``token`` belongs to ``url``, and so does
+    ``ca``, the file of the certificates that it is known by. With ``start=False``,
     and always with ``url``, UnreachableError where none answers.
     """
-    settings = settings_for(None if home is None else os.fspath(home), url, token, profile)
+    settings = settings_for(
+        None if home is None else os.fspath(home), url, token, profile, None if ca is None else os.fspath(ca)
+    )
     line = BlockingLine(Line(settings))
     line.run(lambda blocking: blocking.connect(start=start and not settings.url))
     return Service(line)

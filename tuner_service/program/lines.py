@@ -28,9 +28,16 @@ Do = Callable[[Client], T]
 DYING_S, LOOK_AGAIN_S = 5.0, 0.02  # for which a killed process may still be seen
 
 
-def settings_for(home: str | Path | None, url: str | None, token: str | None, profile: str | None) -> Settings:
+def settings_for(
+    home: str | Path | None, url: str | None, token: str | None, profile: str | None, ca: str | Path | None = None
+) -> Settings:
     """As the command line resolves them; ``token`` takes the place of the variable TUNER_TOKEN."""
-    flags = {"home": None if home is None else str(home), "url": url, "profile": profile}
+    flags = {
+        "home": None if home is None else str(home),
+        "url": url,
+        "profile": profile,
+        "ca": None if ca is None else str(ca),
+    }
     environment = os.environ | ({} if token is None else {"TUNER_TOKEN": token})
     with as_tuner_errors():
         return resolve_settings(flags, environment=environment, folder=Path.cwd())

@@ -10,9 +10,21 @@ from tuner_service.ports import Queries
 STEPS_NAMED = 10  # in the error that names those there are
 
 
-def checkpoints_for(queries: Queries, wanted: CheckpointsWanted) -> CheckpointsFound:
-    """Newest first; an error that says what there is instead, when nothing fits. Any thread."""
+def blob_for(queries: Queries, digest: str, *, agent_id: str) -> bytes | None:
+    """The bytes; None where there are none, or the agent has no attempt that could need them. Any thread."""
+    return queries.blob(digest) if queries.is_for_agent(digest, agent_id) else None
+
+
+def checkpoints_for(queries: Queries, wanted: CheckpointsWanted, *, agent_id: str) -> CheckpointsFound:
+    """Newest first; an error that says what there is instead, when nothing fits. Any thread.
+
+    Only for an attempt that runs on that agent.
+    """
     number = wanted.number
+    live = queries.live_attempts(wanted.experiment_id)
+    if not any(attempt.nonce == wanted.nonce and attempt.agent_id == agent_id for attempt in live):
+        error = f"agent {agent_id!r} has no such attempt of experiment {wanted.experiment_id}"
+        return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=error)
     if not all(0 <= asked <= STEP_MAX for asked in (number, wanted.step or 0)):
         error = f"trial and step are numbers from 0 to {STEP_MAX}"
         return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=error)

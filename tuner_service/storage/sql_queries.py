@@ -292,6 +292,18 @@ class SqlQueries:
             row = connection.execute(select(k).where(k.c.key == mapping.text_in(key))).mappings().first()
         return None if row is None else mapping.KEYS.value(row)
 
+    def is_for_agent(self, digest: str, agent_id: str) -> bool:
+        r, c = tables.code_revisions, tables.checkpoints
+        live = select(_a.c.experiment_id).where(
+            _a.c.status.in_(reading.LIVE), _a.c.agent_id == mapping.text_in(agent_id)
+        )
+        name = mapping.text_in(digest)
+        with self.reading() as connection:
+            return any(
+                connection.scalar(select(t.c.digest).where(t.c.digest == name, t.c.experiment_id.in_(live)).limit(1))
+                for t in (r, c)
+            )
+
     def blob(self, digest: str) -> bytes | None:
         b, places, c = tables.blobs, tables.blob_chunks, tables.chunks
         with self.reading() as connection:

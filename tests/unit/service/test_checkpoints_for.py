@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial, an_attempt, an_experiment
 from tests.memory_store import MemoryStore
 from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.service.checkpoints import checkpoints_for
+from tuner_service.service.checkpoints import blob_for, checkpoints_for
 
 
 @pytest.fixture
@@ -20,6 +20,8 @@ def store() -> MemoryStore:
         Changes(
             experiments={experiment.id: experiment},
             trials={(t.experiment_id, t.number): t for t in trials},
+            attempts={a.key: a for a in (an_attempt(number=2, nonce="n", agent_id="agent-1"),)},
+            blobs={"a" * 64: b"weights"},
             checkpoints=[
                 a_checkpoint(sequence=1, step=3, digest="a" * 64),
                 a_checkpoint(sequence=2, step=5, digest="b" * 64, inline=False, location="s3://b/5"),
@@ -32,7 +34,7 @@ def store() -> MemoryStore:
 
 def asked(store: MemoryStore, number: int, step: int | None = None) -> CheckpointsFound:
     wanted = CheckpointsWanted(request_id="r", nonce="n", experiment_id=EXPERIMENT_ID, number=number, step=step)
-    found = checkpoints_for(store.queries, wanted)
+    found = checkpoints_for(store.queries, wanted, agent_id="agent-1")
     assert (found.request_id, found.nonce) == ("r", "n")
     return found
 
@@ -79,3 +81,24 @@ def test_the_best_trial_so_far_may_be_asked_for(store: MemoryStore) -> None:
 
     assert [ref.step for ref in asked(store, BEST_TRIAL).checkpoints] == [5, 3]
     assert [ref.step for ref in asked(store, BEST_TRIAL, step=3).checkpoints] == [3]
+
+
+@pytest.mark.parametrize(
+    ("nonce", "agent_id", "experiment_id"),
+    [("n", "agent-2", EXPERIMENT_ID), ("another", "agent-1", EXPERIMENT_ID), ("n", "agent-1", "other"), ("n", "", "")],
+)
+def test_an_agent_is_told_nothing_of_experiments_of_which_it_has_no_attempt(
+    store: MemoryStore, nonce: str, agent_id: str, experiment_id: str
+) -> None:
+    wanted = CheckpointsWanted(request_id="r", nonce=nonce, experiment_id=experiment_id, number=1)
+
+    found = checkpoints_for(store.queries, wanted, agent_id=agent_id)
+
+    assert found.checkpoints == ()
+    assert "has no such attempt" in (found.error or "")
+
+
+def test_an_agent_is_sent_what_its_attempts_may_need_and_nothing_else(store: MemoryStore) -> None:
+    assert blob_for(store.queries, "a" * 64, agent_id="agent-1") == b"weights"
+    assert blob_for(store.queries, "a" * 64, agent_id="agent-2") is None
+    assert blob_for(store.queries, "f" * 64, agent_id="agent-1") is None

@@ -7,7 +7,8 @@ import argparse
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.tables import Column, Row, print_rows
-from tuner_service.config import SETTINGS, without_password
+from tuner_service.config import SETTINGS
+from tuner_service.setting_values import without_password
 
 HIDDEN = "(set)"
 ADDRESSES = frozenset({"db", "url", "checkpoint_store"})

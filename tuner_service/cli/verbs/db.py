@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
-from tuner_service.config import Settings, database_url, without_password
+from tuner_service.config import Settings, database_url
+from tuner_service.setting_values import without_password
 
 FINDINGS_LIMIT = 100
 

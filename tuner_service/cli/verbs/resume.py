@@ -13,8 +13,9 @@ from tuner_service.cli.output.progress import follow
 from tuner_service.cli.output.tables import Row, number_text, print_object
 from tuner_service.cli.starting import Body, service_and_body
 from tuner_service.cli.typed import budget_of, given
-from tuner_service.config import Settings, store_location
+from tuner_service.config import Settings
 from tuner_service.local_service import find_service
+from tuner_service.setting_values import store_location
 
 
 def run(arguments: argparse.Namespace) -> int:
