@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
+    from tuner_service.service.experiments import Experiments
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
     from tuner_service.service.tokens import Tokens
@@ -263,24 +265,14 @@ def _serve_http(
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
     from tuner_service.api.server import Server
-    from tuner_service.service.experiments import Experiments, Services
+    from tuner_service.service.experiments import Services
     from tuner_service.service.sessions import Sessions
 
     assets = _open_assets(settings, core)
-    experiments = Experiments(
-        assets=assets,
-        runner=core.runner,
-        queries=core.store.queries,
-        clock=core.clock,
-        hub=core.hub,
-        new_id=new_experiment_id,
-        commands=core.commands,
-        variables=tuple(os.environ),
-    )
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
     services = Services(
-        experiments=experiments,
+        experiments=_experiments(core, assets),
         queries=core.store.queries,
         analyst=analyst,
         runner=core.runner,
@@ -301,18 +293,13 @@ def _serve_http(
         announce(settings, core, url=url_of(listening, certificate))
         analyst.prepare()
 
-    def looks() -> None:
-        core.hub.close_those_who_may_not()  # whose tokens have expired
-        if certificate is not None:
-            certificate.look()
-
     try:
         server = Server(
             config,
             listens=listens,
             may_go_on=core.store.is_in_place,
             ends=core.events.close,
-            looks=looks,
+            looks=partial(_look, core, certificate),
             tls=None if certificate is None else certificate.context,
         )
         server.run(sockets=[listening])
@@ -324,6 +311,27 @@ def _serve_http(
         analyst.close()
     if not core.store.is_in_place():
         raise StorageError(core.store.why_not_in_place())
+
+
+def _experiments(core: Core, assets: Assets) -> Experiments:
+    from tuner_service.service.experiments import Experiments
+
+    return Experiments(
+        assets=assets,
+        runner=core.runner,
+        queries=core.store.queries,
+        clock=core.clock,
+        hub=core.hub,
+        new_id=new_experiment_id,
+        commands=core.commands,
+        variables=tuple(os.environ),
+    )
+
+
+def _look(core: Core, certificate: Certificate | None) -> None:
+    core.hub.close_those_who_may_not()  # whose tokens have expired
+    if certificate is not None:
+        certificate.look()
 
 
 def _http_config(app: ASGIApp) -> uvicorn.Config:

@@ -27,10 +27,11 @@ LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone l
 class Server(uvicorn.Server):
     """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no.
 
-    ``looks`` is called once a second, too, and returns at once. ``ends`` is called when it begins to: whoever sends an answer without an end finishes it then.
+    ``looks`` is called once a second, too, and returns at once. ``ends`` is called when the server begins to end:
+    whoever sends an answer without an end finishes it then.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its connections with the rest of the service
         self,
         config: uvicorn.Config,
         *,

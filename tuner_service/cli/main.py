@@ -293,7 +293,6 @@ def _add_agent(commands: Commands[argparse.ArgumentParser]) -> None:
         "--id", metavar="NAME", help="of join: the agent's name, that of its token (default: of its home)"
     )
     agent.add_argument("--token-file", metavar="F", help="of join: the file that has the agent's token")
-    agent.add_argument("--ca", metavar="F", help="of join: the certificates to trust, as PEM (default: the system's)")
     agent.add_argument("--insecure-network", action="store_true", help="of join: plain http:// beyond this machine")
     agent.add_argument("--label", action="append", metavar="K=V", help="of join: what trials may ask for; repeatable")
     agent.add_argument("--cpus", metavar="N", help="of join: cores that trials may use (default: all)")
