@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
+from trials.agent.forks.servers import WORTH_WAITING_MODULES
 from trials.agent.forks.serving import LEFT_OUT_MAX
 
 StartAgent = Callable[..., AgentProcess]
@@ -255,3 +256,20 @@ if __name__ == "__main__":
 def _without_seed(output: str) -> list[list[str]]:
     first, *rest = output.splitlines()
     return [first.split()[::2], *(line.split() for line in rest)]
+
+
+def test_a_trial_waits_for_imports_that_would_take_it_as_long(
+    service: FakeService, start_agent: StartAgent, library: Path
+) -> None:
+    start_agent()
+    for number in range(WORTH_WAITING_MODULES):
+        (library / f"m{number}.py").write_text("")
+    imports = "\n".join(f"import m{number}" for number in range(WORTH_WAITING_MODULES))
+    # A server that imports it takes longer than the next trial takes to come.
+    (library / "heavy.py").write_text(f"import time\ntime.sleep(0.5)\n{imports}")
+    script = "import sys; print('heavy' in sys.modules); import heavy"
+    environment = {"PYTHONPATH": str(library)}
+
+    outputs = [run(service, script, number, environment=environment)[0] for number in (1, 2)]
+
+    assert outputs == ["False\n", "True\n"]

@@ -32,6 +32,8 @@ from trials.wire.sockets import wake_socket_path
 
 FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
+LEARNED_WAIT_S = 20.0  # for one that imports what the first trial imported; then each trial does so by itself
+WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
@@ -142,11 +144,12 @@ class ForkServers:
         choice = choose(attempt, base=os.environ, preload=asked or learned or ())
         if isinstance(choice, Spawn):
             return choice.why
-        if learned and self._is_without(choice.key):
-            # While the libraries are being imported, or where they cannot be, trials go on as the first one did.
+        found = await (self._server_of(choice, learned) if learned else self._server(choice))
+        if learned and isinstance(found, str):
+            # Where the libraries cannot be imported, or are not yet, trials go on as the first one did.
             plain = choose(attempt, base=os.environ, preload=())
             choice = plain if isinstance(plain, Fork) else choice
-        found = await self._server(choice)
+            found = await self._server(choice)
         if isinstance(found, str):
             return found
         why = _own_module(folder, choice, found)
@@ -155,9 +158,12 @@ class ForkServers:
         learns = not asked and learned is None and experiment_id not in self._learning.values()
         return await self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
 
-    def _is_without(self, key: str) -> bool:
-        server = self._servers.get(key)
-        return key in self._refused or (server is not None and not server.ready.is_set())
+    async def _server_of(self, choice: Fork, learned: Sequence[str]) -> Server | str:
+        """One that has imported what was ``learned``: waited for where a trial would take as long for it by itself."""
+        server = self._servers.get(choice.key)
+        if len(learned) < WORTH_WAITING_MODULES and server is not None and not server.ready.is_set():
+            return "the fork server is not ready yet"
+        return await self._server(choice, timeout_s=LEARNED_WAIT_S)
 
     async def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
         server.used_at = time.monotonic()
@@ -172,8 +178,8 @@ class ForkServers:
         server.given[nonce] = folder
         return None
 
-    async def _server(self, choice: Fork) -> Server | str:
-        """A server that is ready, or why there is none."""
+    async def _server(self, choice: Fork, *, timeout_s: float = FORK_SERVER_START_TIMEOUT_S) -> Server | str:
+        """A server that is ready within ``timeout_s``, or why there is none."""
         if choice.key in self._refused:
             return self._refused[choice.key]
         server = self._servers.get(choice.key)
@@ -188,10 +194,10 @@ class ForkServers:
             if len(self._servers) >= FORK_SERVERS_MAX and not self._make_room():
                 return f"all {FORK_SERVERS_MAX} fork servers have trials of other experiments"
             server = self._start(choice)
-        return await self._when_ready(server)
+        return await self._when_ready(server, timeout_s)
 
-    async def _when_ready(self, server: Server) -> Server | str:
-        deadline = time.monotonic() + FORK_SERVER_START_TIMEOUT_S
+    async def _when_ready(self, server: Server, timeout_s: float) -> Server | str:
+        deadline = time.monotonic() + timeout_s
         while not server.ready.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(server.ready.wait(), 0.2)
@@ -201,7 +207,7 @@ class ForkServers:
                 self._let_go(server)
                 return self._refused[server.key]
             if time.monotonic() > deadline:
-                return f"the fork server was not ready after {FORK_SERVER_START_TIMEOUT_S:g} s"
+                return f"the fork server was not ready after {timeout_s:g} s"
         if server.problem is not None:
             self._refused[server.key] = f"nothing can be forked after the imports: {server.problem}"
             self._let_go(server)
