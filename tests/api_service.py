@@ -38,6 +38,7 @@ from tuner_service.service.cluster import Channel
 from tuner_service.service.events import EventHub
 from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.measures import Measures
+from tuner_service.service.node_files import NodeFiles
 from tuner_service.service.questions import Check, Question, Reply
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens, hash_of
@@ -213,6 +214,9 @@ def an_api_service(**settings: Any) -> ApiService:
         hub=hub,
         config=replace(Settings(home=Path("/nowhere"), db="sqlite:////nowhere/tuner.db"), **settings),
         assets=assets,
+        node_files=NodeFiles(
+            folder, store.queries, checkpoint_store="", asset_store=str(folder), staging=folder / "in"
+        ),
         tokens=tokens,
         sessions=Sessions(store=store, tokens=tokens, clock=clock, lineage=store.lineage),
         events=events,

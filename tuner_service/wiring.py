@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,7 +33,7 @@ from tuner_service.domain.errors import Fault, InputError, StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.local_service import process_mark
 from tuner_service.service.access import Role, read_or_make_token
-from tuner_service.service.private import PRIVATE_UMASK, make_private
+from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
 from tuner_service.setting_values import MAX_PORT
 from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.spare import SpareWorker
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
     from tuner_service.service.experiments import Experiments
+    from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
     from tuner_service.service.tokens import Tokens
@@ -75,6 +75,7 @@ class Core:
     executor: LocalExecutor
     events: EventHub
     workers: WorkerPool
+    node_files: NodeFiles
     commands: frozenset[str]  # by which people can be told, as the home names them
 
 
@@ -109,6 +110,7 @@ def _dispatching(
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
+    from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.runner import Runner
     from tuner_service.storage.engine import open_store
 
@@ -136,11 +138,13 @@ def _dispatching(
         folder = settings.home / "workers"
         pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
         stack.callback(pool.close)
+        files = NodeFiles.of(settings, store.queries, lineage=store.lineage)
+        files.drop_old_parts(now=clock.now())
         runner = Runner(
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=_performer(settings, lineage=store.lineage, hub=hub, pool=pool).perform,
+            perform=_performer(settings, files, lineage=store.lineage, hub=hub, pool=pool).perform,
             forget_agents=hub.close_all,
             on_saved=notifier.look,
             on_committed=events.committed,
@@ -159,10 +163,11 @@ def _dispatching(
             events=events,
             workers=pool,
             commands=commands,
+            node_files=files,
         )
 
 
-def _performer(settings: Settings, *, lineage: str, hub: AgentHub, pool: WorkerPool) -> Performer:
+def _performer(settings: Settings, files: NodeFiles, *, lineage: str, hub: AgentHub, pool: WorkerPool) -> Performer:
     from tuner_service.service.assets.asset_store import staging_of
     from tuner_service.service.perform import Performer
 
@@ -174,6 +179,8 @@ def _performer(settings: Settings, *, lineage: str, hub: AgentHub, pool: WorkerP
         asset_store=settings.asset_root,
         asset_staging=str(staging_of(settings.asset_root, home=settings.home, lineage=lineage)),
         asset_cache_bytes=settings.asset_cache,
+        removed=files.remove,
+        removed_experiment=files.remove_experiment,
     )
 
 
@@ -210,7 +217,7 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(kept_bounded([*_own_log(settings), settings.home / "agent" / "agent.out"]))
+        stack.enter_context(kept_bounded([*own_log(settings), settings.home / "agent" / "agent.out"]))
         if is_standby:
             from tuner_service.api.standby import StandbyServer
 
@@ -280,6 +287,7 @@ def _serve_http(
         config=settings,
         tokens=tokens,
         assets=assets,
+        node_files=core.node_files,
         sessions=sessions,
         events=core.events,
         version=package_version(),
@@ -323,6 +331,7 @@ def _experiments(core: Core, assets: Assets) -> Experiments:
         clock=core.clock,
         hub=core.hub,
         new_id=new_experiment_id,
+        collected=core.node_files.log_of,
         commands=core.commands,
         variables=tuple(os.environ),
     )
@@ -487,12 +496,3 @@ def log_to_standard_error(settings: Settings) -> None:
     configure_logging(logging.StreamHandler(sys.stderr), level=settings.log_level.upper(), form=form)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)  # it names each of its own, at every start
-
-
-def _own_log(settings: Settings) -> list[Path]:
-    """The log of the home folder where this process writes to it; another file or pipe is its owner's."""
-    try:
-        is_own = os.path.samestat(os.fstat(sys.stderr.fileno()), settings.log_file.stat())
-    except (OSError, ValueError, AttributeError):
-        return []
-    return [settings.log_file] if is_own else []

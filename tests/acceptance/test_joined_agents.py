@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,3 +126,56 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+BYTES = """
+import os, pathlib, sys, trials
+
+with trials.init() as trial:
+    state = trial.restore()
+    begin = state["step"] + 1 if state else 0
+    print("begins at", begin, "with", len(pathlib.Path(trial.parameters["data"], "words.txt").read_text()), flush=True)
+    print("secret", os.environ["KEY"] == "s3cret", file=sys.stderr, flush=True)
+    gate = pathlib.Path(os.environ["GATE"])
+    for step in range(begin, 6):
+        trial.report(step=step, loss=trial.parameters["x"] + 1 / (step + 1))
+        trial.save_checkpoint({"step": step, "large": b"x" * (17 << 20)}, step=step)
+        while step >= 3 and not gate.exists():
+            if trial.should_stop():
+                sys.exit(0)
+            import time; time.sleep(0.02)
+    pathlib.Path("outputs").mkdir()
+    pathlib.Path("outputs/model.bin").write_bytes(b"model" * 5_000_000)
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+def with_bytes(alone: Home, **overrides: Any) -> None:
+    (alone.folder / "data").mkdir()
+    (alone.folder / "data" / "words.txt").write_text("word " * 1000)
+    subprocess.run(alone.command("secret", "set", "key"), input=b"s3cret", env=alone.variables(), check=True)
+    trial: dict[str, Any] = {"datasets": {"data": "./data"}, "output": "outputs"}
+    trial["environment"] = {"GATE": str(alone.gate), "KEY": {"secret": "key"}}
+    alone.begin(BYTES, trial=trial, budget={"trials": 1, "parallel": 1}, **overrides)
+
+
+def test_assets_secrets_outputs_large_checkpoints_and_logs_go_over_the_network(alone: Home) -> None:
+    """The node that had saved the checkpoint is gone for good, with its home, before the trial goes on elsewhere."""
+    with joined(alone, "first") as first:
+        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        with_bytes(alone)
+        alone.running(1, step=3)
+        wait_until(lambda: any((alone.home / "nodes" / "checkpoints").rglob("*3-*.ckpt")), timeout_s=60)
+        alone.tuner("stop", alone.id, "--wait")
+        first.end()
+    shutil.rmtree(first.home)
+    alone.open_gate()
+    with joined(alone, "second"):
+        wait_until(lambda: set(nodes(alone)) == {"second"}, timeout_s=60)
+        alone.tuner("resume", alone.id)
+        alone.completed()
+
+    assert "begins at 4 with 5000" in alone.tuner("logs", f"{alone.id}/1")
+    assert "secret True" in alone.tuner("logs", f"{alone.id}/1", "--stderr")
+    alone.tuner("get", f"{alone.id}/1", "got")
+    assert (alone.folder / "got" / "model.bin").read_bytes() == b"model" * 5_000_000

@@ -15,10 +15,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from trials.agent import bounds
 from trials.agent.agent import LOOK_S, Agent
 from trials.agent.channel import Channel
 from trials.agent.home import Home, plain_name
 from trials.agent.joining import add_join_options, join_of
+from trials.agent.moving.service_files import Pace, ServiceFiles
 from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
 from trials.agent.ways import HomeWay, Way
@@ -99,6 +101,8 @@ def _log_to(path: Path, form: LogForm, *, aloud: bool) -> None:
 async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> None:
     agent = Agent(home)
     agent.facts.is_joined = way.is_joined
+    if way.is_joined:
+        ServiceFiles(way, agent_id=agent_id, pace=Pace(bounds.bandwidth())).use()
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", math.inf if way.is_joined else IDLE_EXIT_S))
     channel = Channel(agent, way=way, agent_id=agent_id, idle_exit_s=idle_exit_s)
     wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.woken, on_connect=channel.connect_now)

@@ -20,21 +20,21 @@ from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
 from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
 from trials.agent.launching import (
-    SUPERVISOR_LOG,
     CannotBeGivenError,
     CannotLaunchError,
     NoRoomError,
     give_parameters,
     prepare,
+    said_by_supervisor,
     sdk_folder,
     spawn_supervisor,
 )
 from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
 from trials.agent.node_facts import FactsOfNode
 from trials.agent.supervision.exits import FILES_DAMAGED
-from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.processes.control_group_moves import GroupMoves
 from trials.processes.detached import EndWatch
@@ -43,7 +43,6 @@ from trials.processes.identity import boot_id, is_stopped, tree
 from trials.processes.suspended import StoppedParents
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
 from trials.wire.launch import assets_of
-from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
 from trials.wire.records import ExitCause
 
@@ -237,6 +236,7 @@ class Agent:
     async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
         self._moves.expect()
         try:
+            await fetch_secrets(self.home, launch.spec.secrets.values() if self.facts.is_joined else ())
             has_devices = bool(self.devices.states)
             folder, attempt = await prepare(self.home, launch, blobs, cache=self.cache, has_devices=has_devices)
             if attempt["local"].get("boot_id", boot_id()) != boot_id():
@@ -348,7 +348,7 @@ class Agent:
 
     async def _record_loss(self, held: HeldAttempt) -> None:
         if held.supervisor is None:
-            tail = _end_of(held.folder / SUPERVISOR_LOG)
+            tail = said_by_supervisor(held.folder)
             held.spend(ExitCause.LAUNCH_FAILED, tail=f"the supervisor did not start: {tail}")
         else:
             logger.warning("supervisor_lost", extra={"nonce": held.nonce, "attempt": held.key})
@@ -493,8 +493,3 @@ class Agent:
             with contextlib.suppress(OSError):  # a full disk, or a home that was moved: it is read again instead
                 held.spool.save()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _end_of(path: Path) -> str:
-    data, _, _ = read_log(str(path), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
-    return data.decode(errors="replace").strip()

@@ -10,6 +10,7 @@ from trials.wire.messages import NodeResources
 CPUS, MEMORY_BYTES = "TUNER_NODE_CPUS", "TUNER_NODE_MEMORY_BYTES"
 DEVICES = "TUNER_NODE_DEVICES"  # UUIDs, or places in the driver's order; "none"
 LABELS = "TUNER_NODE_LABELS"  # name=value, separated by commas
+BANDWIDTH = "TUNER_NODE_BANDWIDTH"  # bytes a second, both ways together
 SERVICE_LOST_S = "TUNER_SERVICE_LOST_S"  # without a service for so long, the agent ends and has its trials ended
 NO_DEVICES = "none"
 EXIT_SERVICE_LOST = 3  # of an agent that was without a service for so long
@@ -34,6 +35,11 @@ def labels(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Of the node, by name."""
     pairs = (entry.partition("=") for entry in environ.get(LABELS, "").split(",") if entry)
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def bandwidth(environ: Mapping[str, str] = os.environ) -> float:
+    """Of files between the agent and a service elsewhere; 0: as fast as it goes."""
+    return float(environ.get(BANDWIDTH) or 0)
 
 
 def service_lost_s(environ: Mapping[str, str] = os.environ) -> float | None:

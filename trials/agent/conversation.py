@@ -9,7 +9,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from websockets.asyncio.client import ClientConnection
@@ -21,6 +20,7 @@ from trials.agent.bounds import resources
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.fetching import CheckpointFetches
+from trials.agent.moving.joined import collect_logs
 from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
 from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
@@ -166,8 +166,8 @@ class Conversation:
         self._lineage = answer.lineage
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         self._agent.cache.store = FileStore(answer.asset_store) if answer.asset_store else None
-        self._outputs.store = self._agent.cache.store
-        self._outputs.staging = Path(answer.asset_staging) if answer.asset_staging else None
+        own = self._agent.home.agent / "outgoing" if self._agent.facts.is_joined else None
+        self._outputs.begin(self._agent.cache.store, answer.asset_staging, own=own)
         self._agent.cache.limit_bytes = answer.asset_cache_bytes
         for attempt in self._agent.held.values():
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
@@ -271,6 +271,8 @@ class Conversation:
             exit_record = held.exit  # before the reading: a spool is complete once there is an exit
             if exit_record is not None and held.keeps_output and self._is_news("output", held):
                 await self._outputs.collect(held, exit_record)  # before its end is told: then it is all there
+            if exit_record is not None and self._agent.facts.is_joined and self._is_news("logs", held):
+                await collect_logs(self._agent.home, held)
             batch = held.spool.next_batch()
             if not batch.lines and batch.goes_on:
                 await asyncio.sleep(0)  # the others' turn
@@ -443,7 +445,7 @@ class Conversation:
             pump = self._pumps.pop(order.nonce, None)
             if pump is not None:
                 pump.cancel()
-            self._told -= {("started", order.nonce), ("exited", order.nonce), ("output", order.nonce)}
+            self._told -= {(what, order.nonce) for what in ("started", "exited", "output", "logs")}
 
     def _log_chunk(self, order: ReadLog) -> LogChunk:
         names = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}

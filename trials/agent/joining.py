@@ -28,6 +28,9 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=_count, metavar="N", help="cores that trials may use (default: all)")
     parser.add_argument("--memory", type=_size, metavar="SIZE", help="as 32GiB: what trials may use (default: all)")
     parser.add_argument(
+        "--bandwidth", type=_size, metavar="SIZE", help="as 50MB: of files, a second, both ways together (default: any)"
+    )
+    parser.add_argument(
         "--devices", type=_devices, metavar="LIST", help="UUIDs or numbers of GPUs, or none (default: all)"
     )
 
@@ -38,6 +41,7 @@ def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Joi
     Ends the process with what to do where the options make no sense.
     """
     offers = {bounds.CPUS: options.cpus, bounds.MEMORY_BYTES: options.memory, bounds.DEVICES: options.devices}
+    offers[bounds.BANDWIDTH] = options.bandwidth
     os.environ.update({name: str(value) for name, value in offers.items() if value is not None})
     if options.label:
         names = [entry.partition("=")[0] for entry in options.label]

@@ -23,6 +23,7 @@ from trials.agent.moving.inputs import paths_of
 from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
+from trials.agent.supervision.logs import read_log
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
@@ -38,6 +39,7 @@ from trials.wire.files import (
     FOLDER_WORK,
 )
 from trials.wire.launch import Compat
+from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
 
@@ -272,3 +274,9 @@ def spawn_supervisor(folder: Path, *, why: str = "") -> subprocess.Popen[bytes]:
     """
     command = [sys.executable, "-I", "-S", supervisor.__file__, str(folder), *filter(None, [why])]
     return start_detached(command, log=folder / SUPERVISOR_LOG)
+
+
+def said_by_supervisor(folder: Path) -> str:
+    """The end of its log."""
+    data, _, _ = read_log(str(folder / SUPERVISOR_LOG), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
+    return data.decode(errors="replace").strip()

@@ -7,16 +7,17 @@
     tuner:///logs/EXPERIMENT/N/ATTEMPT/STREAM  what attempts wrote, collected
     tuner:///secrets/NAME                      of the service's home
 
-Each is ``/api/v1/agents/AGENT/files/AREA/PATH``: GET (with ranges), HEAD, and PUT for some, piece by piece: a piece
-says where it begins (OFFSET), how long the whole is (SIZE) and its SHA-256 (DIGEST); HEAD with the latter two says
-where to go on.
+Each is ``/api/v1/agents/AGENT/files/AREA/PATH``: GET (with ranges; with the header LOOK, only SIZE or LISTING), and
+PUT for some, piece by piece: a piece says where it begins (OFFSET), how long the whole is (SIZE) and its SHA-256
+(DIGEST); GET with the latter two says where to go on.
 """
 
 from __future__ import annotations
 
 SCHEME = "tuner://"
 OFFSET, SIZE, DIGEST = "Upload-Offset", "Upload-Size", "Upload-SHA256"  # headers
-LISTING = "Folder-Files"  # of HEAD and GET on a folder: the names of its files, separated by "/"
+LOOK = "Only-Look"
+LISTING = "Folder-Files"  # of a folder the names of its files, separated by "/"
 ASSETS, STAGING, CHECKPOINTS, OWN, LOGS, SECRETS = "assets", "staging", "checkpoints", "own", "logs", "secrets"
 PIECE_BYTES = 4 << 20  # of an upload, in one request
 

@@ -204,6 +204,8 @@ class _Connection:
             self._welcomed = True
         elif not self._welcomed:
             return  # of the connection before: the welcome settles it
+        if self._hello.node.is_joined:
+            message = self._services.node_files.outgoing(message)
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
 
     def _close(self) -> None:
@@ -323,7 +325,7 @@ class _Connection:
             nonce=message.nonce,
             first_sequence=message.first_sequence,
             records=in_own_time(parse_lines(message.lines), self._channel.clock_ahead_s),
-            locations={digest: place for digest, place in message.locations.items() if len(place) <= LOCATION_LIMIT},
+            locations=self._locations(message),
         )
 
         def answered(future: Future[None]) -> None:
@@ -331,6 +333,14 @@ class _Connection:
                 self._send(Busy(nonce=message.nonce, retry_after_s=REFUSED_RETRY_S))
 
         self._services.runner.submit(command).add_done_callback(answered)
+
+    def _locations(self, message: Reports) -> dict[str, str]:
+        """Where checkpoints lie; of an agent that shares no folder, as the service finds them."""
+        told = {digest: place for digest, place in message.locations.items() if len(place) <= LOCATION_LIMIT}
+        if not self._hello.node.is_joined:
+            return told
+        found = {digest: self._services.node_files.incoming(place) for digest, place in told.items()}
+        return {digest: place for digest, place in found.items() if place is not None}
 
     # ── blobs ───────────────────────────────────────────────────────────────────────────────────
     def _take_offer(self, offer: BlobOffered) -> None:

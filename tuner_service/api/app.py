@@ -28,6 +28,7 @@ from tuner_service.api.routes import (
     export,
     figures,
     live_changes,
+    node_files,
     sessions,
     system,
     table,
@@ -57,6 +58,7 @@ ROUTERS = (
     sessions.router,
     tokens.router,
     system.router,
+    node_files.router,
     live_changes.trial_router,
 )
 

@@ -297,6 +297,7 @@ def _add_agent(commands: Commands[argparse.ArgumentParser]) -> None:
     agent.add_argument("--label", action="append", metavar="K=V", help="of join: what trials may ask for; repeatable")
     agent.add_argument("--cpus", metavar="N", help="of join: cores that trials may use (default: all)")
     agent.add_argument("--memory", metavar="SIZE", help="of join: what trials may use (default: all)")
+    agent.add_argument("--bandwidth", metavar="SIZE", help="of join: of files, a second, as 50MB (default: any)")
     agent.add_argument("--devices", metavar="LIST", help="of join: UUIDs or numbers of GPUs, or none (default: all)")
 
 

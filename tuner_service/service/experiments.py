@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from trials.wire.attempt import AttemptKey
@@ -49,6 +50,7 @@ from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
 from tuner_service.service.measures import Measures
+from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
 from tuner_service.service.sessions import Sessions
@@ -153,6 +155,7 @@ class Experiments:
     hub: Agents
     assets: Assets
     new_id: Callable[[], ExperimentId]  # not unique by itself
+    collected: Callable[[Attempt, str], Path | None] = lambda _, __: None  # a stream that its node has sent here
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
@@ -433,9 +436,13 @@ class Experiments:
         """One range of a log, from the agent that ran the attempt; a negative offset counts from the end."""
         if attempt.agent_id == EVALUATOR:
             raise NotFoundError("log", f"{attempt.key} {stream}", "an evaluator asked for it, whose output is its own")
-        chunk = await self.hub.read_log(
-            attempt.agent_id, attempt.key, nonce=attempt.nonce, stream=stream, offset=offset, limit=limit
-        )
+        collected = await asyncio.to_thread(self.collected, attempt, stream) if attempt.status.is_final else None
+        if collected is not None:
+            chunk = await asyncio.to_thread(part_of_log, collected, offset=offset, limit=limit)
+        else:
+            chunk = await self.hub.read_log(
+                attempt.agent_id, attempt.key, nonce=attempt.nonce, stream=stream, offset=offset, limit=limit
+            )
         if chunk.error is not None:
             raise NotFoundError("log", f"{attempt.key} {stream}", chunk.error)
         return LogPart(
@@ -470,6 +477,7 @@ class Services:
     config: Settings
     tokens: Tokens
     assets: Assets
+    node_files: NodeFiles
     sessions: Sessions
     events: EventHub
     version: str

@@ -23,7 +23,9 @@ from trials.stores import is_url
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.launch import CheckpointRef
 from trials.wire.limits import OUTPUT_BYTES_LIMIT
-from trials.wire.messages import Launch, ToAgent, Welcome
+from trials.wire.manifests import PIECE_BYTES as ASSET_PIECE_BYTES
+from trials.wire.manifests import digest_of_pieces, is_file_digest
+from trials.wire.messages import Launch, LogChunk, ToAgent, Welcome
 from trials.wire.paths import path_fault
 from trials.wire.remote_files import (
     ASSETS,
@@ -37,9 +39,11 @@ from trials.wire.remote_files import (
     remote,
 )
 from trials.wire.variables import NAME_OF_SECRET
+from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError, NotAllowedError, NotFoundError, UnavailableError
 from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries
+from tuner_service.service.assets.asset_store import staging_of
 
 PARTS = "parts"  # of uploads, in the folder of what nodes send
 PART_KEPT_S = 86_400.0  # of one that nobody went on with
@@ -77,6 +81,12 @@ class NodeFiles:
         self._store = checkpoint_store
         self._writing = threading.Lock()  # held while ``_open`` is looked at
         self._open: set[str] = set()
+
+    @classmethod
+    def of(cls, settings: Settings, queries: Queries, *, lineage: str) -> NodeFiles:
+        root, home = settings.asset_root, settings.home
+        staging = staging_of(root, home=home, lineage=lineage)
+        return cls(home, queries, checkpoint_store=settings.checkpoint_store, asset_store=root, staging=staging)
 
     # ── names ───────────────────────────────────────────────────────────────────────────────────
     def outgoing(self, message: ToAgent) -> ToAgent:
@@ -157,7 +167,7 @@ class NodeFiles:
         if not _DIGEST.fullmatch(digest) or size < 0:
             raise InputError([Fault(pointer="", message="an upload says its size and its SHA-256 in 64 hex digits")])
         match area:
-            case "staging" if _DIGEST.fullmatch(path):
+            case "staging" if is_file_digest(path):
                 target, limit = self._staging / path, OUTPUT_BYTES_LIMIT
                 if not self._queries_has_attempt_of(agent_id):
                     raise NotAllowedError(f"agent {agent_id!r} runs no trial now, whose output that could be")
@@ -202,11 +212,14 @@ class NodeFiles:
             return offset + len(piece)
 
     def _finish(self, upload: Upload, part: Path) -> None:
-        if _sha256(part) != upload.digest:
+        # A file of an asset is named by its digest, which differs from that of its bytes where it is a long one.
+        is_misnamed = upload.target.parent == self._staging and _asset_digest(part) != upload.target.name
+        if is_misnamed or _sha256(part) != upload.digest:
             part.unlink()
             raise InputError(
                 [Fault(pointer="", message="the bytes have another digest: they were damaged; send again")]
             )
+        part.chmod(0o400)
         upload.target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.move(part, upload.target)
         _sync(upload.target)
@@ -276,6 +289,12 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _asset_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        pieces = [hashlib.sha256(p).hexdigest() for p in iter(lambda: file.read(ASSET_PIECE_BYTES), b"")]
+    return digest_of_pieces(tuple(pieces) or (hashlib.sha256(b"").hexdigest(),))
+
+
 def _sync(path: Path) -> None:
     for place, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
         descriptor = os.open(place, flags | os.O_CLOEXEC)
@@ -283,3 +302,13 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def part_of_log(path: Path, *, offset: int, limit: int) -> LogChunk:
+    """As an agent answers: a negative offset counts from the end."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = max(0, size + offset) if offset < 0 else min(offset, size)
+        file.seek(start)
+        data = file.read(max(0, limit))
+    return LogChunk(request_id="", data=data.decode(errors="replace"), end=start + len(data), size=size)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from trials.wire.messages import PROTOCOL_VERSION, Welcome
+from trials.wire.messages import PROTOCOL_VERSION, DeleteCheckpoint, RemoveExperiment, Welcome
 from tuner_service.dispatcher import effects as e
 from tuner_service.ports import Workers
 from tuner_service.service.cluster import AgentHub
 
 logger = logging.getLogger(__name__)
+
+
+def _nothing(_: str) -> None:
+    """Nodes have sent nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,8 @@ class Performer:
     asset_store: str = ""  # a folder or a URL
     asset_staging: str = ""  # the folder in which assets are taken in
     asset_cache_bytes: int = 0  # of what a node keeps of them
+    removed: Callable[[str], None] = _nothing  # of what nodes have sent: a checkpoint, by where it lies
+    removed_experiment: Callable[[str], None] = _nothing  # and all of an experiment
 
     def perform(self, effect: e.Effect) -> None:
         """Carry ``effect`` out. Repeating one that was carried out is harmless."""
@@ -35,10 +42,14 @@ class Performer:
                 self.workers.ping(effect)
             case e.StopWorker():
                 self.workers.stop(effect.experiment_id)
-            case e.Tell():
-                self.hub.send(effect.agent_id, effect.message)
-            case e.TellAll():
-                self.hub.send_to_all(effect.message)
+            case e.Tell(message=message):
+                if isinstance(message, DeleteCheckpoint) and message.location is not None:
+                    self.removed(message.location)
+                self.hub.send(effect.agent_id, message)
+            case e.TellAll(message=message):
+                if isinstance(message, RemoveExperiment):
+                    self.removed_experiment(message.experiment_id)
+                self.hub.send_to_all(message)
             case e.WelcomeAgent():
                 welcome = Welcome(
                     version=PROTOCOL_VERSION,

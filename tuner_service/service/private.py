@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from tuner_service.config import Settings
 
 PRIVATE_UMASK = 0o077
 FOLDER_MODE = 0o700
 OPEN_TO_OTHERS = 0o077
 # What a service and its agent make in a home. A home may also be a folder of a person's, named by its database; what
 # else lies there is none of our business.
-OWN_FOLDERS = ("agent", "attempts", "checkpoints", "secrets", "workers")
+OWN_FOLDERS = ("agent", "attempts", "checkpoints", "nodes", "secrets", "workers")
 OWN_FILES = ("notify.toml", "service.json", "service.log", "token", "token-read-only")
 OWN_PREFIXES = ("tuner.db", "token.", "token-read-only.", "service.")  # with the files beside a database, and drafts
 
@@ -64,3 +67,12 @@ def _close(path: Path) -> bool:
         logger.debug("path_not_closed_to_others", extra={"path": str(path), "error": str(error)})
         return False
     return True
+
+
+def own_log(settings: Settings) -> list[Path]:
+    """The log of the home folder where this process writes to it; another file or pipe is its owner's."""
+    try:
+        is_own = os.path.samestat(os.fstat(sys.stderr.fileno()), settings.log_file.stat())
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [settings.log_file] if is_own else []

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt
+from trials.agent.moving.joined import send_staged
 from trials.files import ATTEMPT_BYTES, is_full_disk, open_file, read_json, to_json, write_all, write_atomically
 from trials.stores import FileStore
 from trials.wire.files import FILE_ATTEMPT, FILE_OUTPUT, FOLDER_WORK
@@ -66,6 +67,12 @@ class OutputsCollector:
         self._waiting: dict[str, asyncio.Future[OutputStored]] = {}
         self.store: FileStore | None = None  # as the service says in its welcome
         self.staging: Path | None = None
+        self.is_sent = False  # ``staging`` is a folder of the agent's own, and what is in it goes over the network
+
+    def begin(self, store: FileStore | None, staging: str, *, own: Path | None) -> None:
+        """As the service says in its welcome. ``own``: where files are staged that go over the network then."""
+        self.store, self.is_sent = store, own is not None
+        self.staging = own or (Path(staging) if staging else None)
 
     async def collect(self, held: HeldAttempt, exit_record: ExitRecord | None, *, step: int | None = None) -> None:
         """What the attempt has left now is an asset of its trial when this returns, as far as that can be done.
@@ -104,9 +111,12 @@ class OutputsCollector:
 
     async def _offer(self, held: HeldAttempt, folder: Path, step: int | None) -> str:
         """What hindered it; "" where it is an asset now, or there is nothing to keep."""
-        staged = await asyncio.to_thread(stage, folder, self.staging or folder, self.store)
+        staging = (self.staging or folder) / (held.nonce if self.is_sent else "")
+        staged = await asyncio.to_thread(stage, folder, staging, self.store)
         if staged is None:
             return ""
+        if self.is_sent:
+            await asyncio.to_thread(send_staged, staging)
         waiting = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
         offered = OutputOffered(
             key=held.key,

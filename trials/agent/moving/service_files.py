@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from trials.agent.ways import ServiceAddress, Way
 from trials.stores import set_service_files
-from trials.wire.remote_files import DIGEST, LISTING, OFFSET, PIECE_BYTES, SCHEME, SIZE
+from trials.wire.remote_files import DIGEST, LISTING, LOOK, OFFSET, PIECE_BYTES, SCHEME, SIZE
 
 TIMEOUT_S = 60.0
 BREAKS = 8  # in a row, without a byte between them; then the store counts as away
@@ -61,6 +61,7 @@ class ServiceFiles:
     def __init__(self, way: Way, *, agent_id: str, pace: Pace | None = None) -> None:
         self._way, self._agent_id = way, agent_id
         self._pace = pace or Pace()
+        self._sent: dict[str, int] = {}  # sizes of what the service has taken in, until they are asked for
 
     def use(self) -> None:
         """From now on ``tuner:///…`` is understood by this process."""
@@ -74,8 +75,8 @@ class ServiceFiles:
         """The service makes them."""
 
     def info(self, path: str) -> dict[str, Any]:
-        headers = self._head(path)
-        return {"name": path, "size": int(headers.get("Content-Length") or 0), "type": "file"}
+        size = self._sent.pop(path, None)
+        return {"name": path, "size": int(self._head(path).get(SIZE) or 0) if size is None else size, "type": "file"}
 
     def isdir(self, path: str) -> bool:
         return self._head(path).get(LISTING) is not None
@@ -105,13 +106,17 @@ class ServiceFiles:
             size, digest = os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
             said = {SIZE: str(size), DIGEST: digest}
             offset = self._again(lambda: self._offset(path, said))
-            is_first = True
-            while offset < size or (is_first and size == 0):
-                is_first = False
+            requests = 0
+            while offset < size or (requests == 0 and size == 0):
+                requests += 1
+                if requests > 3 * (size // PIECE_BYTES) + 10:
+                    raise OSError(f"{path}: the service does not take its pieces in their order")
                 file.seek(offset)
                 piece = file.read(PIECE_BYTES)
                 self._pace.take(len(piece))
                 offset = self._again(lambda piece=piece, at=offset: self._put_piece(path, piece, at, said))  # type: ignore[misc]
+
+        self._sent[path] = size
 
     def rm(self, path: str, recursive: bool = True) -> None:  # noqa: FBT001, FBT002  as fsspec has it
         """The service removes what its rows no longer name."""
@@ -119,14 +124,14 @@ class ServiceFiles:
     # ── requests ────────────────────────────────────────────────────────────────────────────────
     def _head(self, path: str) -> Any:
         def ask() -> Any:
-            with self.asked("HEAD", path) as answer:
+            with self.asked("GET", path, headers={LOOK: "1"}) as answer:
                 return answer.headers
 
         return self._again(ask)
 
     def _offset(self, path: str, said: dict[str, str]) -> int:
         try:
-            with self.asked("HEAD", path, headers=said) as answer:
+            with self.asked("GET", path, headers=said) as answer:
                 return int(answer.headers.get(OFFSET) or 0)
         except FileNotFoundError:
             return 0

@@ -13,7 +13,7 @@ from tuner_service.cli.output.tables import Column, Row, number_text, print_rows
 from tuner_service.config import default_home
 
 GIB = 2**30
-PASSED_ON = ("ca", "cpus", "memory", "devices", "token_file")  # to the agent, under the same words
+PASSED_ON = ("ca", "cpus", "memory", "devices", "bandwidth", "token_file")  # to the agent, under the same words
 
 
 def _said(node: Row) -> str:
