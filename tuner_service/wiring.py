@@ -153,7 +153,6 @@ def _dispatching(
         stack.callback(runner.close)
         notifier.begin(store.queries.experiments)
         runner.start()
-        commands = frozenset(wanted.commands)
         yield Core(
             store=store,
             clock=clock,
@@ -162,7 +161,7 @@ def _dispatching(
             executor=executor,
             events=events,
             workers=pool,
-            commands=commands,
+            commands=frozenset(wanted.commands),
             node_files=files,
         )
 
