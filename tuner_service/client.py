@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, target_of, trial_path
 from tuner_service.client_tls import opened, system_context
+from tuner_service.told import told
 
 if TYPE_CHECKING:
     import socket
@@ -66,14 +67,12 @@ class Answer:
     data: bytes
 
     def json(self) -> Any:
-        """ClientError where it is no JSON: then something else is at the address."""
+        """ClientError where it is no JSON object, or lacks what it is asked for: something else is at the address."""
         try:
-            return json.loads(self.data) if self.data else None
+            return told(json.loads(self.data) if self.data else None, ClientError)
         except (ValueError, RecursionError) as exc:
-            begin = self.data[:60].decode("utf-8", "replace")
-            raise ClientError(
-                f"the answer is no JSON, but begins {begin!r}; is it a service of Tuner Service?"
-            ) from exc
+            what = f"no JSON object, but begins {self.data[:60].decode('utf-8', 'replace')!r}"
+            raise ClientError(f"the answer is {what}; is it a service of Tuner Service?") from exc
 
 
 class Client:

@@ -48,7 +48,7 @@ def format_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) 
         case "yaml":
             import yaml
 
-            return yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True)
+            return yaml.safe_dump([dict(row) for row in rows], sort_keys=False, allow_unicode=True)
         case "id":
             return "".join(f"{row['id']}\n" for row in rows)
         case _:
