@@ -15,7 +15,7 @@ from tuner_service.api.dependencies import services_of
 from tuner_service.api.errors import AuthenticationError
 from tuner_service.api.own_page import READING_METHODS, cookies_of
 from tuner_service.domain.errors import NotAllowedError
-from tuner_service.service.access import PEOPLE, Role
+from tuner_service.service.access import PEOPLE, SENDER, Role
 from tuner_service.service.sessions import OpenSession
 from tuner_service.service.tokens import Token
 
@@ -88,12 +88,15 @@ def is_open(method: str, path: str) -> bool:
 
 
 async def authorize(connection: HTTPConnection) -> None:
-    """Lets the connection pass, or raises: 401 without a known token, 403 with one that may not do this."""
+    """Lets the connection pass, or raises: 401 without a known token, 403 with one that may not do this.
+
+    From now on what answers it knows the SENDER.
+    """
     access = access_of(connection.scope["endpoint"], connection.scope.get("method", ""))
     if access is Access.ANYBODY:
         return
     try:
-        _check(caller_of(connection), access, connection)
+        SENDER.set(_checked(caller_of(connection), access, connection).name)
     except NotAllowedError as exc:
         can_say_why = "websocket.http.response" in connection.scope.get("extensions", {})
         if connection.scope["type"] == "websocket" and not can_say_why:
@@ -156,7 +159,7 @@ def is_still_allowed(connection: HTTPConnection) -> Callable[[], bool]:
     return lambda: services.sessions.is_open(session)
 
 
-def _check(caller: Caller | None, access: Access, connection: HTTPConnection) -> None:
+def _checked(caller: Caller | None, access: Access, connection: HTTPConnection) -> Caller:
     if caller is None:
         raise AuthenticationError(
             "no valid token; send the header `Authorization: Bearer TOKEN` with the token of the service's home folder "
@@ -168,3 +171,4 @@ def _check(caller: Caller | None, access: Access, connection: HTTPConnection) ->
     named = connection.path_params.get("agent_id")
     if access is Access.AGENT and caller.token.agent_id != named:
         raise NotAllowedError(f"the token {caller.token.name!r} is for agent {caller.token.agent_id!r} alone")
+    return caller

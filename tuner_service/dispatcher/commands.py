@@ -26,7 +26,7 @@ from tuner_service.domain.resources import Device, QuotaGroup
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialOutput
 
 
-# ── from people ─────────────────────────────────────────────────────────────────────────────────
+# ── from people; ``by``: the name of who asked for it, where it is known ─────────────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
     """Stored in the transaction that carries the command out, so a repeated request finds its answer."""
@@ -46,12 +46,14 @@ class ExperimentCreated:
     note: str = ""
     tags: tuple[str, ...] = ()
     code_changes: bytes | None = None  # whose SHA-256 is spec.trial.code_origin.changes_digest
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPaused:
     at: float
     experiment_id: ExperimentId
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +81,21 @@ class ExperimentResumed:
     code_origin: CodeOrigin | None = None
     code_changes: bytes | None = None
     skip: tuple[Queue, int] | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentStopped:
     at: float
     experiment_id: ExperimentId
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentDeleted:
     at: float
     experiment_id: ExperimentId
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,7 @@ class TrialStopped:
     at: float
     experiment_id: ExperimentId
     number: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,7 @@ class ExperimentChanged:
     tags: tuple[str, ...] | None = None
     priority: int | None = None
     project: str | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,7 @@ class TrialAdded:
     experiment_id: ExperimentId
     parameters: Parameters
     retry_of: int | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +139,7 @@ class OutcomesImported:
     at: float
     experiment_id: ExperimentId
     outcomes: tuple[TrialOutcome, ...]
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +149,7 @@ class SearchSpaceChanged:
     at: float
     experiment_id: ExperimentId
     search_space: dict[str, Any]
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +184,14 @@ class QuotaGroupSet:
 
     at: float
     group: QuotaGroup
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGroupDeleted:
     at: float
     name: str
+    by: str = ""
 
 
 # ── from agents ─────────────────────────────────────────────────────────────────────────────────
@@ -358,6 +370,10 @@ class TimePassed:
     at: float
 
 
+Change = (
+    ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
+    | ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged | QuotaGroupSet | QuotaGroupDeleted
+)  # fmt: skip
 LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
 Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped

@@ -113,8 +113,11 @@ class Dispatcher:
     def handle(self, command: c.Command) -> list[Effect]:
         """Take one fact in; the orders that follow from it, in the order to perform them."""
         step = self._step(command.at)
+        step.by = command.by if isinstance(command, c.Change) else ""
+        concerned = self._apply(step, command)
+        step.by = ""  # what follows from now on nobody asked for
         # The higher priority first, so that what room there is goes to it.
-        for xs in sorted(self._apply(step, command), key=_rank):
+        for xs in sorted(concerned, key=_rank):
             schedule.advance(step, xs)
         return step.effects
 

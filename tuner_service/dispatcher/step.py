@@ -35,6 +35,7 @@ class Step:
     state: DispatcherState
     changes: Changes
     at: float = 0.0
+    by: str = ""  # who asked for the change that is carried out; stands in the lines that it writes
     effects: list[Effect] = field(default_factory=list)
     ended: dict[tuple[str, int], float] = field(
         default_factory=dict
@@ -147,6 +148,8 @@ class Step:
         running_s = self._running_s(experiment)
         self._write_experiment(xs, replace(experiment, next_line=line + 1, running_s=running_s, running_since=since))
         queues = queues_for(kind, xs.experiment.spec, judged=judged)
+        if self.by:
+            payload = {**payload, "by": self.by}
         self.changes.journal.append(
             JournalLine(experiment_id=xs.id, line=line, at=self.at, kind=kind.value, payload=payload, queues=queues)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +15,10 @@ TOKEN_FILE_MODE = 0o600
 # Of a token that somebody else made: whoever reaches the port may try as many as they like. `openssl rand -hex 16` has
 # 32 characters, of which 8 are different but for one in a thousand million.
 LEAST_CHARACTERS, LEAST_DIFFERENT = 24, 8
+
+
+# The name of who sent the request that is being answered; "" where nobody did.
+SENDER: ContextVar[str] = ContextVar("sender", default="")
 
 
 class Role(StrEnum):

@@ -6,6 +6,7 @@ Commands go to the runner and return when they are on disk; reads go to the quer
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from trials.wire.messages import Hello, LogChunk
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
+    Change,
     Command,
     ExperimentCreated,
     ExperimentDeleted,
@@ -43,6 +45,7 @@ from tuner_service.domain.errors import (
 from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, Queries
+from tuner_service.service.access import SENDER
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.cluster import Channel
 from tuner_service.service.code import CodeArchive
@@ -58,6 +61,7 @@ from tuner_service.service.tokens import Tokens
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
 from tuner_service.service.warm_start import known_outcomes
 
+logger = logging.getLogger(__name__)
 ID_DRAWS = 20  # of ids that are taken already, before giving up
 AGENT_TIMEOUT_S = 5.0  # for the first agent, before an experiment is taken whose trials need devices
 JOURNAL_PAGE = 1_000
@@ -291,7 +295,11 @@ class Experiments:
         await self.submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
 
     async def submit(self, command: Command) -> None:
-        """Returns when it is on disk; raises the error that refused it."""
+        """Returns when it is on disk; raises the error that refused it. A change bears the name of who asked for it."""
+        if isinstance(command, Change):
+            command = replace(command, by=SENDER.get())
+            about = getattr(command, "experiment_id", getattr(command, "name", ""))
+            logger.info("change_asked_for", extra={"change": type(command).__name__, "about": about, "by": command.by})
         # Shielded: a client that goes away does not take back what it asked for.
         await asyncio.shield(asyncio.wrap_future(self.runner.submit(command)))
 

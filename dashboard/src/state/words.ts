@@ -149,7 +149,12 @@ export function journalWords(line: JournalLine, objective: string): Told {
   const payload = line.payload;
   const number_ = typeof payload.number === "number" ? payload.number : null;
   const trial = number_ === null ? "" : `trial ${number_}`;
-  const told = (sentence: string, tone: Told["tone"] = "plain"): Told => ({ tone, trial: number_, sentence });
+  const by = typeof payload.by === "string" ? ` (asked for by ${payload.by})` : "";
+  const told = (sentence: string, tone: Told["tone"] = "plain"): Told => ({
+    tone,
+    trial: number_,
+    sentence: sentence + by,
+  });
   const attempt = Number(payload.attempt ?? 1);
   switch (line.kind) {
     case "suggestion_requested":
@@ -279,7 +284,7 @@ function because(message: unknown): string {
 }
 
 function changes(payload: JournalLine["payload"]): string {
-  const parts = Object.entries(payload).filter(([, value]) => value !== null);
+  const parts = Object.entries(payload).filter(([name, value]) => value !== null && name !== "by");
   return parts
     .map(
       ([name, value]) =>
