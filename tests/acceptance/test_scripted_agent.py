@@ -17,6 +17,7 @@ from tests import scripted_agent
 from tests.acceptance.harness import Home
 from tests.scripted_agent import Attempt, ScriptedAgent
 from tests.waiting import wait_until
+from trials.wire.messages import PROTOCOL_VERSION
 
 SCRIPT = "print('never run')\n"
 STATE = os.urandom((1 << 20) + 17)  # two frames
@@ -202,7 +203,7 @@ def test_an_agent_of_another_version_is_ordered_to_leave_and_nonsense_is_refused
     a_search(home, budget={"trials": 1, "parallel": 1})
     other = {"kind": "hello", "version": 7, "agent_id": "local", "pid": 1, "attempts": "something else"}
     for hello, kind, reason in (
-        (other, "leave", "the agent speaks version 7, the service 4"),
+        (other, "leave", f"the agent speaks version 7, the service {PROTOCOL_VERSION}"),
         (agent.hello() | {"attempts": 3}, "refused", "hello.attempts: expected list, got int"),
         (agent.hello() | {"agent_id": "b"}, "refused", "the hello of agent 'b' came on the channel of 'local'"),
         ({"kind": "pong"}, "refused", "the first message must be a hello, not 'pong'"),

@@ -45,6 +45,7 @@ FULL = TrialTemplate(
     cpus=2.0,
     gpus=0.5,
     gpu_memory_bytes=1 << 30,
+    labels={"zone": "b"},
 )
 
 
