@@ -110,6 +110,12 @@ class FakeHub:
     def close_those_who_may_not(self) -> None:
         self.looks += 1
 
+    def drain(self, agent_id: str, *, on: bool) -> None:
+        raise UnavailableError(f"agent {agent_id} is not connected")
+
+    def hang_up(self, agent_id: str) -> bool:
+        return any(hello.agent_id == agent_id for hello in self.hellos)
+
     def channels(self) -> list[Channel]:
         return [Channel(hello=hello, send=lambda _: None, close=lambda: None) for hello in self.hellos]
 

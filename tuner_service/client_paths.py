@@ -25,6 +25,10 @@ def cells(column: Any) -> list[Any]:
     return [words[code] for code in column["codes"]]
 
 
+def agent_path(name: str) -> str:
+    return f"/api/v1/agents/{quote(name, safe='', errors=_BYTES)}"
+
+
 def asset_path(reference: str) -> str:
     return f"/api/v1/assets/{quote(reference, safe='@:', errors=_BYTES)}"
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +116,6 @@ def test_nonsense_is_refused_with_what_to_do(tmp_path: Path, arguments: tuple[st
     assert not (tmp_path / "home").exists()
 
 
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 BYTES = """
 import os, pathlib, sys, trials
 
@@ -179,3 +167,75 @@ def test_assets_secrets_outputs_large_checkpoints_and_logs_go_over_the_network(a
     assert "secret True" in alone.tuner("logs", f"{alone.id}/1", "--stderr")
     alone.tuner("get", f"{alone.id}/1", "got")
     assert (alone.folder / "got" / "model.bin").read_bytes() == b"model" * 5_000_000
+
+
+LONG = """
+import os, pathlib, time, trials
+
+gate = pathlib.Path(os.environ["GATE"])
+with trials.init() as trial:
+    state = trial.restore()
+    for step in range(state["step"] + 1 if state else 0, 10):
+        trial.report(step=step, loss=trial.parameters["x"] + 1 / (step + 1))
+        trial.save_checkpoint({"step": step}, step=step)
+        while step >= 4 and not gate.exists():
+            if trial.should_stop():
+                raise SystemExit(0)
+            time.sleep(0.01)
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+def test_a_drained_node_gives_its_trials_to_others_and_takes_none_until_that_is_cancelled(alone: Home) -> None:
+    with joined(alone, "first") as first:
+        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        alone.begin(LONG, trial={"max_attempts": 1})
+        alone.running(2, step=4)
+        with joined(alone, "second"):
+            wait_until(lambda: len(nodes(alone)) == 2, timeout_s=30)
+            refused = alone.ended("agent", "rm", "first")
+            alone.tuner("agent", "drain", "first")
+            wait_until(lambda: nodes(alone)["first"]["state"] == "drained", timeout_s=60)
+            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2, timeout_s=60)
+            first.end()
+            first.start()
+            wait_until(lambda: nodes(alone).get("first", {}).get("pid") == first.pid, timeout_s=30)
+
+            assert refused.returncode == 4
+            assert "2 trials run on agent 'first'" in refused.stderr
+            assert nodes(alone)["first"]["state"] == "drained"
+            alone.tuner("agent", "drain", "first", "--cancel")
+            wait_until(lambda: nodes(alone)["first"]["state"] == "ready", timeout_s=30)
+            alone.open_gate()
+            alone.completed()
+            assert [trial["status"] for trial in alone.trials()] == ["succeeded"] * 2
+
+
+def test_the_trials_of_a_node_that_is_gone_go_on_elsewhere_and_what_it_runs_is_stopped_should_it_return(
+    alone: Home,
+) -> None:
+    with joined(alone, "first") as first:
+        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        alone.begin(LONG, trial={"max_attempts": 1})
+        alone.running(2, step=4)
+        first.kill()  # its trials run on
+        wait_until(lambda: nodes(alone)["first"]["state"] == "away", timeout_s=60)
+        with joined(alone, "second"):
+            wait_until(lambda: "second" in nodes(alone), timeout_s=30)
+            alone.tuner("agent", "rm", "first", "--force")
+            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2, timeout_s=60)
+            first.start()
+            wait_until(lambda: nodes(alone).get("first", {}).get("state") == "ready", timeout_s=60)
+            wait_until(lambda: not any(first.home.glob("agent/live/*")), timeout_s=60)
+            alone.open_gate()
+            alone.completed()
+
+            assert [trial["status"] for trial in alone.trials()] == ["succeeded"] * 2
+            for trial in alone.trials():  # each step once, from whichever attempt
+                steps = [metric["step"] for metric in trial["metrics"] if metric["step"] is not None]
+                assert sorted(set(steps)) == list(range(10))
+
+
+def test_a_node_that_is_not_there_is_not_found(alone: Home) -> None:
+    assert alone.ended("agent", "rm", "nobody").returncode == 3
+    assert alone.ended("agent", "drain", "nobody").returncode == 5

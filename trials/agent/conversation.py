@@ -62,6 +62,7 @@ from trials.wire.messages import (
     ToAgent,
     Welcome,
 )
+from trials.wire.nodes import Drain, NodeChanged
 from trials.wire.outputs import OutputStored
 from trials.wire.plain import ProtocolError
 from trials.wire.records import ExitRecord
@@ -431,6 +432,8 @@ class Conversation:
                 self._outputs.stored(message)
             case Ping():
                 await self._send(Pong())
+            case Drain():
+                await self._send(NodeChanged(node=self._agent.facts.drain(on=message.on)))
             case NotUnderstood():
                 logger.warning("not_understood", extra={"about": message.about, "reason": message.reason})
             case Refused():

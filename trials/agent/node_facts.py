@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent import bounds
 from trials.agent.home import Home
+from trials.files import write_atomically
 from trials.wire.messages import Message
 from trials.wire.nodes import NodeChanged, NodeFacts
 
@@ -38,6 +39,7 @@ class FactsOfNode:
     ) -> None:
         self.is_joined = is_joined
         self._home, self._free_bytes = home, free_bytes
+        self._drained = home.agent / "drained"
         self._told: NodeFacts | None = None
         self._told_at = 0.0
 
@@ -66,7 +68,16 @@ class FactsOfNode:
             clock=time.time(),
             free_bytes=free,
             trouble=trouble,
+            drained=self._drained.exists(),
         )
+
+    def drain(self, *, on: bool) -> NodeFacts:
+        """Keep it over restarts of the agent; what is true of the node then. OSError."""
+        if on:
+            write_atomically(str(self._drained), b"", durable=True)
+        else:
+            self._drained.unlink(missing_ok=True)
+        return self.taken_as_told()
 
     def taken_as_told(self) -> NodeFacts:
         """For a message that is about to be sent."""

@@ -20,13 +20,13 @@ from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.devices import DevicesChanged, NodeDevice
 from trials.wire.handshake import Leave
 from trials.wire.launch import LaunchSpec
-from trials.wire.nodes import NodeChanged, NodeFacts
+from trials.wire.nodes import Drain, NodeChanged, NodeFacts
 from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -307,7 +307,7 @@ FromAgent = (
 )
 ToAgent = (
     Welcome | Refused | Leave | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
-    | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
+    | Drain | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
     | OutputStored
 )  # fmt: skip
 Message = FromAgent | ToAgent

@@ -25,6 +25,7 @@ class NodeFacts:
     clock: float = 0.0  # its time of day when this was sent, in seconds since 1970; 0: not told
     free_bytes: int = -1  # on the file system of its home; -1: not told
     trouble: str = ""
+    drained: bool = False  # a person wants nothing started there; kept in its home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +34,11 @@ class NodeChanged:
 
     kind: ClassVar[str] = "node"
     node: NodeFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Keep in the home that nothing is to be started on the node, or no more; answered by NodeChanged."""
+
+    kind: ClassVar[str] = "drain"
+    on: bool

@@ -187,6 +187,7 @@ class _Connection:
                     devices=_devices(hello.resources.devices),
                     labels=hello.node.labels,
                     trouble=hello.node.trouble,
+                    drained=hello.node.drained,
                 )
             )
             await self._read()
@@ -292,7 +293,7 @@ class _Connection:
                 self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
             case NodeChanged(node=node):
                 self._hub.set_node(self._channel, node)
-                self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble))
+                self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble, drained=node.drained))
             case BlobOffered():
                 self._take_offer(message)
             case BlobWanted():

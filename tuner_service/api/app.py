@@ -29,6 +29,7 @@ from tuner_service.api.routes import (
     figures,
     live_changes,
     node_files,
+    nodes,
     sessions,
     system,
     table,
@@ -59,6 +60,7 @@ ROUTERS = (
     tokens.router,
     system.router,
     node_files.router,
+    nodes.router,
     live_changes.trial_router,
 )
 

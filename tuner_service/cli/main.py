@@ -286,9 +286,15 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_agent(commands: Commands[argparse.ArgumentParser]) -> None:
-    agent = _command(commands, "agent", help="join this machine to a service as a node, or list the nodes", output=True)
-    agent.add_argument("action", choices=("join", "ls"), nargs="?", default="ls", help="what to do (default: ls)")
-    agent.add_argument("what", metavar="URL", nargs="*", help="of join: the service's address; several, of standbys")
+    agent = _command(
+        commands, "agent", help="join this machine to a service as a node; list, drain or forget nodes", output=True
+    )
+    agent.add_argument(
+        "action", choices=("join", "ls", "drain", "rm"), nargs="?", default="ls", help="what to do (default: ls)"
+    )
+    agent.add_argument("what", metavar="URL|NAME", nargs="*", help="of join: the service's address; else the agent")
+    agent.add_argument("--cancel", action="store_true", help="of drain: start trials there again")
+    agent.add_argument("--force", action="store_true", help="of rm: though trials run there, which go on elsewhere")
     agent.add_argument(
         "--id", metavar="NAME", help="of join: the agent's name, that of its token (default: of its home)"
     )

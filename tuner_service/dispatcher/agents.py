@@ -27,7 +27,6 @@ from tuner_service.dispatcher.commands import (
     AttemptExited,
     AttemptStarted,
     BlobReceived,
-    NodeChanged,
     OutputCollected,
     RejectedRecord,
     ReportsReceived,
@@ -75,6 +74,7 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
         devices=command.devices,
         labels=command.labels,
         trouble=command.trouble,
+        drained=command.drained,
     )
     step.state.placement_is_due = True
     believed = {
@@ -129,14 +129,6 @@ def _adopt(ts: TrialStep, finding: Adopt) -> None:
 def disconnected(step: Step, command: AgentDisconnected) -> None:
     """Its trials run on; nothing is concluded from silence."""
     step.state.agents.pop(command.agent_id, None)
-
-
-def node_changed(step: Step, command: NodeChanged) -> None:
-    """What runs there runs on; nothing is started there while it is in trouble."""
-    node = step.state.agents.get(command.agent_id)
-    if node is not None:
-        step.state.agents[command.agent_id] = replace(node, trouble=command.trouble)
-        step.state.placement_is_due = True
 
 
 def lose(ts: TrialStep) -> None:

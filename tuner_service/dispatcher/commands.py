@@ -205,6 +205,7 @@ class AgentConnected:
     devices: tuple[Device, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""  # why nothing can be started there now
+    drained: bool = False  # nor is it to be, and what runs there goes on elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,16 @@ class NodeChanged:
     at: float
     agent_id: str
     trouble: str
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRemoved:
+    """Its agent is not waited for any more. ``force``: though trials run there, as far as anybody knows."""
+
+    at: float
+    agent_id: str
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,7 +392,7 @@ Request = (
 )  # fmt: skip
 Command = (
     Request
-    | AgentConnected | AgentDisconnected | DevicesChanged | NodeChanged
+    | AgentConnected | AgentDisconnected | DevicesChanged | NodeChanged | NodeRemoved
     | AttemptStarted | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed

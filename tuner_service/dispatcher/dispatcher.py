@@ -23,6 +23,7 @@ from tuner_service.dispatcher import (
     endings,
     experiments,
     live_changes,
+    nodes,
     quota_groups,
     schedule,
 )
@@ -173,12 +174,17 @@ class Dispatcher:
                 quota_groups.delete(step, command)
                 return list(step.all())
             case c.AgentConnected():
-                return agents.connected(step, command)
+                found = agents.connected(step, command)
+                if command.drained:
+                    nodes.make_room(step, command.agent_id)
+                return found
             case c.DevicesChanged():
                 return devices.changed(step, command)
             case c.NodeChanged():
-                agents.node_changed(step, command)
+                nodes.changed(step, command)
                 return list(step.all())
+            case c.NodeRemoved():
+                return nodes.removed(step, command)
             case c.AgentDisconnected():
                 agents.disconnected(step, command)
                 return []

@@ -29,7 +29,7 @@ def launch_waiting(step: Step) -> None:
     state = step.state
     if not state.placement_is_due or not state.agents:
         return
-    nodes = {name: node for name, node in state.agents.items() if not node.trouble}
+    nodes = {name: node for name, node in state.agents.items() if node.takes_trials}
     state.placement_is_due = False
     more = True
     while more:

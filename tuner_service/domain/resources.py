@@ -49,6 +49,11 @@ class Node:
     devices: tuple[Device, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""  # why nothing can be started there now, and what to do about it
+    drained: bool = False  # a person wants nothing started there
+
+    @property
+    def takes_trials(self) -> bool:
+        return not self.trouble and not self.drained
 
     def has_labels(self, wanted: Labels) -> bool:
         return all(self.labels.get(name) == value for name, value in wanted)

@@ -12,7 +12,7 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
 from trials.wire.limits import DEVICES_LIMIT
 from trials.wire.messages import Hello, LogChunk, ReadLog, ToAgent
-from trials.wire.nodes import NodeFacts
+from trials.wire.nodes import Drain, NodeFacts
 from tuner_service.domain.errors import ConflictError, UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
@@ -87,6 +87,25 @@ class AgentHub:
         """What the agent of ``channel`` tells of its machine now."""
         channel.node = node
         self._on_change()
+
+    def drain(self, agent_id: str, *, on: bool) -> None:
+        """The agent keeps it, and says so. UnavailableError while it is away."""
+        with self._lock:
+            channel = self._channels.get(agent_id)
+        if channel is None:
+            raise UnavailableError(
+                f"agent {agent_id!r} is not connected, so that it cannot be told; where it is gone for good, "
+                f"`tuner agent rm {agent_id} --force` gives its trials to others"
+            )
+        channel.send(Drain(on=on))
+
+    def hang_up(self, agent_id: str) -> bool:
+        """Whether it was connected."""
+        with self._lock:
+            channel = self._channels.get(agent_id)
+        if channel is not None:
+            channel.close()
+        return channel is not None
 
     def channels(self) -> Sequence[Channel]:
         with self._lock:

@@ -109,6 +109,10 @@ class Agents(Protocol):
 
     def channels(self) -> Sequence[Channel]: ...
 
+    def drain(self, agent_id: str, *, on: bool) -> None: ...
+
+    def hang_up(self, agent_id: str) -> bool: ...
+
     def devices(self) -> Mapping[str, Sequence[NodeDevice]]:
         """By agent, as each of them told last."""
 

@@ -7,18 +7,40 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from trials.wire.nodes import NodeFacts
-from tuner_service.domain.trial import Attempt
+from tuner_service.domain.trial import EVALUATOR, Attempt
 from tuner_service.service.cluster import Channel
 from tuner_service.service.reports import CLOCK_OFF_S
 from tuner_service.service.views import View, moment
 
-TROUBLE, READY = "in_trouble", "ready"
+TROUBLE, READY, DRAINING, DRAINED, AWAY = "in_trouble", "ready", "draining", "drained", "away"
+AWAY_SAYS = (
+    "it is not connected; its trials run on there, as far as that can be known. Where it is gone for good, "
+    "`tuner agent rm NAME --force` lets them go on elsewhere"
+)
 
 
 def node_views(channels: Sequence[Channel], trials: Mapping[str, Sequence[str]]) -> list[View]:
     """By name. ``trials``: by agent, those that run there."""
-    found = sorted(channels, key=lambda channel: channel.hello.agent_id)
-    return [_view(channel, trials.get(channel.hello.agent_id, ())) for channel in found]
+    here = {channel.hello.agent_id: channel for channel in channels}
+    names = sorted({*here, *trials} - {EVALUATOR})
+    return [
+        _view(here[name], trials.get(name, ())) if name in here else _away_view(name, trials[name]) for name in names
+    ]
+
+
+def _away_view(name: str, trials: Sequence[str]) -> View:
+    """Of an agent that only rows know: those of what it runs."""
+    nothing = dict.fromkeys(("host", "user", "python"), "") | dict.fromkeys(
+        ("pid", "cpus", "memory_bytes", "devices"), 0
+    )
+    more = {"labels": {}, "joined": False, "notes": [], "clock_ahead_s": 0.0, "free_bytes": None, "connected_at": None}
+    return {"id": name, **nothing, **more, "state": AWAY, "message": AWAY_SAYS, "trials": list(trials)}
+
+
+def _state(node: NodeFacts, trials: Sequence[str]) -> str:
+    if node.drained:
+        return DRAINING if trials else DRAINED
+    return TROUBLE if node.trouble else READY
 
 
 def _view(channel: Channel, trials: Sequence[str]) -> View:
@@ -32,7 +54,7 @@ def _view(channel: Channel, trials: Sequence[str]) -> View:
         "devices": len(channel.devices),
         "labels": node.labels,
         "joined": node.is_joined,
-        "state": TROUBLE if node.trouble else READY,
+        "state": _state(node, trials),
         "message": node.trouble,
         "notes": notes_of(node, channel.clock_ahead_s),
         "user": node.user,

@@ -65,11 +65,14 @@ def test_what_is_referred_to_is_there() -> None:
     assert referred == known, f"missing: {referred - known}; referred to by nothing: {known - referred}"
 
 
-# A piece has its content as its name; a session ends, and nothing else; a token names who holds the trial.
+# A piece has its content as its name; a session ends, and nothing else; a token names who holds the trial;
+# a node is drained or not.
 NEVER_CHANGE = frozenset(
     {
         "/api/v1/assets/pieces/{digest}",
         "/api/v1/sessions/{session_id}",
+        "/api/v1/agents/{agent_id}",
+        "/api/v1/agents/{agent_id}/drain",
         "/api/v1/tokens/{name}",
         "/api/v1/tokens/{name}/rotate",
         "/api/v1/experiments/{experiment_id}/ask",

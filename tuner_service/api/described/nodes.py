@@ -19,7 +19,8 @@ class Agent(Shown):
     labels: Annotated[dict[str, str], Field(examples=[{"zone": "b"}])]
     joined: Annotated[bool, Field(description="by `tuner agent join`: it shares no folder with the service")]
     state: Annotated[
-        Literal["ready", "in_trouble"], Field(description="`in_trouble`: nothing is started there; `message` says why")
+        Literal["ready", "in_trouble", "draining", "drained", "away"],
+        Field(description="only where it is `ready`, trials are started; `message` says why and what to do"),
     ]
     message: Annotated[str, Field(description="the trouble, and what to do about it", examples=[""])]
     notes: Annotated[list[str], Field(description="what is worth knowing of a node that works", examples=[[]])]
@@ -27,7 +28,7 @@ class Agent(Shown):
     python: Annotated[str, Field(examples=["3.12.3"])]
     clock_ahead_s: Annotated[float, Field(description="of the service's clock", examples=[0.002])]
     free_bytes: Annotated[int | None, Field(description="on the disk of its home", examples=[80_000_000_000])]
-    connected_at: Moment
+    connected_at: Moment | None
     trials: Annotated[list[TrialId], Field(description="that run there")]
 
 

@@ -244,4 +244,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_quota_group": _read(system.QuotaGroup),
     "set_quota_group": _GROUP_SET,
     "delete_quota_group": _REMOVED,
+    "drain_agent": _REMOVED,
+    "cancel_drain": _REMOVED,
+    "remove_agent": _REMOVED,
 }

@@ -1,4 +1,4 @@
-"""agent: this machine joined to a service as a node of it, and the nodes listed."""
+"""agent: this machine joined to a service as a node of it; nodes listed, drained and forgotten."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from tuner_service.cli.context import connected, settings_of
-from tuner_service.cli.output.exit_codes import CommandError, ExitCode
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, number_text, print_rows
+from tuner_service.client_paths import agent_path
 from tuner_service.config import default_home
 
 GIB = 2**30
@@ -36,10 +37,21 @@ NODE_COLUMNS: tuple[Column, ...] = (
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "join":
         return _join(arguments)
-    if arguments.what:
-        raise CommandError("`tuner agent ls` takes no name; the table has all nodes", ExitCode.USAGE)
+    if (arguments.action == "ls") != (not arguments.what) or len(arguments.what) > 1:
+        raise CommandError(
+            "`tuner agent drain NAME` and `tuner agent rm NAME` take a name; ls takes none", ExitCode.USAGE
+        )
     with connected(settings_of(arguments)) as client:
-        print_rows(client.agents(), output=arguments.output, columns=NODE_COLUMNS)
+        match arguments.action:
+            case "ls":
+                print_rows(client.agents(), output=arguments.output, columns=NODE_COLUMNS)
+            case "drain":
+                client.call("DELETE" if arguments.cancel else "POST", f"{agent_path(arguments.what[0])}/drain")
+                what = "takes trials again" if arguments.cancel else "is drained: its trials save and go on elsewhere"
+                say(f"agent {arguments.what[0]} {what}")
+            case _:
+                client.call("DELETE", f"{agent_path(arguments.what[0])}{'?force=true' if arguments.force else ''}")
+                say(f"agent {arguments.what[0]} is forgotten; `tuner token rm {arguments.what[0]}` keeps it away")
     return ExitCode.OK
 
 
