@@ -40,6 +40,7 @@ from tuner_service.service.experiments import Experiments, Services
 from tuner_service.service.measures import Measures
 from tuner_service.service.node_files import NodeFiles
 from tuner_service.service.questions import Check, Question, Reply
+from tuner_service.service.retention import Retention
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens, hash_of
 
@@ -210,10 +211,15 @@ def an_api_service(**settings: Any) -> ApiService:
     tokens = Tokens(home={hash_of(token): role for token, role in home.items()}, store=store, clock=clock)
     events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
     runner.on_committed = events.committed
+    experiments = Experiments(
+        runner=runner, queries=store.queries, clock=clock, hub=hub, assets=assets, new_id=new_experiment_id
+    )
+    retention = Retention(
+        queries=store.queries, rows=store.moved_rows, clock=clock, submit=experiments.submit, wake=lambda: None
+    )
     services = Services(
-        experiments=Experiments(
-            runner=runner, queries=store.queries, clock=clock, hub=hub, assets=assets, new_id=new_experiment_id
-        ),
+        experiments=experiments,
+        retention=retention,
         queries=store.queries,
         analyst=analyst,
         runner=runner,

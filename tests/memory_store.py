@@ -30,7 +30,11 @@ from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import (
     AttemptSpan,
     CurvePoint,
+    Held,
     LoadedExperiment,
+    MetricKey,
+    MovedMetrics,
+    Portion,
     StoredSession,
     StoredToken,
     TrialEntry,
@@ -57,6 +61,45 @@ class _Rows:
     snapshots: dict[Queue, StoredSnapshot] = field(default_factory=dict)
 
 
+class MemoryMovedRows:
+    """Implements ``ports.MovedRows`` as far as unit tests of the API ask it."""
+
+    def __init__(self, rows: dict[ExperimentId, _Rows]) -> None:
+        self._rows = rows
+
+    def _count(self, experiment_id: ExperimentId) -> int:
+        return sum(len(found) for found in self._rows[experiment_id].metrics.values())
+
+    def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
+        return self._count(experiment_id) > count
+
+    def held(self, experiment_id: ExperimentId) -> Held:
+        rows = self._rows[experiment_id]
+        return Held(self._count(experiment_id), sum(checkpoint.size for checkpoint in rows.checkpoints.values()))
+
+    def clear(self, moved: MovedMetrics, *, after: MetricKey, limit: int) -> Portion:
+        found = sorted(
+            (number, *key)
+            for number, metrics in self._rows[moved.experiment_id].metrics.items()
+            for key, metric in metrics.items()
+            if moved.first <= number <= moved.last
+            and (number, *key) > after
+            and (moved.upto is None or metric.line <= moved.upto)
+        )[:limit]
+        for number, *key in found:
+            del self._rows[moved.experiment_id].metrics[number][key[0], key[1]]
+        return Portion(len(found), found[-1] if found else after)
+
+    def last_restored(self, moved: MovedMetrics) -> MetricKey | None:
+        raise AssertionError("restoring is tested on databases")
+
+    def restore(self, experiment_id: ExperimentId, rows: Sequence[Sequence[object]]) -> None:
+        raise AssertionError("restoring is tested on databases")
+
+    def give_back(self) -> bool:
+        return False
+
+
 class MemoryStore:
     """``refusals``: errors that the next commits raise, one each, instead of saving."""
 
@@ -69,6 +112,7 @@ class MemoryStore:
         self._groups: dict[str, QuotaGroup] = {}
         self._sessions: dict[str, StoredSession] = {}
         self._tokens: dict[str, StoredToken] = {}
+        self.moved_rows = MemoryMovedRows(self._rows)
         self.queries = MemoryQueries(self._rows, self._blobs, self._keys, self._groups)
 
     @property

@@ -28,6 +28,7 @@ TABLE_PAGE_SIZE = 2_000
 EXACT_DIGITS = 17  # tell every number from every other
 STREAM_BYTES = 1 << 16
 EVENTS_TIMEOUT_S = 40.0  # without a word on a stream of events; the service sends a heartbeat every fifteen seconds
+HTTP_ACCEPTED = 202
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
@@ -147,8 +148,22 @@ class Client:
     def stop(self, experiment_id: str) -> dict[str, Any]:
         return self._verb(experiment_path(experiment_id) + "/stop", {})
 
-    def delete(self, experiment_id: str) -> None:
-        self.call("DELETE", experiment_path(experiment_id))
+    def delete(self, experiment_id: str) -> bool:
+        """Whether it is gone; False: it has many metrics, and is gone when they are."""
+        return self.call("DELETE", experiment_path(experiment_id)).status != HTTP_ACCEPTED
+
+    def archive(self, experiment_id: str) -> dict[str, Any]:
+        """Its metrics, as an asset; the answer does not wait for that."""
+        return self._verb(experiment_path(experiment_id) + "/archive", {})
+
+    def unarchive(self, experiment_id: str) -> dict[str, Any]:
+        """Its metrics back into the database; the answer does not wait for that."""
+        return self._verb(experiment_path(experiment_id) + "/unarchive", {})
+
+    def collect(self, older_than: str | float, *, dry_run: bool) -> list[dict[str, Any]]:
+        """Experiments that ended so long ago and have no tag: what was removed, or would be."""
+        body = {"older_than": older_than, "dry_run": dry_run}
+        return list(self._verb("/api/v1/experiments/collect", body)["items"])
 
     def change(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Limits and labels, live."""

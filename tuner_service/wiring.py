@@ -271,14 +271,33 @@ def _serve_http(
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
     from tuner_service.api.server import Server
+    from tuner_service.exports.archive_process import ArchiveProcess
+    from tuner_service.service.archiving import Archivist
     from tuner_service.service.experiments import Services
+    from tuner_service.service.retention import Retention
     from tuner_service.service.sessions import Sessions
 
     assets = _open_assets(settings, core)
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
+    archivist = Archivist(
+        queries=core.store.queries,
+        rows=core.store.moved_rows,
+        files=ArchiveProcess(settings.db),
+        assets=assets,
+        clock=core.clock,
+        submit=core.runner.submit,
+    )
+    experiments = _experiments(core, assets)
     services = Services(
-        experiments=_experiments(core, assets),
+        experiments=experiments,
+        retention=Retention(
+            queries=core.store.queries,
+            rows=core.store.moved_rows,
+            clock=core.clock,
+            submit=experiments.submit,
+            wake=archivist.wake,
+        ),
         queries=core.store.queries,
         analyst=analyst,
         runner=core.runner,
@@ -299,6 +318,7 @@ def _serve_http(
         _spare_the_collector()
         announce(settings, core, url=url_of(listening, certificate))
         analyst.prepare()
+        archivist.start()
 
     try:
         server = Server(
@@ -312,6 +332,7 @@ def _serve_http(
         server.run(sockets=[listening])
     finally:
         withdraw(settings)
+        archivist.close()
         if core.store.is_in_place():
             sessions.note_uses()
             tokens.note_uses()

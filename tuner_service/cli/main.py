@@ -187,6 +187,10 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
     stop.add_argument("--wait", action="store_true", help="return once it has stopped")
     stop.add_argument("--local", action="store_true", help="stop processes of this machine, without any service")
     _add_timeout(stop)
+    archive = _command(commands, "archive", help="move the metrics of ended experiments into parquet files")
+    _add_experiments(archive)
+    unarchive = _command(commands, "unarchive", help="put archived metrics back into the database")
+    _add_experiments(unarchive)
     remove = _command(commands, "rm", help="delete an ended experiment and all of it")
     _add_experiment(remove)
     remove.add_argument("--yes", action="store_true", help="without asking, which only a terminal is")
@@ -397,6 +401,12 @@ def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
     doctor.add_argument("--db", metavar="FILE|URL", help="the database")
     collect = _command(commands, "gc", help="remove what nothing needs", output=True)
     collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")
+    collect.add_argument(
+        "--older-than",
+        type=_duration,
+        metavar="DURATION",
+        help="and experiments without a tag that ended so long ago",
+    )
     collect.add_argument("--db", metavar="FILE|URL", help="the database")
     database = _command(commands, "db", help="look after the database")
     database.add_argument("action", choices=("path", "revision", "upgrade", "check", "copy"), help="what to do")
@@ -414,6 +424,10 @@ def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _add_experiment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reference", metavar="EXPERIMENT", help="its id, a prefix of it, its name, or @last")
+
+
+def _add_experiments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("references", metavar="EXPERIMENT", nargs="+", help="ids, prefixes of them, names, or @last")
 
 
 def _add_timeout(parser: argparse.ArgumentParser) -> None:

@@ -170,6 +170,7 @@ class Changes:
     metric_cuts: list[MetricsCut] = field(default_factory=list)  # applied after ``metrics`` are inserted
     checkpoints: list[Checkpoint] = field(default_factory=list)
     named_assets: list[tuple[ExperimentId, str]] = field(default_factory=list)  # that trials left; digests
+    unnamed_assets: list[tuple[ExperimentId, str]] = field(default_factory=list)  # that it needs no more; digests
     dropped_checkpoints: list[Checkpoint] = field(default_factory=list)  # and their blobs nobody else names
     fresh_blobs: set[str] = field(default_factory=set)  # not named yet, and not to be removed with a dropped checkpoint
     snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough

@@ -21,6 +21,8 @@ from trials.wire.records import (
     StopToldRecord,
 )
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
+from tuner_service.domain.archives import ArchivePhase
+from tuner_service.domain.assets import AssetId
 from tuner_service.domain.experiment import CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialOutput
@@ -96,6 +98,30 @@ class ExperimentDeleted:
     at: float
     experiment_id: ExperimentId
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveMade:
+    """The file, which is an asset of the store, verified."""
+
+    asset: AssetId
+    rows: int
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveMoved:
+    """Its metrics are to be archived, put back or removed, or a step of that is done.
+
+    ``phase`` None: the database has all rows again. ``made``: the file, once there is one.
+    """
+
+    at: float
+    experiment_id: ExperimentId
+    phase: ArchivePhase | None
+    made: ArchiveMade | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,6 +414,7 @@ Change = (
 LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
 Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
+    | ArchiveMoved
     | TrialAsked | TrialTold | LiveChange | QuotaGroupSet | QuotaGroupDeleted
 )  # fmt: skip
 Command = (

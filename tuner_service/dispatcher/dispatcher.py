@@ -18,6 +18,7 @@ from typing import assert_never
 from tuner_service.dispatcher import (
     agents,
     algorithms,
+    archiving,
     asks,
     devices,
     endings,
@@ -161,6 +162,9 @@ class Dispatcher:
                 | c.TrialStopped()
             ):
                 return self._apply_request(step, command)
+            case c.ArchiveMoved():
+                archiving.move(step, command)
+                return []
             case c.ExperimentChanged() | c.TrialAdded() | c.OutcomesImported() | c.SearchSpaceChanged():
                 return [live_changes.apply(step, command)]
             case c.TrialAsked():

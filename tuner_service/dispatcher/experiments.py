@@ -7,7 +7,7 @@ from typing import Any
 
 from trials.wire.messages import RemoveExperiment
 from trials.wire.plain import to_plain
-from tuner_service.dispatcher import algorithms, devices, launching
+from tuner_service.dispatcher import algorithms, archiving, devices, launching
 from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -100,6 +100,7 @@ def resume(step: Step, command: ExperimentResumed) -> None:
     asks_nothing = budget == before.spec.budget and command.code_digest is None and command.skip is None
     if before.status is ExperimentStatus.RUNNING and asks_nothing and not before.runs_added_only:
         return
+    archiving.require_all_metrics(xs)
     _require_group(step, xs)
     if command.skip is not None:
         algorithms.skip_line(step, xs, *command.skip)
@@ -144,6 +145,7 @@ def mind_raise(step: Step, xs: ExperimentState) -> None:
 def reopen(step: Step, xs: ExperimentState) -> None:
     """An experiment that has ended runs what is added to it now, and nothing else; then it ends as it had ended."""
     ended = xs.experiment.status
+    archiving.require_all_metrics(xs)
     _require_group(step, xs)
     message = f"had {ended.value}; runs the trials that were added to it since, and ends again"
     why = Why(reason=ExperimentReason.TRIALS_ADDED, message=message)

@@ -35,6 +35,7 @@ class LineKind(StrEnum):
     NOTICED = "noticed"
     OUTPUT_COLLECTED = "output_collected"
     ALGORITHM_FAULTED = "algorithm_faulted"
+    ARCHIVE_MOVED = "archive_moved"
     LINE_SKIPPED = "line_skipped"
     WORKER_REPLACED = "worker_replaced"
 

@@ -21,6 +21,7 @@ class AssetKind(StrEnum):
     DATASET = "dataset"
     MODEL = "model"
     OUTPUT = "output"
+    ARCHIVE = "archive"  # of metrics, made by the service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from trials.wire.launch import LaunchSettings, assets_of
+from tuner_service.domain.archives import Archive
 from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
 
 ExperimentId = str
@@ -231,6 +232,7 @@ class Experiment:
     tags: tuple[str, ...] = ()
     priority: int = 0  # of experiments that wait for the same devices or cores, the higher goes first
     peak_gpu_bytes: int | None = None  # the most GPU memory that one of its trials was seen to use; None: unknown
+    archive: Archive | None = None  # None: the database has all of its metrics
 
     @property
     def runs_added_only(self) -> bool:

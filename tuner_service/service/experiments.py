@@ -23,7 +23,6 @@ from tuner_service.dispatcher.commands import (
     Change,
     Command,
     ExperimentCreated,
-    ExperimentDeleted,
     ExperimentPaused,
     ExperimentResumed,
     ExperimentStopped,
@@ -56,6 +55,7 @@ from tuner_service.service.measures import Measures
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.notices import Event
 from tuner_service.service.questions import Analyst
+from tuner_service.service.retention import Retention
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
@@ -292,9 +292,6 @@ class Experiments:
     async def stop(self, experiment_id: ExperimentId) -> None:
         await self.submit(ExperimentStopped(at=self.clock.now(), experiment_id=experiment_id))
 
-    async def delete(self, experiment_id: ExperimentId) -> None:
-        await self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
-
     async def stop_trial(self, experiment_id: ExperimentId, number: int) -> None:
         await self.submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
 
@@ -482,6 +479,7 @@ class Services:
     """Everything the API is made of. ``version`` is the package's."""
 
     experiments: Experiments
+    retention: Retention
     queries: Queries
     analyst: Analyst
     runner: Commands

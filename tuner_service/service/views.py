@@ -14,6 +14,7 @@ from typing import Any
 from trials.wire.variables import left_out
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
+from tuner_service.domain.archives import Archive
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate
 from tuner_service.domain.resources import describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
@@ -70,6 +71,21 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
         "note": experiment.note,
         "tags": list(experiment.tags),
         "priority": experiment.priority,
+        "archive": archive_view(experiment.archive),
+    }
+
+
+def archive_view(archive: Archive | None) -> View | None:
+    """None: the database has all metrics of the experiment."""
+    if archive is None:
+        return None
+    return {
+        "phase": archive.phase.value,
+        "asset": None if archive.asset is None else digest_view(archive.asset),
+        "reports": archive.rows,
+        "bytes": archive.size,
+        "at": moment(archive.at),
+        "message": archive.message,
     }
 
 

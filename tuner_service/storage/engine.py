@@ -40,6 +40,9 @@ READER_CACHE_KIB = 8_000
 WATCH_CACHE_KIB = 100  # reads no row
 BUSY_TIMEOUT_S = 10.0  # how long to wait for a program that is not ours, a backup say
 WAL_CHECKPOINT_BYTES = 8 << 20  # the writer moves the log into the database when it is larger
+AUTO_VACUUM_INCREMENTAL = 2
+VACUUM_PAGES = 250  # a step, during which nothing else is committed: 1 MB
+KEPT_FREE_PAGES = 1_000  # for what comes next
 KEEP_UNNAMED_S = 7 * 86_400.0  # idempotency keys, and blobs whose record never came, are forgotten after it
 
 log = logging.getLogger(__name__)
@@ -146,7 +149,7 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
             migrate_file(path, revision, folder=migrations_folder())
     log_path = path.with_name(path.name + "-wal")
     engine = _writing_engine(path)
-    writer = WritingConnection(
+    writer = FileWriter(
         engine, settle=lambda connection: _checkpoint(connection, log_path), metrics=MetricInserts(engine)
     )
     try:
@@ -159,6 +162,20 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
         raise
     lock.note_database()
     return SqlStore(writer=writer, queries=_queries(path), lineage=lineage, clock=clock, hold=lock)
+
+
+class FileWriter(WritingConnection):
+    def give_back(self) -> bool:
+        """A few pages from the end of the file, each moved to a free place before it. Files that were made before this
+        existed keep their free pages, and use them again."""
+        with self.begin() as connection:
+            driver: Any = connection.connection.driver_connection
+            (is_on,) = driver.execute("PRAGMA auto_vacuum").fetchone()
+            (free,) = driver.execute("PRAGMA freelist_count").fetchone()
+            if is_on != AUTO_VACUUM_INCREMENTAL or free <= KEPT_FREE_PAGES:
+                return False
+            driver.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+        return True
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +251,13 @@ def _create(path: Path) -> None:
     unfinished = path.with_name(path.name + ".new")
     sqlite_file.remove(unfinished)
     os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    engine = _engine(lambda: _connect(unfinished, mode="rw", cache_kib=2_000), begin="BEGIN IMMEDIATE", size=1)
+
+    def connect() -> sqlite3.Connection:
+        connection = _connect(unfinished, mode="rw", cache_kib=2_000)
+        connection.execute(f"PRAGMA auto_vacuum = {AUTO_VACUUM_INCREMENTAL}")  # only of a file without any table
+        return connection
+
+    engine = _engine(connect, begin="BEGIN IMMEDIATE", size=1)
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql(f"PRAGMA application_id = {sqlite_file.APPLICATION_ID}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, insert
 
@@ -18,6 +18,9 @@ class MetricWriter(Protocol):
     def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
         """Add the rows, inside the transaction of ``connection``. None of them is there yet."""
 
+    def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Likewise, as ``mapping.metric_in`` gives them; of trials that are there."""
+
 
 class MetricInserts:
     """Handed to the driver as tuples, many in one statement."""
@@ -28,7 +31,9 @@ class MetricInserts:
         self._many = f"{head} VALUES {', '.join([values] * METRICS_AT_ONCE)}"
 
     def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
-        rows = [mapping.metric_in(m) for m in metrics]
+        self.add(connection, [mapping.metric_in(m) for m in metrics])
+
+    def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         # Row by row, the driver would let go of the interpreter for each, and wait for it as often.
         single = len(rows) % METRICS_AT_ONCE
         for start in range(single, len(rows), METRICS_AT_ONCE):

@@ -31,17 +31,21 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
-from tuner_service.ports import Clock, LoadedExperiment, StoredSession, StoredToken
+from tuner_service.ports import Clock, LoadedExperiment, MovedMetrics, StoredSession, StoredToken
 from tuner_service.storage import blobs, damage, mapping, reading, tables
 from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
 from tuner_service.storage.mapping import Row
 from tuner_service.storage.metric_rows import MetricWriter
+from tuner_service.storage.moved_rows import MovedRows
 from tuner_service.storage.prepared_writes import execute_many
 from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
 from tuner_service.storage.sql_assets import SqlAssets
 from tuner_service.storage.sql_queries import SqlQueries
+
+REMOVED_AT_ONCE = 10_000  # metrics
+MAX_NUMBER = 2**62  # beyond every trial
 
 logger = logging.getLogger(__name__)
 _INSERT_LINES = insert(tables.journal)
@@ -73,6 +77,7 @@ class SqlStore:
         self._writer, self._clock, self._lineage, self._hold = writer, clock, lineage, hold
         self._writing = _Writing(writer.metrics)
         self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
+        self.moved_rows = MovedRows(queries, writer.begin, add=writer.metrics.add, vacuum=writer.give_back)
         self._sequence = CommitSequence()
 
     def is_in_place(self) -> bool:
@@ -225,6 +230,13 @@ class SqlStore:
                 used = {"address": session.address, "last_used_at": session.last_used_at}
                 connection.execute(update(s).where(s.c.id == session.id).values(used))
 
+    def remove_experiment(self, experiment_id: ExperimentId) -> None:
+        """And everything of it; where no dispatcher has it in memory. Its metrics go some at a time."""
+        moved, after = MovedMetrics(experiment_id, 1, MAX_NUMBER), (0, 0, 0)
+        while (portion := self.moved_rows.clear(moved, after=after, limit=REMOVED_AT_ONCE)).size:
+            after = portion.last
+        self.commit(Changes(deleted_experiments=[experiment_id]))
+
     def unnamed_blobs(self) -> dict[str, int]:
         """Digest → size of the blobs that nothing names, and that no running attempt can be about to name."""
         a, b = tables.attempts, tables.blobs
@@ -276,6 +288,10 @@ class WritingConnection:
                 if self._connection is None:
                     connection.close()
 
+    def give_back(self) -> bool:
+        """Return a little of the room that is free to the operating system; False when there is nothing to return."""
+        return False
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
@@ -299,6 +315,7 @@ class _Writing:
             blobs.save(connection, digest, data, at)
         self._trials.put(connection, [mapping.trial_in(t) for t in changes.trials.values()])
         _name_assets(connection, changes.named_assets)
+        _unname_assets(connection, changes.unnamed_assets)
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
         self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
         if changes.journal:
@@ -379,6 +396,7 @@ def _without_deleted(changes: Changes) -> Changes:
         metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
         checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
         named_assets=[named for named in changes.named_assets if named[0] not in gone],
+        unnamed_assets=changes.unnamed_assets,
         dropped_checkpoints=changes.dropped_checkpoints,
         fresh_blobs=changes.fresh_blobs,
         snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
@@ -405,6 +423,12 @@ def _name_assets(connection: Connection, named: Sequence[tuple[ExperimentId, str
     if named:
         statement = dialect_insert(connection.dialect.name)(tables.experiment_assets).on_conflict_do_nothing()
         connection.execute(statement, [{"experiment_id": e, "asset_id": a} for e, a in named])
+
+
+def _unname_assets(connection: Connection, named: Sequence[tuple[ExperimentId, str]]) -> None:
+    u = tables.experiment_assets
+    for experiment_id, asset_id in named:
+        connection.execute(delete(u).where(u.c.experiment_id == experiment_id, u.c.asset_id == asset_id))
 
 
 def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0010"  # of the migrations; a test compares
+HEAD_REVISION = "0011"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -114,6 +114,7 @@ experiments = Table(
     Column("tags", Text, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("peak_gpu_bytes", BigInteger),
+    Column("archive", Text),
     sqlite_with_rowid=False,
 )
 

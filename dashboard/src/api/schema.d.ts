@@ -346,6 +346,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/experiments/collect": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Collect Experiments
+         * @description Remove experiments that ended longer ago than `older_than`; those with a tag stay. With `dry_run`: only list.
+         */
+        post: operations["collect_experiments"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/experiments/{experiment_id}": {
         parameters: {
             query?: never;
@@ -362,7 +382,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Experiment
-         * @description Remove an ended experiment and everything of it.
+         * @description Remove an ended experiment and everything of it. 202: it has many metrics, and is gone when they are.
          */
         delete: operations["delete_experiment"];
         options?: never;
@@ -372,6 +392,28 @@ export interface paths {
          * @description Change its budget, parallelism, priority, name, note or tags while it runs.
          */
         patch: operations["change_experiment"];
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Archive Experiment
+         * @description Move the metrics of an ended experiment into a parquet file, an asset. The answer does not wait for that.
+         *
+         *     `archive` of the experiment says how far it is. Its trials, their final values and the best stay readable.
+         */
+        post: operations["archive_experiment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/experiments/{experiment_id}/ask": {
@@ -894,6 +936,26 @@ export interface paths {
          * @description Try failed trials again, each as a new trial with `retry_of`.
          */
         post: operations["retry_trials"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/experiments/{experiment_id}/unarchive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Unarchive Experiment
+         * @description Put the archived metrics back. The answer does not wait for that: `archive` is null once all are there.
+         */
+        post: operations["unarchive_experiment"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1533,6 +1595,44 @@ export interface components {
             /** Tuners */
             tuners: components["schemas"]["KnownAlgorithm"][];
         };
+        /**
+         * Archive
+         * @description Where the metrics of an ended experiment are, while the database has not, or will not have, all of them.
+         */
+        Archive: {
+            /** Asset */
+            asset: string | null;
+            /**
+             * At
+             * @description RFC 3339, UTC
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            at: string;
+            /**
+             * Bytes
+             * @description bytes
+             * @example 1048576
+             */
+            bytes: number;
+            /**
+             * Message
+             * @description why it could not be made or put back
+             * @example
+             */
+            message: string;
+            phase: components["schemas"]["ArchivePhase"];
+            /**
+             * Reports
+             * @description that it holds
+             * @example 120000
+             */
+            reports: number;
+        };
+        /**
+         * ArchivePhase
+         * @enum {string}
+         */
+        ArchivePhase: "writing" | "clearing" | "archived" | "restoring" | "failed" | "removing";
         /** ArgumentsBody */
         ArgumentsBody: {
             /**
@@ -1749,7 +1849,7 @@ export interface components {
          * AssetKind
          * @enum {string}
          */
-        AssetKind: "code" | "dataset" | "model" | "output";
+        AssetKind: "code" | "dataset" | "model" | "output" | "archive";
         /** AssetStore */
         AssetStore: {
             /**
@@ -2187,6 +2287,67 @@ export interface components {
              */
             ref?: string | null;
         };
+        /**
+         * CollectBody
+         * @description ``older_than``: for so long they have ended, at least.
+         */
+        CollectBody: {
+            /**
+             * Dry Run
+             * @default false
+             */
+            dry_run?: boolean;
+            /**
+             * Older Than
+             * @description seconds, or such as "90d"
+             */
+            older_than: number | string;
+        };
+        /** Collected */
+        Collected: {
+            /** Items */
+            items: components["schemas"]["CollectedExperiment"][];
+            /**
+             * Removed
+             * @description false: they were only looked up
+             */
+            removed: boolean;
+        };
+        /**
+         * CollectedExperiment
+         * @description One that ended so long ago.
+         */
+        CollectedExperiment: {
+            /**
+             * Bytes
+             * @description about what its removal gives back
+             * @example 1048576
+             */
+            bytes: number;
+            /** Ended At */
+            ended_at: string | null;
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Name
+             * @example digits
+             */
+            name: string;
+            /**
+             * Reports
+             * @example 12
+             */
+            reports: number;
+            status: components["schemas"]["ExperimentStatus"];
+            /**
+             * Trials
+             * @example 12
+             */
+            trials: number;
+        };
         /** Curve */
         Curve: {
             /**
@@ -2391,6 +2552,7 @@ export interface components {
          * @description An entry of the list of experiments.
          */
         Experiment: {
+            archive: components["schemas"]["Archive"] | null;
             best: components["schemas"]["Best"] | null;
             budget: components["schemas"]["Budget"];
             /**
@@ -2558,6 +2720,7 @@ export interface components {
              * @example 12.5
              */
             algorithm_timeout: number;
+            archive: components["schemas"]["Archive"] | null;
             assessor: components["schemas"]["Algorithm"] | null;
             best: components["schemas"]["Best"] | null;
             budget: components["schemas"]["Budget"];
@@ -7885,6 +8048,14 @@ export interface operations {
                      * @example {
                      *       "items": [
                      *         {
+                     *           "archive": {
+                     *             "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *             "at": "2026-11-22T10:00:00.000Z",
+                     *             "bytes": 1048576,
+                     *             "message": "",
+                     *             "phase": "writing",
+                     *             "reports": 120000
+                     *           },
                      *           "best": {
                      *             "number": 12,
                      *             "parameters": {
@@ -8165,6 +8336,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -8435,6 +8614,205 @@ export interface operations {
             };
         };
     };
+    collect_experiments: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "dry_run": true,
+                 *       "older_than": "90d"
+                 *     }
+                 */
+                "application/json": components["schemas"]["CollectBody"];
+            };
+        };
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "bytes": 1048576,
+                     *           "ended_at": "2026-11-22T10:00:00.000Z",
+                     *           "id": "8f3k2",
+                     *           "name": "digits",
+                     *           "reports": 12,
+                     *           "status": "created",
+                     *           "trials": 12
+                     *         }
+                     *       ],
+                     *       "removed": false
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Collected"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     read_experiment: {
         parameters: {
             query?: {
@@ -8470,6 +8848,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -8715,6 +9101,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description It is gone when its many metrics are */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             /** @description It is gone */
             204: {
                 headers: {
@@ -8921,6 +9314,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -9150,6 +9551,312 @@ export interface operations {
                      *       "status": 415,
                      *       "title": "Unsupported Media Type",
                      *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    archive_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -9646,6 +10353,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -11414,6 +12129,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -12022,6 +12745,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -13048,6 +13779,14 @@ export interface operations {
                      *         "name": "tpe"
                      *       },
                      *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
                      *       "assessor": {
                      *         "args": {},
                      *         "class": "my_package.tuner:MyTuner",
@@ -14602,6 +15341,312 @@ export interface operations {
                      *       "status": 415,
                      *       "title": "Unsupported Media Type",
                      *       "type": "urn:tuner:problem:unsupported-media-type"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unarchive_experiment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
+            path: {
+                experiment_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "advisor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "algorithm_timeout": 12.5,
+                     *       "archive": {
+                     *         "asset": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "at": "2026-11-22T10:00:00.000Z",
+                     *         "bytes": 1048576,
+                     *         "message": "",
+                     *         "phase": "writing",
+                     *         "reports": 120000
+                     *       },
+                     *       "assessor": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "best": {
+                     *         "number": 12,
+                     *         "parameters": {
+                     *           "batch": 32,
+                     *           "lr": 0.01
+                     *         },
+                     *         "value": 0.25
+                     *       },
+                     *       "budget": {
+                     *         "duration": 7200,
+                     *         "failures": 10,
+                     *         "parallel": 4,
+                     *         "trials": 100
+                     *       },
+                     *       "chosen": {},
+                     *       "counts": {
+                     *         "running": 1,
+                     *         "succeeded": 11
+                     *       },
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "detail": "",
+                     *       "deterministic": false,
+                     *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "8f3k2",
+                     *       "inputs": {
+                     *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
+                     *       },
+                     *       "left_out": [],
+                     *       "message": "",
+                     *       "name": "digits",
+                     *       "not_set": [],
+                     *       "note": "with augmentation",
+                     *       "objective": {
+                     *         "goal": "minimize",
+                     *         "metric": "loss",
+                     *         "optional": false
+                     *       },
+                     *       "on_end": [
+                     *         "mail"
+                     *       ],
+                     *       "on_failures": [],
+                     *       "on_pause": [],
+                     *       "priority": 0,
+                     *       "project": "vision",
+                     *       "queues": {
+                     *         "tuner": 0
+                     *       },
+                     *       "quota_group": "default",
+                     *       "reason": "none",
+                     *       "running": [
+                     *         {
+                     *           "agent": "agent-1",
+                     *           "attempt": 1,
+                     *           "devices": [
+                     *             {
+                     *               "share": 1,
+                     *               "uuid": "GPU-3f1c"
+                     *             }
+                     *           ],
+                     *           "number": 12,
+                     *           "pid": 4711,
+                     *           "status": "starting",
+                     *           "step": 30,
+                     *           "value": 0.25
+                     *         }
+                     *       ],
+                     *       "running_s": 12.5,
+                     *       "search_space": {
+                     *         "lr": {
+                     *           "high": 0.1,
+                     *           "log": true,
+                     *           "low": 0.0001,
+                     *           "type": "float"
+                     *         }
+                     *       },
+                     *       "seed": 7,
+                     *       "started_at": "2026-11-22T10:00:00.000Z",
+                     *       "status": "created",
+                     *       "tags": [
+                     *         "baseline"
+                     *       ],
+                     *       "trial": {
+                     *         "code": "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                     *         "command": [
+                     *           "python",
+                     *           "train.py"
+                     *         ],
+                     *         "environment": {
+                     *           "SEED": "7"
+                     *         },
+                     *         "resources": {
+                     *           "cpus": 1,
+                     *           "gpus": 0
+                     *         }
+                     *       },
+                     *       "tuner": {
+                     *         "args": {},
+                     *         "class": "my_package.tuner:MyTuner",
+                     *         "name": "tpe"
+                     *       },
+                     *       "waits_for": "1 GPU",
+                     *       "warm_start": [
+                     *         "7d2h1"
+                     *       ],
+                     *       "workers": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ExperimentDetail"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:tuner:problem:conflict"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Precondition Failed */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 412,
+                     *       "title": "Precondition Failed",
+                     *       "type": "urn:tuner:problem:precondition-failed"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:tuner:problem:request-entity-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

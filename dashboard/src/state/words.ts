@@ -217,12 +217,33 @@ export function journalWords(line: JournalLine, objective: string): Told {
       return told(`${sentenceCase(trial)}: ${cell(payload.notice)}`, "warning");
     case "algorithm_faulted":
       return told(`The ${cell(payload.queue)} failed: ${cell(payload.message)}`, "bad");
+    case "archive_moved":
+      return told(archiveWords(payload.phase), payload.phase === "failed" ? "warning" : undefined);
     case "line_skipped":
       return told(`Line ${cell(payload.line)} of the ${cell(payload.queue)} was left out`, "warning");
     case "worker_replaced":
       return told(`The process of the algorithms was started again: ${cell(payload.why)}`, "warning");
     default:
       return told(line.kind.replaceAll("_", " "));
+  }
+}
+
+function archiveWords(phase: unknown): string {
+  switch (phase) {
+    case "writing":
+      return "Its metrics are being archived";
+    case "clearing":
+      return "The archive of its metrics is complete; their rows leave the database";
+    case "archived":
+      return "Its metrics are archived";
+    case "restoring":
+      return "Its metrics are being put back";
+    case "failed":
+      return "Its metrics could not be archived";
+    case "removing":
+      return "It is being deleted";
+    default:
+      return "Its metrics are in the database again";
   }
 }
 

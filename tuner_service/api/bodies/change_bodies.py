@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
+from tuner_service.api.bodies.quantities import parse_duration
 from tuner_service.api.bodies.schemas import (
     MAX_NAME,
     MAX_NOTE,
@@ -103,3 +104,14 @@ class CloneBody(Body):
     name: Name = Field(default_factory=_left_out)
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
+
+
+class CollectBody(Body):
+    """``older_than``: for so long they have ended, at least."""
+
+    older_than: Annotated[
+        float,
+        BeforeValidator(parse_duration, json_schema_input_type=float | str),
+        Field(description='seconds, or such as "90d"'),
+    ]
+    dry_run: bool = False

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from tuner_service.api.described.parts import (
+    Bytes,
     Count,
     Counts,
     Digest,
@@ -19,6 +20,7 @@ from tuner_service.api.described.parts import (
     Seconds,
     Shown,
 )
+from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus, Goal
 from tuner_service.domain.trial import AttemptStatus
 
@@ -56,6 +58,34 @@ class Best(Shown):
     parameters: Parameters | None
 
 
+class Archive(Shown):
+    """Where the metrics of an ended experiment are, while the database has not, or will not have, all of them."""
+
+    phase: ArchivePhase
+    asset: Digest | None
+    reports: Annotated[int, Field(description="that it holds", examples=[120_000])]
+    bytes: Bytes
+    at: Moment
+    message: Annotated[str, Field(description="why it could not be made or put back", examples=[""])]
+
+
+class CollectedExperiment(Shown):
+    """One that ended so long ago."""
+
+    id: ExperimentId
+    name: Annotated[str, Field(examples=["digits"])]
+    status: ExperimentStatus
+    ended_at: Moment | None
+    trials: Count
+    reports: Count
+    bytes: Annotated[int, Field(description="about what its removal gives back", examples=[1_048_576])]
+
+
+class Collected(Shown):
+    items: list[CollectedExperiment]
+    removed: Annotated[bool, Field(description="false: they were only looked up")]
+
+
 class Experiment(Shown):
     """An entry of the list of experiments."""
 
@@ -76,6 +106,7 @@ class Experiment(Shown):
     note: Annotated[str, Field(examples=["with augmentation"])]
     tags: Annotated[list[str], Field(examples=[["baseline"]])]
     priority: Annotated[int, Field(examples=[0])]
+    archive: Archive | None
 
 
 class Algorithm(Shown):

@@ -82,6 +82,12 @@ def _picture(media: Mapping[str, Any]) -> Operation:
 
 
 _REMOVED = Operation(answers={204: Answer(description="It is gone")})
+_DELETED = Operation(
+    answers={
+        202: Answer(description="It is gone when its many metrics are"),
+        204: Answer(description="It is gone"),
+    }
+)
 _FILE_EXAMPLE = {
     "name": "digits",
     "objective": {"metric": "accuracy", "goal": "maximize"},
@@ -154,7 +160,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "list_experiments": _shown(experiments.Experiments),
     "read_experiment": _read(experiments.ExperimentDetail),
     "change_experiment": _shown(experiments.ExperimentDetail, body={"budget": {"parallel": 4}}, tagged=True),
-    "delete_experiment": _REMOVED,
+    "delete_experiment": _DELETED,
+    "archive_experiment": _shown(experiments.ExperimentDetail),
+    "unarchive_experiment": _shown(experiments.ExperimentDetail),
+    "collect_experiments": _shown(experiments.Collected, body={"older_than": "90d", "dry_run": True}),
     "pause_experiment": _shown(experiments.ExperimentDetail),
     "resume_experiment": _shown(experiments.ExperimentDetail, body={"budget": {"trials": 40}}),
     "stop_experiment": _shown(experiments.ExperimentDetail),

@@ -20,6 +20,7 @@ from tuner_service.domain.experiment import Experiment
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.experiments import Services
 from tuner_service.service.questions import CURVE_POINTS, CURVES_LIMIT, CURVES_SHOWN, Kind, Question
+from tuner_service.service.retention import require_metrics
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 
@@ -84,7 +85,7 @@ async def read_curves(
 
     A curve whose `complete` is false has further reports that were not read yet: so many are read for one answer.
     """
-    await _found(services, experiment_id)
+    require_metrics(await _found(services, experiment_id))
     question = Question(
         kind=Kind.CURVES,
         experiment_id=experiment_id,

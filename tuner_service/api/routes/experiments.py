@@ -32,6 +32,7 @@ from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.access import Role
 from tuner_service.service.experiments import Creation, Services
+from tuner_service.service.retention import require_metrics
 from tuner_service.service.sought import Sought
 from tuner_service.service.views import View, journal_view, metric_view
 
@@ -163,16 +164,6 @@ async def stop_experiment(
     return await _shown(services, experiment_id)
 
 
-@router.delete("/{experiment_id}", status_code=204)
-async def delete_experiment(
-    experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
-) -> Response:
-    """Remove an ended experiment and everything of it."""
-    await require_experiment(services, experiment_id, if_match)
-    await services.experiments.delete(experiment_id)
-    return Response(status_code=204)
-
-
 @router.get("/{experiment_id}/trials")
 @cached_read()
 def list_trials(  # noqa: PLR0913  # one argument for each query parameter
@@ -189,6 +180,8 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
     after = read_number_cursor(cursor)
     with services.queries.snapshot():
         experiment = services.experiments.find(experiment_id)
+        if metrics:
+            require_metrics(experiment)
         trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
         views = services.experiments.trial_views(experiment, trials[:limit])
         if metrics:

@@ -28,6 +28,7 @@ from tuner_service.service.export import (
     known_ranges,
 )
 from tuner_service.service.questions import Check
+from tuner_service.service.retention import require_metrics
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}/export", tags=["experiments"])
 
@@ -62,6 +63,8 @@ async def export_experiment(
     `parquet` and `optuna` are made as a whole, one after the other. 501 for parquet where its extra is not installed.
     """
     experiment = await asyncio.to_thread(services.experiments.find, experiment_id)
+    if metrics or format == "optuna":
+        require_metrics(experiment)
     export = Export(queries=services.queries, experiment_id=experiment_id, now=services.experiments.clock.now())
     stem = f"{experiment_id}-metrics" if metrics else experiment_id
     headers = {"Content-Disposition": f'attachment; filename="{stem}.{SUFFIXES.get(format, format)}"'}

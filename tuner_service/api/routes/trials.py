@@ -26,6 +26,7 @@ from tuner_service.api.routes.parameters import (
     WaitFor,
 )
 from tuner_service.service.digests import DIGEST_PREFIX
+from tuner_service.service.retention import require_metrics
 from tuner_service.service.views import checkpoint_view, metric_view
 
 router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}", tags=["trials"])
@@ -86,6 +87,7 @@ def read_metrics(
     after = _pair(cursor)
     with services.queries.snapshot():
         services.experiments.find_trial(experiment_id, number)
+        require_metrics(services.experiments.find(experiment_id))
         rows = services.queries.metrics(experiment_id, number, after=after, limit=limit + 1)
     last = rows[limit - 1] if len(rows) > limit else None
     following = make_cursor(f"{last.attempt}.{last.sequence}") if last else None

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 from trials.stores import StoreError
+from tuner_service.api.bodies.quantities import parse_duration
 from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.files.garbage_files import Garbage, Needed, find_files
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.sizes import size_text
-from tuner_service.cli.output.tables import Column, print_rows
+from tuner_service.cli.output.tables import Column, Row, moment_text, print_rows
+from tuner_service.client import Client
 from tuner_service.clock import SystemClock
 from tuner_service.config import Settings
 from tuner_service.domain.errors import InUseError, StorageError
+from tuner_service.local_service import find_service
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.collecting import collect
+from tuner_service.service.retention import due, due_view
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_store import SqlStore
 
@@ -26,14 +31,31 @@ COLUMNS = (
     Column(title="WHY", text=lambda g: g["why"], width=1_000),
 )
 
+DUE_COLUMNS = (
+    Column(title="ID", text=lambda e: e["id"]),
+    Column(title="NAME", text=lambda e: e["name"]),
+    Column(title="STATUS", text=lambda e: e["status"]),
+    Column(title="ENDED", text=lambda e: moment_text(e["ended_at"])),
+    Column(title="TRIALS", text=lambda e: str(e["trials"]), right=True),
+    Column(title="REPORTS", text=lambda e: str(e["reports"]), right=True),
+    Column(title="SIZE", text=lambda e: size_text(e["bytes"]), right=True),
+)
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Holds the database all the while, so that no service starts and needs what is being removed."""
     settings = settings_of(arguments)
-    if settings.url:
+    older_than_s = None if arguments.older_than is None else _seconds(arguments.older_than)
+    if settings.url and older_than_s is None:
         raise CommandError("gc works on the home folder of this machine", ExitCode.USAGE)
+    client = None if older_than_s is None else find_service(settings)
+    if client is not None and older_than_s is not None:
+        with closing(client):
+            return _by_service(client, arguments, older_than_s)
     store = _open_at_rest(database_of(settings))
     try:
+        if older_than_s is not None:
+            _print_due(_remove_old(store, older_than_s, dry_run=arguments.dry_run), arguments)
         found = [*_blobs(store), *find_files(settings.home, _needed(store))]
         found += _assets(settings, store, remove=not arguments.dry_run)
         rows = [{"id": g.where, "what": g.what, "size": g.size, "why": g.why} for g in found]
@@ -47,6 +69,36 @@ def run(arguments: argparse.Namespace) -> int:
     verb = "would be" if arguments.dry_run else "were"
     say(f"{size_text(sum(g.size for g in found))} in {len(found)} places {verb} removed")
     return ExitCode.OK
+
+
+def _seconds(given: str | float) -> float:
+    try:
+        return parse_duration(given)
+    except ValueError as exc:
+        raise CommandError(f"--older-than {exc}", ExitCode.USAGE) from exc
+
+
+def _by_service(client: Client, arguments: argparse.Namespace, older_than_s: float) -> int:
+    """A service that runs removes them itself; what else nothing needs is collected while none does."""
+    _print_due(client.collect(older_than_s, dry_run=arguments.dry_run), arguments)
+    say("blobs, files and assets that nothing needs are collected by `tuner gc` while no service runs")
+    return ExitCode.OK
+
+
+def _remove_old(store: SqlStore, older_than_s: float, *, dry_run: bool) -> list[Row]:
+    queries = store.queries
+    found = due(queries, before=SystemClock().now() - older_than_s)
+    views = [due_view(experiment, store.moved_rows) for experiment in found]
+    if not dry_run:
+        for experiment in found:
+            store.remove_experiment(experiment.id)
+    return views
+
+
+def _print_due(views: list[Row], arguments: argparse.Namespace) -> None:
+    print_rows(views, output=arguments.output, columns=DUE_COLUMNS)
+    verb = "would be" if arguments.dry_run else "are"
+    say(f"{len(views)} experiments, about {size_text(sum(v['bytes'] for v in views))}, {verb} removed")
 
 
 def _open_at_rest(database: str | Path) -> SqlStore:

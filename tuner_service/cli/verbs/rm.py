@@ -21,8 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             say("nothing was deleted")
             return ExitCode.FAILURE
-        client.delete(experiment_id)
-        say(f"experiment {experiment_id} is deleted")
+        is_gone = client.delete(experiment_id)
+        say(f"experiment {experiment_id} is {'deleted' if is_gone else 'being deleted; its many metrics go first'}")
     return ExitCode.OK
 
 

@@ -144,7 +144,7 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
     engine = writing_engine(address, name=lease.sessions, fence=lease.fence)
     _bring_up_to_date(engine, address)
     commits = CommitCount()
-    writer = CountedWriter(engine, commits=commits, metrics=MetricCopy())
+    writer = CountedWriter(engine, commits=commits, metrics=MetricCopy(), vacuum=lambda: _vacuum(address))
     try:
         with translated(), writer.begin() as connection:
             _require_tables(connection, address)
@@ -155,6 +155,13 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
         raise
     queries = SqlQueries(reading_engine(address), commits)
     return PostgresqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, hold=lease)
+
+
+def _vacuum(address: Address) -> None:
+    """Rows that were taken out leave room for others; what is free at the end of the table goes to the file system."""
+    with address.connect() as connection:
+        connection.autocommit = True
+        connection.execute("VACUUM (ANALYZE) metrics")
 
 
 def _bring_up_to_date(engine: Engine, address: Address) -> None:

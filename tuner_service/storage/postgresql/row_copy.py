@@ -56,7 +56,10 @@ class MetricCopy:
     def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
         if metrics:
             _require_trials(connection, {(metric.experiment_id, metric.number) for metric in metrics})
-            copy_rows(connection, tables.metrics, map(_metric, metrics), mapping.METRIC_COLUMNS)
+            self.add(connection, [mapping.metric_in(metric) for metric in metrics])
+
+    def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        copy_rows(connection, tables.metrics, map(_as_copied, rows), mapping.METRIC_COLUMNS)
 
 
 def _require_trials(connection: Connection, keys: set[tuple[str, int]]) -> None:
@@ -69,7 +72,7 @@ def _require_trials(connection: Connection, keys: set[tuple[str, int]]) -> None:
         raise StorageError(f"a report names trial {missing[1]} of experiment {missing[0]}, which is not there")
 
 
-def _metric(metric: MetricRow) -> tuple[Any, ...]:
-    *row, objective, at = mapping.metric_in(metric)
+def _as_copied(stored: tuple[Any, ...]) -> tuple[Any, ...]:
+    *row, objective, at = stored
     # A NaN comes as text, which the other database needs.
     return (*row, None if objective is None else float(objective), float(at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, select
@@ -45,9 +45,16 @@ class CommitCount:
 class CountedWriter(WritingConnection):
     """Counts its transactions, however they ended."""
 
-    def __init__(self, engine: Engine, *, commits: CommitCount, metrics: MetricWriter) -> None:
+    def __init__(
+        self, engine: Engine, *, commits: CommitCount, metrics: MetricWriter, vacuum: Callable[[], None]
+    ) -> None:
         super().__init__(engine, settle=lambda _: None, metrics=metrics)
-        self._commits = commits
+        self._commits, self._vacuum = commits, vacuum
+
+    def give_back(self) -> bool:
+        """All at once, because the server does it beside whoever writes, and on a connection of its own."""
+        self._vacuum()
+        return False
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:

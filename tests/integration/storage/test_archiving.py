@@ -1,0 +1,170 @@
+"""Metrics of ended experiments out of a database and back, on both kinds, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.archiving import a_life, fill, rows_of
+from tests.builders import EXPERIMENT_ID
+from tests.contract.stores import OTHER_ID
+from tests.postgresql import the_server
+from tuner_service.domain.archives import ArchivePhase
+from tuner_service.domain.errors import ConflictError
+
+pytest.importorskip("pyarrow", reason="pip install 'tuner-service[parquet]'")
+
+ROOT = Path(__file__).resolve().parents[3]
+DATABASES: dict[str, Callable[[Path], str | Path]] = {
+    "sqlite": lambda folder: folder / "tuner.db",
+    "postgresql": lambda folder: the_server().filled_database(),
+}
+TRIALS, REPORTS = 6, 50
+
+
+@pytest.fixture(params=sorted(DATABASES))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    return DATABASES[request.param](tmp_path)
+
+
+def filled(database: str | Path, home: Path) -> list[str]:
+    with a_life(database, home) as life:
+        for experiment_id in (EXPERIMENT_ID, OTHER_ID):
+            fill(life.store, trials=TRIALS, reports=REPORTS, experiment_id=experiment_id)
+        return rows_of(life.store)
+
+
+def in_a_process(database: str | Path, home: Path, verb: str, kill_at: int = 0) -> int:
+    """Its exit status."""
+    command = [sys.executable, "-m", "tests.archiving", str(database), str(home), EXPERIMENT_ID, verb, str(kill_at)]
+    return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
+
+
+def test_what_was_archived_comes_back_to_the_last_bit(database: str | Path, tmp_path: Path) -> None:
+    before = filled(database, tmp_path)
+    with a_life(database, tmp_path) as life:
+        life.ask("archive")
+        assert life.archivist.work()
+
+        archive = life.archive()
+        assert archive is not None
+        assert (archive.phase, archive.rows) == (ArchivePhase.ARCHIVED, TRIALS * REPORTS)
+        assert rows_of(life.store) == []
+        assert len(rows_of(life.store, OTHER_ID)) == TRIALS * REPORTS, "the other experiment's are its own"
+        trial = life.store.queries.trial(EXPERIMENT_ID, 1)
+        assert trial is not None
+        assert (trial.value, trial.final) == (0.5, {"loss": 0.5})
+        assert list(life.assets.missing(EXPERIMENT_ID)) == []
+
+    with a_life(database, tmp_path) as life:
+        life.ask("unarchive")
+        assert life.archivist.work()
+
+        assert life.archive() is None
+        assert rows_of(life.store) == before
+        assert life.store.assets.of_experiment(EXPERIMENT_ID) == [], "the file may be collected now"
+
+
+def test_killed_at_every_statement_nothing_is_lost_and_nothing_is_half(database: str | Path, tmp_path: Path) -> None:
+    before = filled(database, tmp_path)
+    for verb, phase in (("archive", ArchivePhase.ARCHIVED), ("unarchive", None)):
+        kill_at, kills = 1, 0
+        while (code := in_a_process(database, tmp_path, verb, kill_at)) != 0:
+            assert code == -signal.SIGKILL
+            kill_at, kills = kill_at + (2 if kill_at < 12 else 7), kills + 1
+        with a_life(database, tmp_path) as life:
+            archive = life.archive()
+            assert (archive.phase if archive else None) == phase
+            assert rows_of(life.store) == ([] if verb == "archive" else before)
+            assert archive is None or archive.rows == len(before)
+        assert kills > 4, "it was killed in the middle, too"
+
+
+def damage(home: Path) -> tuple[Path, bytes]:
+    (file,) = [path for path in (home / "assets" / "files").glob("*/*") if path.read_bytes()[:4] == b"PAR1"]
+    content = file.read_bytes()
+    file.chmod(0o600)
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    file.write_bytes(flipped)
+    return file, content
+
+
+def test_of_a_damaged_file_nothing_is_put_back_until_it_was_mended(database: str | Path, tmp_path: Path) -> None:
+    before = filled(database, tmp_path)
+    with a_life(database, tmp_path) as life:
+        life.ask("archive")
+        assert life.archivist.work()
+        file, content = damage(tmp_path)
+        life.ask("unarchive")
+        assert life.archivist.work()
+
+        archive = life.archive()
+        assert archive is not None
+        assert archive.phase is ArchivePhase.ARCHIVED
+        assert "damaged" in archive.message
+        assert rows_of(life.store) == []
+
+        file.unlink()
+        life.ask("unarchive")
+        assert life.archivist.work()
+        archive = life.archive()
+        assert archive is not None
+        assert "has no file" in archive.message
+
+        file.write_bytes(content)
+        life.ask("unarchive")
+        assert life.archivist.work()
+        assert life.archive() is None
+        assert rows_of(life.store) == before
+
+
+def test_where_no_file_can_be_made_the_rows_stay_and_it_says_why(database: str | Path, tmp_path: Path) -> None:
+    before = filled(database, tmp_path)
+    with a_life(database, tmp_path) as life:
+        life.assets.store.staging.parent.mkdir(parents=True, exist_ok=True)
+        life.assets.store.staging.write_text("a file in the place of the folder")
+        life.ask("archive")
+        assert life.archivist.work()
+
+        archive = life.archive()
+        assert archive is not None
+        assert archive.phase is ArchivePhase.FAILED
+        assert archive.message
+        assert rows_of(life.store) == before
+
+        life.assets.store.staging.unlink()
+        life.ask("archive")
+        assert life.archivist.work()
+        assert rows_of(life.store) == []
+
+
+def test_what_is_deleted_goes_some_rows_at_a_time_and_leaves_nothing(database: str | Path, tmp_path: Path) -> None:
+    filled(database, tmp_path)
+    assert in_a_process(database, tmp_path, "remove", 20) == -signal.SIGKILL
+    with a_life(database, tmp_path) as life:
+        archive = life.archive()
+        assert archive is not None
+        assert archive.phase is ArchivePhase.REMOVING
+        with pytest.raises(ConflictError, match="'removing'"):
+            life.ask("archive")
+        assert life.archivist.work()
+
+        assert life.store.queries.experiment(EXPERIMENT_ID) is None
+        assert rows_of(life.store) == []
+        assert len(rows_of(life.store, OTHER_ID)) == TRIALS * REPORTS
+
+
+def test_an_experiment_that_is_deleted_while_it_is_archived_is_gone(database: str | Path, tmp_path: Path) -> None:
+    filled(database, tmp_path)
+    with a_life(database, tmp_path) as life:
+        life.ask("archive")
+        life.ask("remove")
+        assert life.archivist.work()
+
+        assert life.store.queries.experiment(EXPERIMENT_ID) is None

@@ -1,0 +1,93 @@
+"""What people ask about experiments that have ended: their metrics out of the database and back, and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_service.dispatcher.commands import ArchiveMoved, Command, ExperimentDeleted
+from tuner_service.domain.archives import ArchivePhase, holds_all
+from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.ports import Clock, MovedRows, Queries
+from tuner_service.service.digests import digest_view
+from tuner_service.service.views import View, moment
+
+REMOVED_AT_ONCE = 5_000  # metrics, which are removed in the transaction that removes their experiment; of more, before
+REPORT_BYTES = 130  # of a report with one metric in a database, its entries in indices included
+
+
+@dataclass(kw_only=True)
+class Retention:
+    """``submit`` returns when the command is on disk; ``wake`` has the archivist look at what is to be done."""
+
+    queries: Queries
+    rows: MovedRows
+    clock: Clock
+    submit: Callable[[Command], Awaitable[None]]
+    wake: Callable[[], None]
+
+    async def archive(self, experiment_id: ExperimentId) -> None:
+        await self._begin(experiment_id, ArchivePhase.WRITING)
+
+    async def unarchive(self, experiment_id: ExperimentId) -> None:
+        await self._begin(experiment_id, ArchivePhase.RESTORING)
+
+    async def delete(self, experiment_id: ExperimentId, *, is_large: bool) -> None:
+        """With ``is_large``: it is gone soon, and nothing else can be done with it from here on."""
+        if is_large:
+            await self._begin(experiment_id, ArchivePhase.REMOVING)
+        else:
+            await self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
+
+    def is_large(self, experiment_id: ExperimentId) -> bool:
+        """Whether its removal takes more than one step. Blocks."""
+        return self.rows.has_more_than(experiment_id, REMOVED_AT_ONCE)
+
+    def due(self, *, older_than_s: float) -> list[Experiment]:
+        """As ``due``. Blocks."""
+        return due(self.queries, before=self.clock.now() - older_than_s)
+
+    async def _begin(self, experiment_id: ExperimentId, phase: ArchivePhase) -> None:
+        await self.submit(ArchiveMoved(at=self.clock.now(), experiment_id=experiment_id, phase=phase))
+        self.wake()
+
+
+def due(queries: Queries, *, before: float) -> list[Experiment]:
+    """Those that ended before that time, oldest first. Whoever gave one a tag wants to keep it."""
+    found = [e for e in queries.experiments() if e.status.has_ended and not e.tags and not _is_removed(e)]
+    return sorted((e for e in found if e.ended_at is not None and e.ended_at < before), key=lambda e: e.ended_at or 0.0)
+
+
+def due_view(experiment: Experiment, rows: MovedRows) -> View:
+    """``bytes`` is about what its removal gives back."""
+    held = rows.held(experiment.id)
+    archived = 0 if experiment.archive is None else experiment.archive.size
+    in_database = held.reports * REPORT_BYTES if holds_all(experiment.archive) else 0
+    return {
+        "id": experiment.id,
+        "name": experiment.spec.name,
+        "status": experiment.status.value,
+        "ended_at": moment(experiment.ended_at),
+        "trials": sum(experiment.counts.values()),
+        "reports": held.reports,
+        "bytes": in_database + archived + held.checkpoint_bytes,
+    }
+
+
+def require_metrics(experiment: Experiment) -> None:
+    """ConflictError that says where they are."""
+    archive: Any = experiment.archive
+    if holds_all(archive) or archive.phase in {ArchivePhase.WRITING, ArchivePhase.REMOVING}:
+        return
+    raise ConflictError(
+        f"the metrics of experiment {experiment.id} are archived, as asset {digest_view(archive.asset)}: "
+        f"`tuner unarchive {experiment.id}` puts them back, `tuner asset get sha256:{archive.asset[:16]} FOLDER` "
+        "fetches the parquet file",
+        ("unarchive",),
+    )
+
+
+def _is_removed(experiment: Experiment) -> bool:
+    return experiment.archive is not None and experiment.archive.phase is ArchivePhase.REMOVING

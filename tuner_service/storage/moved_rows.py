@@ -1,0 +1,94 @@
+"""Rows of metrics that leave the database and come back, some at a time: what else is committed waits for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, tuple_
+
+from tuner_service.domain.experiment import ExperimentId
+from tuner_service.ports import Held, MetricKey, MovedMetrics, Portion
+from tuner_service.storage import mapping, tables
+from tuner_service.storage.faults import translated
+from tuner_service.storage.sql_queries import SqlQueries
+
+_m = tables.metrics
+_KEY = tuple_(_m.c.number, _m.c.attempt, _m.c.sequence)
+PLAIN_COLUMNS = mapping.METRIC_COLUMNS[1:]  # of a row of a known experiment
+Begin = Callable[[], AbstractContextManager[Connection]]
+
+
+class MovedRows:
+    """Implements ``ports.MovedRows``. ``add`` writes rows that are not there yet; ``vacuum`` gives a little back."""
+
+    def __init__(
+        self,
+        queries: SqlQueries,
+        begin: Begin,
+        *,
+        add: Callable[[Connection, Sequence[tuple[Any, ...]]], None],
+        vacuum: Callable[[], bool],
+    ) -> None:
+        self._queries, self._begin, self._add, self._vacuum = queries, begin, add, vacuum
+
+    def clear(self, moved: MovedMetrics, *, after: MetricKey, limit: int) -> Portion:
+        with self._queries.reading() as connection:
+            keys = connection.execute(_page(moved, after, limit, (_m.c.number, _m.c.attempt, _m.c.sequence))).all()
+        if not keys:
+            return Portion(size=0, last=after)
+        last: MetricKey = (keys[-1][0], keys[-1][1], keys[-1][2])
+        statement = delete(_m).where(*_of(moved, after), tuple_(*_KEY.clauses) <= tuple_(*last))
+        with translated(), self._begin() as connection:
+            connection.execute(statement)
+        return Portion(size=len(keys), last=last)
+
+    def restore(self, experiment_id: ExperimentId, rows: Sequence[Sequence[Any]]) -> None:
+        stored = [
+            (experiment_id, *row, mapping.float_in(objective), mapping.float_in(at)) for *row, objective, at in rows
+        ]
+        with translated(), self._begin() as connection:
+            self._add(connection, stored)
+
+    def last_restored(self, moved: MovedMetrics) -> MetricKey | None:
+        query = select(_m.c.number, _m.c.attempt, _m.c.sequence).where(*_of(moved, (0, 0, 0)))
+        backwards = query.order_by(_m.c.number.desc(), _m.c.attempt.desc(), _m.c.sequence.desc()).limit(1)
+        with self._queries.reading() as connection:
+            row = connection.execute(backwards).first()
+        return None if row is None else (row[0], row[1], row[2])
+
+    def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
+        query = select(_m.c.number).where(_m.c.experiment_id == experiment_id).order_by(*_KEY.clauses)
+        with self._queries.reading() as connection:
+            return connection.execute(query.offset(count).limit(1)).first() is not None
+
+    def held(self, experiment_id: ExperimentId) -> Held:
+        a, c = tables.attempts, tables.checkpoints
+        reports = select(func.sum(a.c.acknowledged)).where(a.c.experiment_id == experiment_id)
+        size = select(func.sum(c.c.size)).where(c.c.experiment_id == experiment_id)
+        with self._queries.reading() as connection:
+            return Held(int(connection.scalar(reports) or 0), int(connection.scalar(size) or 0))
+
+    def give_back(self) -> bool:
+        with translated():
+            return self._vacuum()
+
+
+def page_of(connection: Connection, moved: MovedMetrics, *, after: MetricKey, limit: int) -> list[tuple[Any, ...]]:
+    """Rows of PLAIN_COLUMNS with the same values whichever database they come from, in the order of their key."""
+    rows = connection.execute(_page(moved, after, limit, tuple(_m.c[name] for name in PLAIN_COLUMNS)))
+    return [(*row[:6], bool(row[6]), None if row[7] is None else float(row[7]), float(row[8])) for row in rows]
+
+
+def _page(moved: MovedMetrics, after: MetricKey, limit: int, columns: tuple[Any, ...]) -> Any:
+    return select(*columns).where(*_of(moved, after)).order_by(*_KEY.clauses).limit(limit)
+
+
+def _of(moved: MovedMetrics, after: MetricKey) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = [
+        _m.c.experiment_id == moved.experiment_id,
+        _m.c.number <= moved.last,
+        tuple_(*_KEY.clauses) > tuple_(*max(after, (moved.first, 0, 0))),
+    ]
+    return found if moved.upto is None else [*found, _m.c.line <= moved.upto]
