@@ -39,10 +39,8 @@ from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
-    import uvicorn
-    from starlette.types import ASGIApp
-
     from tuner_service.dispatcher.commands import WorkerEvent
+    from tuner_service.service.archiving import Archivist
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from tuner_service.workers.pool import WorkerPool
 
 BACKLOG = 2_048  # connections that wait to be taken
-GRACEFUL_S = 2  # for requests under way when the service is told to end
-AGENT_FRAME_BYTES = 8 << 20
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CLOCK_BEHIND_WARNED_S = 1.0  # by less than that a clock may be corrected at any time
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
@@ -270,9 +266,7 @@ def _serve_http(
     # Imported late: the agent and the workers of running experiments start meanwhile.
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
-    from tuner_service.api.server import Server
-    from tuner_service.exports.archive_process import ArchiveProcess
-    from tuner_service.service.archiving import Archivist
+    from tuner_service.api.server import Server, http_config
     from tuner_service.service.experiments import Services
     from tuner_service.service.retention import Retention
     from tuner_service.service.sessions import Sessions
@@ -280,24 +274,11 @@ def _serve_http(
     assets = _open_assets(settings, core)
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
-    archivist = Archivist(
-        queries=core.store.queries,
-        rows=core.store.moved_rows,
-        files=ArchiveProcess(settings.db),
-        assets=assets,
-        clock=core.clock,
-        submit=core.runner.submit,
-    )
+    archivist = _archivist(settings, core, assets)
     experiments = _experiments(core, assets)
     services = Services(
         experiments=experiments,
-        retention=Retention(
-            queries=core.store.queries,
-            rows=core.store.moved_rows,
-            clock=core.clock,
-            submit=experiments.submit,
-            wake=archivist.wake,
-        ),
+        retention=Retention.beside(archivist, submit=experiments.submit),
         queries=core.store.queries,
         analyst=analyst,
         runner=core.runner,
@@ -312,7 +293,7 @@ def _serve_http(
         pid=os.getpid(),
         workers=core.workers.count,
     )
-    config = _http_config(create_app(services))
+    config = http_config(create_app(services))
 
     def listens() -> None:
         _spare_the_collector()
@@ -363,23 +344,17 @@ def _look(core: Core, certificate: Certificate | None) -> None:
         certificate.look()
 
 
-def _http_config(app: ASGIApp) -> uvicorn.Config:
-    import uvicorn
+def _archivist(settings: Settings, core: Core, assets: Assets) -> Archivist:
+    from tuner_service.exports.archive_process import ArchiveProcess
+    from tuner_service.service.archiving import Archivist
 
-    from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
-
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=GRACEFUL_S,
-        http=BoundedHttpProtocol,
-        timeout_keep_alive=int(IDLE_TIMEOUT_S),
-        ws="websockets-sansio",
-        ws_max_size=AGENT_FRAME_BYTES,
-        ws_per_message_deflate=False,
+    return Archivist(
+        queries=core.store.queries,
+        rows=core.store.moved_rows,
+        files=ArchiveProcess(settings.db),
+        assets=assets,
+        clock=core.clock,
+        submit=core.runner.submit,
     )
 
 

@@ -13,15 +13,34 @@ from types import FrameType
 
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
+from starlette.types import ASGIApp
 
-from tuner_service.api.connection_limits import BoundedHttpProtocol
+from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
 
 # More threads would only wait for the GIL and for each other; with fewer, a few long reads keep short ones waiting.
 READING_THREADS = 8
+GRACEFUL_S = 2  # for requests under way when the service is told to end
+AGENT_FRAME_BYTES = 8 << 20
 STREAMS_END_S = 0.4  # for readers to take the end of their streams
 HANDSHAKE_TIMEOUT_S = 10.0  # of TLS
 SHUTDOWN_TIMEOUT_S = 2.0  # for the other side to say that it has taken the end
 LOOK_AROUND_S = 1.0  # how often the date of the answers is set; uvicorn alone looks around ten times a second
+
+
+def http_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        http=BoundedHttpProtocol,
+        timeout_keep_alive=int(IDLE_TIMEOUT_S),
+        ws="websockets-sansio",
+        ws_max_size=AGENT_FRAME_BYTES,
+        ws_per_message_deflate=False,
+    )
 
 
 class Server(uvicorn.Server):

@@ -11,6 +11,7 @@ from tuner_service.domain.archives import ArchivePhase, holds_all
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.ports import Clock, MovedRows, Queries
+from tuner_service.service.archiving import Archivist
 from tuner_service.service.digests import digest_view
 from tuner_service.service.views import View, moment
 
@@ -27,6 +28,13 @@ class Retention:
     clock: Clock
     submit: Callable[[Command], Awaitable[None]]
     wake: Callable[[], None]
+
+    @classmethod
+    def beside(cls, archivist: Archivist, *, submit: Callable[[Command], Awaitable[None]]) -> Retention:
+        """What an archivist is told to do."""
+        return cls(
+            queries=archivist.queries, rows=archivist.rows, clock=archivist.clock, submit=submit, wake=archivist.wake
+        )
 
     async def archive(self, experiment_id: ExperimentId) -> None:
         await self._begin(experiment_id, ArchivePhase.WRITING)
