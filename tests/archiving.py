@@ -40,7 +40,7 @@ PHASES = {
     "unarchive": ArchivePhase.RESTORING,
     "remove": ArchivePhase.REMOVING,
 }
-CLEARED_ROWS = 15
+CLEARED_ROWS = 60
 ODD = (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, 1e-7)
 
 
