@@ -152,19 +152,6 @@ class Client:
         """Whether it is gone; False: it has many metrics, and is gone when they are."""
         return self.call("DELETE", experiment_path(experiment_id)).status != HTTP_ACCEPTED
 
-    def archive(self, experiment_id: str) -> dict[str, Any]:
-        """Its metrics, as an asset; the answer does not wait for that."""
-        return self._verb(experiment_path(experiment_id) + "/archive", {})
-
-    def unarchive(self, experiment_id: str) -> dict[str, Any]:
-        """Its metrics back into the database; the answer does not wait for that."""
-        return self._verb(experiment_path(experiment_id) + "/unarchive", {})
-
-    def collect(self, older_than: str | float, *, dry_run: bool) -> list[dict[str, Any]]:
-        """Experiments that ended so long ago and have no tag: what was removed, or would be."""
-        body = {"older_than": older_than, "dry_run": dry_run}
-        return list(self._verb("/api/v1/experiments/collect", body)["items"])
-
     def change(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Limits and labels, live."""
         answer: dict[str, Any] = self.call("PATCH", experiment_path(experiment_id), body=body).json()

@@ -10,6 +10,7 @@ from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.cli.output.sizes import size_text
 from tuner_service.client import Client
+from tuner_service.client_paths import experiment_path
 
 LOOK_S = 0.2
 UNDER_WAY = frozenset({"writing", "clearing", "restoring"})
@@ -25,8 +26,8 @@ def moved(arguments: argparse.Namespace, *, is_out: bool) -> int:
     with connected(settings_of(arguments)) as client:
         ids = [resolve_experiment(client, reference) for reference in arguments.references]
         for experiment_id in ids:
-            begin = client.archive if is_out else client.unarchive
-            archive = _done(client, begin(experiment_id))
+            path = experiment_path(experiment_id) + ("/archive" if is_out else "/unarchive")
+            archive = _done(client, client.call("POST", path, body={}).json())
             if not _tell(experiment_id, archive, is_out=is_out):
                 code = ExitCode.FAILURE
     return code
