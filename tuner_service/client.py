@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, target_of, trial_path
+from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, is_done, target_of, trial_path
 from tuner_service.client_tls import opened, system_context
 from tuner_service.told import told
 
@@ -28,7 +28,6 @@ TABLE_PAGE_SIZE = 2_000
 EXACT_DIGITS = 17  # tell every number from every other
 STREAM_BYTES = 1 << 16
 EVENTS_TIMEOUT_S = 40.0  # without a word on a stream of events; the service sends a heartbeat every fifteen seconds
-HTTP_ACCEPTED = 202
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
@@ -150,7 +149,7 @@ class Client:
 
     def delete(self, experiment_id: str) -> bool:
         """Whether it is gone; False: it has many metrics, and is gone when they are."""
-        return self.call("DELETE", experiment_path(experiment_id)).status != HTTP_ACCEPTED
+        return is_done(self.call("DELETE", experiment_path(experiment_id)).status)
 
     def change(self, experiment_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Limits and labels, live."""

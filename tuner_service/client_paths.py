@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+ACCEPTED = 202
 _BYTES = "surrogateescape"  # what was typed and is no text goes as its bytes; the service has nothing of that name
 
 
@@ -39,3 +40,8 @@ def experiment_path(experiment_id: str) -> str:
 
 def trial_path(experiment_id: str, number: int) -> str:
     return f"/api/v1/trials/{quote(experiment_id, safe='', errors=_BYTES)}/{number}"
+
+
+def is_done(status: int) -> bool:
+    """Of an answer to a change: False where it says that this takes longer."""
+    return status != ACCEPTED
