@@ -19,7 +19,7 @@ from tuner_service.config import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[3]
 APPROVED = ROOT / "tests" / "approved"
-COMMON = {"--help", "--home", "--url", "--profile"}
+COMMON = {"--help", "--home", "--url", "--ca", "--profile"}
 
 
 def page(name: str) -> str:
