@@ -32,7 +32,7 @@ from trials.wire.sockets import wake_socket_path
 
 FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
-LEARNED_WAIT_S = 20.0  # for one that imports what the first trial imported; then each trial does so by itself
+LEARNED_WAIT_S = 60.0  # for one that imports what the first trial imported; then each trial does so by itself
 WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
