@@ -4,10 +4,12 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
+# For the tests on a real Ray cluster, which are skipped without it.
+with-ray: setup ; @.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 demo: setup ; @$(RUN) examples.demo
 # What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
 PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto

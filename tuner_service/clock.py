@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
+
+CLOCK_BEHIND_WARNED_S = 1.0  # by less than that a clock may be corrected at any time
+
+logger = logging.getLogger(__name__)
 
 ID_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"  # 30 signs; none is taken for another one
 EXPERIMENT_ID_LENGTH = 5  # 24 million names; the service asks again where one is taken
@@ -42,3 +47,14 @@ def new_token() -> str:
 def new_name(prefix: str) -> str:
     """``prefix`` and 12 hex digits: a name that no other process ever makes."""
     return f"{prefix}-{secrets.token_hex(6)}"
+
+
+def go_on_in_time(clock: SystemClock, newest_at: float) -> None:
+    """Times do not go back where the machine's clock was set back while no service ran."""
+    behind = newest_at - clock.now()
+    clock.not_before(newest_at)
+    if behind > CLOCK_BEHIND_WARNED_S:
+        logger.warning(
+            "clock_was_set_back",
+            extra={"behind_s": round(behind)},
+        )

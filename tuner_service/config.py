@@ -16,6 +16,7 @@ from typing import Any
 
 from tuner_service import setting_values
 from tuner_service.domain.errors import Fault, InputError
+from tuner_service.executor_options import ExecutorOptions, parse_executor
 
 PROJECT_FILE = "tuner.toml"
 
@@ -114,6 +115,13 @@ SETTINGS = (
         meaning="the most that a node keeps of assets beside those that its trials use",
     ),
     Setting(
+        name="executor",
+        flag="--executor",
+        environment="TUNER_EXECUTOR",
+        default="local",
+        meaning="who provides agents: local, ray, local,ray, or a table (docs/ray.md)",
+    ),
+    Setting(
         name="worker_memory",
         flag="--worker-memory",
         environment="TUNER_WORKER_MEMORY",
@@ -188,6 +196,7 @@ class Settings:
     checkpoint_store: str = ""  # a path or a URL; empty: HOME/checkpoints, on each node its own
     asset_store: str = ""  # a path or a URL; empty: HOME/assets
     asset_cache: int = 64 << 30  # bytes
+    executor: ExecutorOptions = field(default_factory=ExecutorOptions)
     worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
@@ -333,6 +342,7 @@ def _check(
         "checkpoint_store": lambda value: setting_values.store_location(setting_values.text_of(value), folder=folder),
         "asset_store": lambda value: setting_values.store_location(setting_values.text_of(value), folder=folder),
         "asset_cache": lambda value: setting_values.size_of(value, name="asset_cache", least=0),
+        "executor": parse_executor,
         "worker_memory": setting_values.worker_memory_of,
         "url": setting_values.url_of,
         "token": setting_values.token_of,

@@ -181,6 +181,7 @@ def start_service(settings: Settings) -> StartingService:
 
 def _spawn(command: list[str], log: IO[bytes], settings: Settings) -> subprocess.Popen[bytes]:
     stores = {"TUNER_ASSET_STORE": settings.asset_store} if settings.asset_store else {}
+    executor = {"TUNER_EXECUTOR": settings.executor.text} if settings.origins["executor"] != "default" else {}
     root = str(Path(__file__).resolve().parent.parent)
     return subprocess.Popen(
         command,
@@ -188,7 +189,7 @@ def _spawn(command: list[str], log: IO[bytes], settings: Settings) -> subprocess
         stdout=subprocess.DEVNULL,  # where it listens stands in its log, too
         stderr=log,
         # The address of a database may hold its password, and other users see command lines.
-        env=with_path(os.environ, root) | {"TUNER_DB": settings.db} | stores,
+        env=with_path(os.environ, root) | {"TUNER_DB": settings.db} | stores | executor,
         start_new_session=True,  # Ctrl-C in this terminal, or its end, is no reason for the service to stop
     )
 

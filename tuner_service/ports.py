@@ -282,6 +282,18 @@ class Workers(Protocol):
         """Stop all."""
 
 
+class NodeProvider(Protocol):
+    """Brings nodes from elsewhere as they are needed. Both answer at once, from any thread."""
+
+    def readiness(self) -> str:
+        """``ok``, or what the trouble is."""
+        ...
+
+    def view(self) -> dict[str, Any]:
+        """What is wanted, what is there, and why the rest is not."""
+        ...
+
+
 class Queries(Protocol):
     """Reads for people; any thread; each answer is one consistent snapshot of committed rows."""
 

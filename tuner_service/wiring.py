@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -27,10 +28,11 @@ from trials.files import BY_UMASK, write_atomically
 from trials.wire.log_files import kept_bounded
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import LogForm
-from tuner_service.clock import SystemClock, new_experiment_id
+from tuner_service.clock import SystemClock, go_on_in_time, new_experiment_id
 from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import Fault, InputError, StorageError
 from tuner_service.executors.local import LocalExecutor
+from tuner_service.executors.ray.building import ray_nodes
 from tuner_service.local_service import process_mark
 from tuner_service.service.access import Role, read_or_make_token
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
@@ -40,6 +42,7 @@ from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
     from tuner_service.dispatcher.commands import WorkerEvent
+    from tuner_service.executors.ray.executor import RayExecutor
     from tuner_service.service.archiving import Archivist
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
 
 BACKLOG = 2_048  # connections that wait to be taken
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-CLOCK_BEHIND_WARNED_S = 1.0  # by less than that a clock may be corrected at any time
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class Core:
     hub: AgentHub
     runner: Runner
     executor: LocalExecutor
+    ray: RayExecutor | None
     events: EventHub
     workers: WorkerPool
     node_files: NodeFiles
@@ -90,7 +93,7 @@ def running_core(
             home=settings.home, service_file=settings.service_file, log_format=settings.log_format, umask=umask
         )
         stack.callback(executor.close)
-        if waits is None:
+        if waits is None and settings.executor.has_local:
             executor.start()
         spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
         stack.callback(spare.close)
@@ -117,15 +120,13 @@ def _dispatching(
     with contextlib.ExitStack() as stack:
         store = open_store(settings.db, clock, home=str(settings.home), url=url, waits=waits)
         stack.callback(store.close)
-        if waits is not None:
+        if waits is not None and settings.executor.has_local:
             executor.start()
-        events = EventHub(queries=store.queries, lineage=store.lineage, clock=clock)
-        stack.callback(events.close)
+        events = stack.enter_context(closing(EventHub(queries=store.queries, lineage=store.lineage, clock=clock)))
         hub = AgentHub(dismiss=executor.dismiss, on_change=events.cluster_changed)
-        _go_on_in_time(clock, store.newest_at())
+        go_on_in_time(clock, store.newest_at())
         wanted = read_notify_file(settings.home)
-        notifier = Notifier(settings.home, wanted)
-        stack.callback(notifier.close)
+        notifier = stack.enter_context(closing(Notifier(settings.home, wanted)))
         runners: list[Runner] = []
 
         def on_event(event: WorkerEvent) -> None:
@@ -146,6 +147,7 @@ def _dispatching(
             on_committed=events.committed,
         )
         runners.append(runner)
+        ray = stack.enter_context(ray_nodes(settings, store.lineage, clock, runner))
         stack.callback(runner.close)
         notifier.begin(store.queries.experiments)
         runner.start()
@@ -155,6 +157,7 @@ def _dispatching(
             hub=hub,
             runner=runner,
             executor=executor,
+            ray=ray,
             events=events,
             workers=pool,
             commands=frozenset(wanted.commands),
@@ -177,17 +180,6 @@ def _performer(settings: Settings, files: NodeFiles, *, lineage: str, hub: Agent
         removed=files.remove,
         removed_experiment=files.remove_experiment,
     )
-
-
-def _go_on_in_time(clock: SystemClock, newest_at: float) -> None:
-    """Times do not go back where the machine's clock was set back while no service ran."""
-    behind = newest_at - clock.now()
-    clock.not_before(newest_at)
-    if behind > CLOCK_BEHIND_WARNED_S:
-        logger.warning(
-            "clock_was_set_back",
-            extra={"behind_s": round(behind)},
-        )
 
 
 def _import_json_tricks_alone() -> None:
@@ -291,6 +283,7 @@ def _serve_http(
         events=core.events,
         version=package_version(),
         pid=os.getpid(),
+        nodes=core.ray,
         workers=core.workers.count,
     )
     config = http_config(create_app(services))
@@ -454,7 +447,8 @@ def make_tokens(settings: Settings, core: Core) -> Tokens:
         Role.AGENT: settings.agent_token_file,
     }
     home = {hash_of(read_or_make_token(file)): role for role, file in files.items()}
-    return Tokens(home=home, store=core.store, clock=core.clock)
+    node_key = "" if core.ray is None else core.ray.key()
+    return Tokens(home=home, store=core.store, clock=core.clock, node_key=node_key)
 
 
 def announce(settings: Settings, core: Core, *, url: str) -> None:
@@ -474,6 +468,8 @@ def announce(settings: Settings, core: Core, *, url: str) -> None:
             write_atomically(str(settings.port_file), url.rpartition(":")[2].encode(), access=BY_UMASK)
     core.store.announce(url)
     core.executor.announce()
+    if core.ray is not None:
+        core.ray.announce(url, os.getpid())
     logger.info("listening", extra={"url": url})
     print(f"Tuner Service listens on {url} (home {settings.home})", flush=True)  # noqa: T201  # what `serve` says
 

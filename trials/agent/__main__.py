@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trials.agent import bounds
 from trials.agent.agent import LOOK_S, Agent
+from trials.agent.bounds import EXIT_SERVICE_LOST, service_lost_s
 from trials.agent.channel import Channel
 from trials.agent.home import Home, plain_name
 from trials.agent.joining import add_join_options, join_of
@@ -76,8 +77,7 @@ def main() -> int:
         _leave_session()
     _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
-    asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
-    return 0
+    return asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
 
 
 def _leave_session() -> None:
@@ -98,13 +98,14 @@ def _log_to(path: Path, form: LogForm, *, aloud: bool) -> None:
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
-async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> None:
+async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> int:
     agent = Agent(home)
     agent.facts.is_joined = way.is_joined
     if way.is_joined:
         ServiceFiles(way, agent_id=agent_id, pace=Pace(bounds.bandwidth())).use()
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", math.inf if way.is_joined else IDLE_EXIT_S))
-    channel = Channel(agent, way=way, agent_id=agent_id, idle_exit_s=idle_exit_s)
+    lost_exit_s = service_lost_s()
+    channel = Channel(agent, way=way, agent_id=agent_id, idle_exit_s=idle_exit_s, lost_exit_s=lost_exit_s)
     wake = WakeSocket(wake_socket_path(home.path), on_wake=agent.woken, on_connect=channel.connect_now)
     data = DataServers(home, agent.folder_of_running)
     data.open()
@@ -117,8 +118,9 @@ async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> None:
     watching = asyncio.ensure_future(agent.devices.watch())
     looking = asyncio.ensure_future(_look_now_and_then(agent, lock, wake=wake, leave=serving.cancel))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    is_lost = False
     try:
-        await serving
+        is_lost = await serving
     except asyncio.CancelledError:
         logger.info("agent_terminated")
     finally:
@@ -128,6 +130,7 @@ async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> None:
         await data.close()
         await agent.close()
         logger.info("agent_ended")
+    return EXIT_SERVICE_LOST if is_lost else 0
 
 
 async def _look_now_and_then(agent: Agent, lock: int, *, wake: WakeSocket, leave: Callable[[], object]) -> None:

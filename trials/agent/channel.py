@@ -44,20 +44,25 @@ class _ConnectHere(connect):
 class Channel:
     """Connected whenever a service can be reached."""
 
-    def __init__(self, agent: Agent, *, way: Way, agent_id: str, idle_exit_s: float) -> None:
+    def __init__(
+        self, agent: Agent, *, way: Way, agent_id: str, idle_exit_s: float, lost_exit_s: float | None = None
+    ) -> None:
         self._agent, self._way = agent, way
         self._agent_id = agent_id
-        self._idle_exit_s = idle_exit_s
+        self._idle_exit_s, self._lost_exit_s = idle_exit_s, lost_exit_s
         self._asked = asyncio.Event()
 
     def connect_now(self) -> None:
         self._asked.set()
 
-    async def run(self) -> None:
-        """Returns when there was neither a service nor a running trial for ``idle_exit_s``, or the service says so."""
+    async def run(self) -> bool:
+        """Returns when there was neither a service nor a running trial for ``idle_exit_s``, or the service says so.
+
+        True: there was no service for ``lost_exit_s``, and trials run.
+        """
         tried: ServiceAddress | None = None
         pause, next_try = BACKOFF_FIRST_S, 0.0
-        idle_since = time.monotonic()
+        idle_since = talked_at = time.monotonic()
         while True:
             address = self._way.address()
             is_elsewhere = address != tried and not self._way.is_joined  # of several addresses each has its turn
@@ -66,7 +71,7 @@ class Channel:
                 self._asked.clear()
                 outcome = await self._converse(address)
                 if outcome is Outcome.ORDERED_TO_LEAVE:
-                    return
+                    return False
                 failed_again = outcome is Outcome.FAILED and tried is not None and not is_elsewhere
                 if outcome is Outcome.FAILED:
                     self._way.failed()
@@ -74,11 +79,13 @@ class Channel:
                 next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
                 tried = address
                 if outcome is Outcome.TALKED:
-                    idle_since = time.monotonic()
+                    idle_since = talked_at = time.monotonic()
             if not self._agent.is_idle():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since >= self._idle_exit_s:
-                return
+                return False
+            if self._lost_exit_s is not None and time.monotonic() - talked_at >= self._lost_exit_s:
+                return True
             await self._wait()
 
     async def _wait(self) -> None:

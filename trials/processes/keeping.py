@@ -36,11 +36,18 @@ EXIT_NOT_STARTED = 127
 _OF_TERMINALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def keep(command: list[str], *, records: str, memory_bytes: int) -> NoReturn:
-    """Run ``command`` to its end, and end as it did: with its exit code, or by the same signal."""
+def keep(
+    command: list[str], *, records: str, memory_bytes: int, leave_s: float = LEAVE_S, is_bounded: bool = True
+) -> NoReturn:
+    """Run ``command`` to its end, and end as it did: with its exit code, or by the same signal.
+
+    ``leave_s``: for the command to end by itself once its streams' other side is gone. ``is_bounded``: whether it may
+    have so many processes only.
+    """
     end_leftovers(records)
     nonce = f"{PREFIX}{os.urandom(8).hex()}"
     keeper = _Keeper(command, nonce=nonce, memory_bytes=memory_bytes)
+    keeper.leave_s, keeper.processes = leave_s, PROCESSES_LIMIT if is_bounded else 0
     record = _write_record(records, nonce, keeper.group)
     status = keeper.run()
     if record:
@@ -87,6 +94,7 @@ class _Keeper:
 
     def __init__(self, command: list[str], *, nonce: str, memory_bytes: int) -> None:
         self._command, self._nonce, self._memory_bytes = command, nonce, memory_bytes
+        self.leave_s, self.processes = LEAVE_S, PROCESSES_LIMIT
         makes_groups = os.environ.get(ENV_CGROUPS) != "off"
         self.group = make_group(nonce, parent=own_group()) if makes_groups else None
         self._kernel_keeps_limit = bool(
@@ -168,7 +176,7 @@ class _Keeper:
         for descriptor, _ in poller.poll(self._sample_every * 1000):
             if descriptor == leash:
                 # The end of its streams has told the command to end. It gets no SIGTERM, which would only cut it short.
-                self._leaving = Escalation(now=time.monotonic(), told_s=LEAVE_S, grace_s=LEAVE_S)
+                self._leaving = Escalation(now=time.monotonic(), told_s=self.leave_s, grace_s=LEAVE_S)
         waker.drain()
 
     def _keep_limits(self) -> None:
@@ -178,14 +186,16 @@ class _Keeper:
         self._sampled_at = now
         everyone = set(self._everyone())
         used = sum(map(memory_of, everyone)) if self._memory_bytes and not self._kernel_keeps_limit else 0
-        if len(everyone) > PROCESSES_LIMIT:
-            self._say(f"it had started {len(everyone)} processes, and may have {PROCESSES_LIMIT} at a time")
+        if self.processes and len(everyone) > self.processes:
+            self._say(f"it had started {len(everyone)} processes, and may have {self.processes} at a time")
             self._kill_all()
         elif self._memory_bytes and used > self._memory_bytes:
             limit = f"more than {_gib(self._memory_bytes)} (setting worker_memory)"
             self._say(f"it and what it started used {_gib(used)} of memory, {limit}")
             self._kill_all()
-        near = len(everyone) > PROCESSES_LIMIT / 8 or (self._memory_bytes and used > self._memory_bytes / 2)
+        near = (self.processes and len(everyone) > self.processes / 8) or (
+            self._memory_bytes and used > self._memory_bytes / 2
+        )
         self._sample_every = BUSY_SAMPLE_S if near else SAMPLE_S
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────

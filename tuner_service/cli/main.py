@@ -126,6 +126,8 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
     serve.add_argument("--asset-cache", metavar="SIZE", help="the most that a node keeps of assets; 64GiB")
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
+    serve.add_argument("--executor", metavar="NAME|JSON", help="who provides agents: local, ray, local,ray, or a table")
+    serve.add_argument("--ray-local", action="store_true", help="start a Ray cluster on this machine for the purpose")
     serve.add_argument("--standby", action="store_true", help="wait for the end of the active service, then take over")
     serve.add_argument("--stop", action="store_true", help="end the service of the home folder; trials run on")
     opened = _command(commands, "open", help="open the page in a browser, signed in")
@@ -336,6 +338,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     ps = _command(commands, "ps", help="list experiments, newest first", output=True)
     ps.add_argument("--devices", action="store_true", help="the devices of all nodes, and the trials that hold them")
+    ps.add_argument("--nodes", action="store_true", help="the nodes, and those that are on their way, with why")
     ps.add_argument("--services", action="store_true", help="the services of the database, the active one first")
     ps.add_argument("--local", action="store_true", help="the trials of this machine, without any service")
     ps.add_argument("--project", metavar="NAME", help="the experiments of this project")

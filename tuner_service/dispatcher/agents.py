@@ -67,15 +67,16 @@ LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
 # ── agents come and go ──────────────────────────────────────────────────────────────────────────
 def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
     """Settle what the agent observes with what the rows say; the experiments that may now go on."""
-    step.state.agents[command.agent_id] = Node(
-        agent_id=command.agent_id,
-        cpus=command.cpus,
-        memory_bytes=command.memory_bytes,
-        devices=command.devices,
-        labels=command.labels,
-        trouble=command.trouble,
-        drained=command.drained,
-    )
+    if command.agent_id not in step.state.retired:
+        step.state.agents[command.agent_id] = Node(
+            agent_id=command.agent_id,
+            cpus=command.cpus,
+            memory_bytes=command.memory_bytes,
+            devices=command.devices,
+            labels=command.labels,
+            trouble=command.trouble,
+            drained=command.drained,
+        )
     step.state.placement_is_due = True
     believed = {
         attempt.nonce: step.trial(xs, attempt.key.number)

@@ -270,6 +270,23 @@ class AgentDisconnected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRetired:
+    """Its node is to be given back: nothing more is started there. ``only_idle``: refused while trials run there."""
+
+    at: float
+    agent_id: str
+    only_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLost:
+    """Whoever provided its node says that it is gone, with everything that ran there."""
+
+    at: float
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     at: float
     agent_id: str
@@ -419,7 +436,7 @@ Request = (
 )  # fmt: skip
 Command = (
     Request
-    | AgentConnected | AgentDisconnected | DevicesChanged | NodeChanged | NodeRemoved
+    | AgentConnected | AgentDisconnected | AgentRetired | AgentLost | DevicesChanged | NodeChanged | NodeRemoved
     | AttemptStarted | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed

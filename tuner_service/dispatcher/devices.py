@@ -76,7 +76,9 @@ def require(step: Step, spec: ExperimentSpec) -> None:
         known = ", ".join(sorted({DEFAULT_GROUP, *step.state.groups}))
         message = f"there is no quota group {group!r}; known: {known}; make it with `tuner quota set {group}`"
         faults.append(Fault(pointer="/quota_group", message=message))
-    demand, nodes = launching.demand_of(spec), step.state.agents
+    demand, nodes = launching.demand_of(spec), dict(step.state.agents)
+    if step.state.promised is not None:
+        nodes |= {f"promised/{place}": step.state.promised for place in range(demand.nodes)}
     if nodes and not could_ever_fit(demand, nodes):
         message = f"a trial asks for {describe_demand(demand)}; no node has that; there is {describe(nodes)}"
         faults.append(Fault(pointer="/trial/resources", message=message))

@@ -25,6 +25,7 @@ from tuner_service.dispatcher import (
     experiments,
     live_changes,
     nodes,
+    provided,
     quota_groups,
     schedule,
 )
@@ -33,6 +34,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.ledger import Held
 from tuner_service.dispatcher.loaded import LoadedExperiment
+from tuner_service.dispatcher.room import Room, room_of
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, SetAside, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
 from tuner_service.dispatcher.totals import Totals, totals_of
@@ -147,6 +149,11 @@ class Dispatcher:
         """Of all experiments, about now; any thread."""
         return totals_of(self.state)
 
+    def room(self, *, coming: int, most: int) -> Room | None:
+        """What further nodes would be of use, where some can be had; asked by the thread that handles commands."""
+        shape = self.state.promised
+        return None if shape is None else room_of(self.state, shape=shape, coming=coming, most=most)
+
     def _step(self, at: float) -> Step:
         return Step(state=self.state, changes=self._changes, at=at)
 
@@ -192,6 +199,11 @@ class Dispatcher:
             case c.AgentDisconnected():
                 agents.disconnected(step, command)
                 return []
+            case c.AgentRetired():
+                provided.retired(step, command)
+                return []
+            case c.AgentLost():
+                return provided.lost(step, command)
             case c.AttemptStarted():
                 return _one(agents.started(step, command))
             case c.ReportsReceived():

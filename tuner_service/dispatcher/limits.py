@@ -34,5 +34,7 @@ REJECTED_RECORDS_LIMIT = 20  # journal lines about unreadable records, of one at
 SPACE_FOR_METRIC_NAMES = 50  # names of metrics remembered per trial, for messages
 QUOTA_GROUPS_LIMIT = 1_000  # beyond it no more are made
 CLAIMS_AT_ONCE = 16  # waiting trials of one experiment that are looked at in one placement; then the next ones
+CLAIMS_FOR_NODES = 256  # of one experiment that are looked at to say how many further nodes would be of use
+RETIRED_LIMIT = 1_000  # agents remembered whose nodes are given back; then the oldest go
 FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go
 WORKER_START_LIMIT_S = 600.0  # to build the algorithms and fold their history; then the worker is replaced

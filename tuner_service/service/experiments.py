@@ -43,7 +43,7 @@ from tuner_service.domain.errors import (
 )
 from tuner_service.domain.experiment import CodeOrigin, Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
-from tuner_service.ports import Clock, Queries
+from tuner_service.ports import Clock, NodeProvider, Queries
 from tuner_service.service.access import SENDER
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.cluster import Channel
@@ -492,4 +492,5 @@ class Services:
     events: EventHub
     version: str
     pid: int
+    nodes: NodeProvider | None = None  # who brings nodes that are asked for, where somebody does
     workers: Callable[[], int] = lambda: 0  # how many processes of algorithms there are, about now

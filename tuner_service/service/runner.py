@@ -28,7 +28,7 @@ from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
-from tuner_service.domain.resources import QuotaGroup
+from tuner_service.domain.resources import Node, QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.measures import Measures
 
@@ -57,6 +57,8 @@ class Runner:
     forget_agents: Callable[[], None]
     on_saved: Callable[[Iterable[Experiment]], None] = lambda _: None  # experiments as they are on the disk now
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
+    on_stepped: Callable[[Dispatcher], None] = lambda _: None  # after each step, to look at it; never waits
+    promised: Node | None = None  # what a node would be like that an executor can provide
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     measures: Measures = field(default_factory=Measures)
@@ -194,6 +196,13 @@ class Runner:
         if sequence is not None:
             self._measure(changes, batch, effects, took=took)
         self._say_saved(changes, sequence)
+        self._show(dispatcher)
+
+    def _show(self, dispatcher: Dispatcher) -> None:
+        try:
+            self.on_stepped(dispatcher)
+        except Exception:  # whoever looks, the search goes on
+            logger.exception("step_not_shown")
 
     def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
         """Whether the next step, HOLD_S from the last save at the latest, can save what this one changed."""
@@ -263,6 +272,7 @@ class Runner:
         self._dispatcher = dispatcher
         self._perform(effects)
         self._say_saved(changes, sequence)
+        self._show(dispatcher)
 
     def _recovered(
         self, groups: Sequence[QuotaGroup], loaded: Iterable[LoadedExperiment], at: float
@@ -273,6 +283,7 @@ class Runner:
             incarnation=f"{self.incarnation}{self._dispatchers or ''}",
             first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
         )
+        dispatcher.state.promised = self.promised
         dispatcher.restore_groups(groups)
         for one in loaded:
             dispatcher.restore(one)

@@ -26,6 +26,7 @@ from tuner_service.domain.errors import (
 )
 from tuner_service.ports import Clock, StoredToken, TokenStore
 from tuner_service.service.access import TOKEN_BYTES, Role
+from tuner_service.service.node_tokens import PREFIX, agent_of
 
 LOCAL_AGENT = "local"  # the agent that the service starts itself, whose token is a file of the home folder
 HOME_NAMES = {Role.ADMIN: "home", Role.READ_ONLY: "home-read-only", Role.AGENT: "home-agent"}
@@ -59,7 +60,7 @@ def name_fault(name: str) -> str | None:
     """Why no token, and no agent, may have that name; None if one may."""
     if not NAME.fullmatch(name) or ".." in name:
         return f"should be {NAME_WORDS}, not {name!r:.70}"
-    if name in {LOCAL_AGENT, *HOME_NAMES.values()}:
+    if name in {LOCAL_AGENT, *HOME_NAMES.values()} or name.startswith(PREFIX):
         return f"{name!r} is a name of the service's own"
     return None
 
@@ -71,8 +72,10 @@ class Tokens:
     home: Mapping[str, Role]  # by the hashes of the tokens of the home folder
     store: TokenStore
     clock: Clock
+    node_key: str = ""  # by which tokens of nodes are made that an executor brings; empty: nobody does
     _rows: dict[str, StoredToken] = field(default_factory=dict)  # by name
     _known: dict[str, Token] = field(default_factory=dict)  # by hash; a change replaces the dict, which is read freely
+    _provided: dict[str, Token] = field(default_factory=dict)  # by hash: of such nodes, those that were used lately
     _uses: dict[str, float] = field(default_factory=dict)  # since they were noted: by name, when
     _noted_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,7 +88,7 @@ class Tokens:
     # ── who calls ───────────────────────────────────────────────────────────────────────────────
     def find(self, secret: str) -> Token | None:
         """The token with that secret, while it is good: it is used now."""
-        token = self.of_hash(hash_of(secret))
+        token = self.of_hash(hash_of(secret)) or self._of_node(secret)
         if token is not None:
             now = self.clock.now()
             self._uses[token.name] = now
@@ -96,7 +99,7 @@ class Tokens:
 
     def of_hash(self, sha256: str) -> Token | None:
         """The token whose secret has that hash, while it is good."""
-        token = self._known.get(sha256)
+        token = self._known.get(sha256) or self._provided.get(sha256)
         if token is None or (token.expires_at is not None and self.clock.now() >= token.expires_at):
             return None
         return token
@@ -104,6 +107,16 @@ class Tokens:
     def is_good(self, token: Token) -> bool:
         """Whether it still is what it was."""
         return self.of_hash(token.sha256) == token
+
+    def _of_node(self, secret: str) -> Token | None:
+        agent_id = agent_of(self.node_key, secret) if self.node_key else None
+        if agent_id is None:
+            return None
+        token = Token(name=agent_id, role=Role.AGENT, sha256=hash_of(secret), agent_id=agent_id)
+        # Of too many the first goes: its channel is closed, and comes back with the same token.
+        first = list(self._provided)[: max(0, len(self._provided) - TOKENS_LIMIT + 1)]
+        self._provided = {k: v for k, v in self._provided.items() if k not in first} | {token.sha256: token}
+        return token
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
     def add(self, name: str, role: Role, *, lasts_s: float | None, by: str) -> tuple[str, StoredToken]:

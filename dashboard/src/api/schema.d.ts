@@ -322,6 +322,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/executors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Executors
+         * @description Those that bring nodes from elsewhere: what is wanted, what is there, and why the rest is not.
+         */
+        get: operations["list_executors"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/experiments": {
         parameters: {
             query?: never;
@@ -2081,6 +2101,25 @@ export interface components {
              */
             trials?: number | null;
         };
+        /** Bundle */
+        Bundle: {
+            /**
+             * Cpus
+             * @example 8
+             */
+            cpus: number;
+            /**
+             * Gpus
+             * @example 1
+             */
+            gpus: number;
+            /**
+             * Memory Bytes
+             * @description 0: not asked for
+             * @example 32000000000
+             */
+            memory_bytes: number;
+        };
         /** Caller */
         Caller: {
             /**
@@ -2498,6 +2537,81 @@ export interface components {
              * @example 2
              */
             ended: number;
+        };
+        /** Executor */
+        Executor: {
+            /**
+             * Address
+             * @example auto
+             */
+            address: string;
+            /**
+             * Bridge Pid
+             * @example 4713
+             */
+            bridge_pid: number | null;
+            bundle: components["schemas"]["Bundle"];
+            /**
+             * Executor
+             * @constant
+             */
+            executor: "ray";
+            /**
+             * Lost
+             * @description lately, the newest last
+             */
+            lost: components["schemas"]["LostNode"][];
+            /**
+             * Max
+             * @example 8
+             */
+            max: number;
+            /**
+             * Min
+             * @example 0
+             */
+            min: number;
+            /**
+             * Namespace
+             * @description of its actors on the cluster
+             * @example tuner-3f1c2d
+             */
+            namespace: string;
+            /** Nodes */
+            nodes: components["schemas"]["ProvidedNode"][];
+            /**
+             * Resources
+             * @description of the whole cluster
+             * @example {
+             *       "CPU": 16
+             *     }
+             */
+            resources: {
+                [key: string]: number;
+            };
+            /**
+             * State
+             * @description `ok`, or the trouble
+             * @example ok
+             */
+            state: string;
+            /**
+             * Wanted
+             * @description nodes
+             * @example 3
+             */
+            wanted: number;
+        };
+        /** Executors */
+        Executors: {
+            /** Items */
+            items: components["schemas"]["Executor"][];
+            /**
+             * Next
+             * @description `cursor` of the next page; null after the last
+             * @example MTAw
+             */
+            next: string | null;
         };
         /**
          * Exit
@@ -3315,6 +3429,19 @@ export interface components {
              */
             state: "good" | "expired" | "revoked";
         };
+        /** LostNode */
+        LostNode: {
+            /**
+             * Agent
+             * @example ray-1f0c2d3e4a5b
+             */
+            agent: string;
+            /**
+             * Reason
+             * @example its node of the cluster died
+             */
+            reason: string;
+        };
         /**
          * ManifestBody
          * @description A manifest as a file: its size, and the SHA-256 of each 16 MiB of it.
@@ -3780,6 +3907,40 @@ export interface components {
              * @example urn:tuner:problem:not-found
              */
             type: string;
+        };
+        /** ProvidedNode */
+        ProvidedNode: {
+            /**
+             * Agent
+             * @example ray-1f0c2d3e4a5b
+             */
+            agent: string;
+            /**
+             * Busy
+             * @description whether trials run there
+             */
+            busy: boolean;
+            /**
+             * Host
+             * @example node-7
+             */
+            host: string;
+            /**
+             * Ray Node
+             * @example 75a4b8f2ae44
+             */
+            ray_node: string;
+            /**
+             * Reason
+             * @description why it is not ready
+             * @example
+             */
+            reason: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "pending" | "starting" | "ready" | "draining" | "ending";
         };
         /** QuotaGroup */
         QuotaGroup: {
@@ -7977,6 +8138,135 @@ export interface operations {
                      *       "status": 422,
                      *       "title": "Unprocessable Entity",
                      *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_executors: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "address": "auto",
+                     *           "bridge_pid": 4713,
+                     *           "bundle": {
+                     *             "cpus": 8,
+                     *             "gpus": 1,
+                     *             "memory_bytes": 32000000000
+                     *           },
+                     *           "executor": "ray",
+                     *           "lost": [
+                     *             {
+                     *               "agent": "ray-1f0c2d3e4a5b",
+                     *               "reason": "its node of the cluster died"
+                     *             }
+                     *           ],
+                     *           "max": 8,
+                     *           "min": 0,
+                     *           "namespace": "tuner-3f1c2d",
+                     *           "nodes": [
+                     *             {
+                     *               "agent": "ray-1f0c2d3e4a5b",
+                     *               "busy": false,
+                     *               "host": "node-7",
+                     *               "ray_node": "75a4b8f2ae44",
+                     *               "reason": "",
+                     *               "state": "pending"
+                     *             }
+                     *           ],
+                     *           "resources": {
+                     *             "CPU": 16
+                     *           },
+                     *           "state": "ok",
+                     *           "wanted": 3
+                     *         }
+                     *       ],
+                     *       "next": "MTAw"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Executors"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

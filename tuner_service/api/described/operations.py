@@ -247,6 +247,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_version": _shown(system.Version),
     "scrape": _METRICS,
     "list_agents": _shown(nodes.Agents),
+    "list_executors": _shown(system.Executors),
     "list_algorithms": _shown(system.Algorithms),
     "list_devices": _shown(system.Devices),
     "list_quota_groups": _shown(system.QuotaGroups),

@@ -27,6 +27,46 @@ class Version(Shown):
     agent_protocols: Annotated[list[int], Field(examples=[[1]])]
 
 
+class Bundle(Shown):
+    cpus: Annotated[int, Field(examples=[8])]
+    gpus: Annotated[int, Field(examples=[1])]
+    memory_bytes: Annotated[int, Field(description="0: not asked for", examples=[32_000_000_000])]
+
+
+class ProvidedNode(Shown):
+    agent: Annotated[str, Field(examples=["ray-1f0c2d3e4a5b"])]
+    state: Literal["pending", "starting", "ready", "draining", "ending"]
+    reason: Annotated[str, Field(description="why it is not ready", examples=[""])]
+    busy: Annotated[bool, Field(description="whether trials run there")]
+    host: Annotated[str, Field(examples=["node-7"])]
+    ray_node: Annotated[str, Field(examples=["75a4b8f2ae44"])]
+
+
+class LostNode(Shown):
+    agent: Annotated[str, Field(examples=["ray-1f0c2d3e4a5b"])]
+    reason: Annotated[str, Field(examples=["its node of the cluster died"])]
+
+
+class Executor(Shown):
+    executor: Literal["ray"]
+    address: Annotated[str, Field(examples=["auto"])]
+    namespace: Annotated[str, Field(description="of its actors on the cluster", examples=["tuner-3f1c2d"])]
+    state: Annotated[str, Field(description="`ok`, or the trouble", examples=["ok"])]
+    bridge_pid: Annotated[int | None, Field(examples=[4713])]
+    wanted: Annotated[int, Field(description="nodes", examples=[3])]
+    min: Annotated[int, Field(examples=[0])]
+    max: Annotated[int, Field(examples=[8])]
+    bundle: Bundle
+    resources: Annotated[dict[str, float], Field(description="of the whole cluster", examples=[{"CPU": 16.0}])]
+    nodes: list[ProvidedNode]
+    lost: Annotated[list[LostNode], Field(description="lately, the newest last")]
+
+
+class Executors(Shown):
+    items: list[Executor]
+    next: Next
+
+
 class Option(Shown):
     name: Annotated[str, Field(examples=["startup_trials"])]
     default: Annotated[Any, Field(examples=[10])]

@@ -38,6 +38,8 @@ async def read_health(services: CurrentServices) -> Response:
 async def read_readiness(request: Request, services: CurrentServices) -> Response:
     """503 while a part is in trouble; what the trouble is stands there for those with a token."""
     parts = services.runner.readiness()
+    if services.nodes is not None:
+        parts["ray"] = services.nodes.readiness()
     is_ready = all(state == "ok" for state in parts.values())
     if role_of(request) is None:
         parts = {name: "ok" if state == "ok" else "in trouble" for name, state in parts.items()}
@@ -66,6 +68,13 @@ def list_agents(services: CurrentServices) -> Response:
     """The nodes: what each has, how it stands, and what runs there."""
     running = running_on(services.queries.all_live_attempts())
     return json_response({"items": node_views(services.hub.channels(), running), "next": None})
+
+
+@router.get("/api/v1/executors")
+def list_executors(services: CurrentServices) -> Response:
+    """Those that bring nodes from elsewhere: what is wanted, what is there, and why the rest is not."""
+    items = [] if services.nodes is None else [services.nodes.view()]
+    return json_response({"items": items, "next": None})
 
 
 @router.get("/api/v1/algorithms")

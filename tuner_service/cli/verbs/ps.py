@@ -1,6 +1,7 @@
 """ps: the experiments, newest first.
 
-With --devices who holds which device, with --local what runs on this machine, with --services who has the database.
+With --devices who holds which device, with --nodes what there is to run on, with --local what runs on this machine,
+with --services who has the database.
 """
 
 from __future__ import annotations
@@ -61,6 +62,16 @@ DEVICE_COLUMNS: tuple[Column, ...] = (
 )
 
 
+NODE_COLUMNS: tuple[Column, ...] = (
+    Column(title="NODE", text=lambda n: n["id"]),
+    Column(title="EXECUTOR", text=lambda n: n["executor"]),
+    Column(title="STATE", text=lambda n: n["state"]),
+    Column(title="CPUS", text=lambda n: number_text(n["cpus"]), right=True),
+    Column(title="HOST", text=lambda n: n["host"]),
+    Column(title="REASON", text=lambda n: n["reason"], width=1_000),
+)
+
+
 SERVICE_COLUMNS: tuple[Column, ...] = (
     Column(title="ROLE", text=lambda s: s["role"]),
     Column(title="HOST", text=lambda s: s["host"]),
@@ -90,9 +101,42 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _nodes(client: Client) -> list[Row]:
+    """The agents that are connected, and what executors have asked for beside them."""
+    connected = {agent["id"]: agent for agent in client.agents()}
+    rows: list[Row] = []
+    for executor in client.call("GET", "/api/v1/executors").json()["items"]:
+        for node in executor["nodes"]:
+            agent = connected.pop(node["agent"], {})
+            known = {"cpus": executor["bundle"]["cpus"], "host": node["host"] or agent.get("host", "")}
+            rows.append({"id": node["agent"], "executor": executor["executor"], **known, **_said(node)})
+        missing = executor["wanted"] - len(executor["nodes"])
+        if executor["state"] != "ok":
+            missing = max(1, missing)
+        if missing > 0:
+            why = executor["state"] if executor["state"] != "ok" else "not asked for yet"
+            row = {"id": f"{missing} more", "executor": executor["executor"], "host": "", "state": "wanted"}
+            rows.append({**row, "cpus": executor["bundle"]["cpus"], "reason": why})
+        for lost in executor["lost"]:
+            row = {"id": lost["agent"], "executor": executor["executor"], "host": "", "state": "lost"}
+            rows.append({**row, "cpus": executor["bundle"]["cpus"], "reason": lost["reason"]})
+    for agent in connected.values():
+        said = {"state": agent.get("state", "ready"), "reason": agent.get("message", "")}
+        name = "local" if agent["id"] == "local" else "joined"
+        rows.append({"id": agent["id"], "executor": name, "cpus": agent["cpus"], "host": agent["host"], **said})
+    return rows
+
+
+def _said(node: Row) -> Row:
+    return {"state": node["state"], "reason": node["reason"]}
+
+
 def _print(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.devices:
         print_rows(client.devices(), output=arguments.output, columns=DEVICE_COLUMNS)
+        return
+    if arguments.nodes:
+        print_rows(_nodes(client), output=arguments.output, columns=NODE_COLUMNS)
         return
     found = client.experiments(given(arguments, FILTERS))
     # Who makes no projects reads nothing of them.

@@ -6,11 +6,15 @@ import argparse
 import gc
 import logging
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 
 from trials.wire.log_lines import LogForm
 from tuner_service.cli.context import settings_of
 from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.config import Settings
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.executor_options import OWN_CLUSTER
 from tuner_service.local_service import stop_service
 
 GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
@@ -25,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"no service runs on {settings.home}")
         _say_what_runs_on(settings)
         return ExitCode.OK
+    settings = with_ray(settings, is_local=arguments.ray_local)
     # Imports make many objects that live as long as the process; looking for garbage among them delays the start.
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
     from tuner_service.wiring import serve as serve_until_told
@@ -38,6 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
     elif count := _running_on(settings):  # every line is one of the log there
         logging.getLogger(__name__).info("trials_run_on", extra={"count": count})
     return code
+
+
+def with_ray(settings: Settings, *, is_local: bool) -> Settings:
+    """With a cluster of its own where that is asked for. InputError where Ray is asked for and not to be had."""
+    executor, ray = settings.executor, settings.executor.ray
+    if is_local and ray is None:
+        message = "--ray-local starts a cluster for the executor ray; add --executor ray"
+        raise InputError([Fault(pointer="/ray_local", message=message)])
+    if ray is None:
+        return settings
+    if is_local:
+        ray = replace(ray, address=OWN_CLUSTER)
+    if find_spec("ray") is None and (not ray.python or ray.address == OWN_CLUSTER):
+        message = (
+            "the executor ray needs Ray: pip install 'tuner-service[ray]'; or name an interpreter that has it: "
+            '--executor \'{"name": "ray", "python": "/path/to/python"}\''
+        )
+        raise InputError([Fault(pointer="/executor", message=message)])
+    return replace(settings, executor=replace(executor, ray=ray))
 
 
 def _running_on(settings: Settings) -> int:

@@ -1,0 +1,151 @@
+"""A real Ray cluster of the tests' own on this machine: a head without room, and as many raylets as a test asks for.
+
+It lives in a process of its own, below a keeper: nothing of it outlives the test, however that ends. Without Ray the
+tests that need one are skipped, and say how to install it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials.wire.programs import KEEPER
+
+INSTALL = "pip install -c constraints.txt 'tuner-service[ray]'"
+OBJECT_STORE_BYTES = 80 << 20
+END_S = 60
+ROOT = Path(__file__).resolve().parent.parent
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=f"needs Ray: {INSTALL}")
+
+
+class RayCluster:
+    """``address`` is what a driver connects to. Nodes are counted from 0, in the order in which they were added."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.address = str(self._answer()["address"])
+
+    def add(self, cpus: int) -> int:
+        return int(self._do("add", cpus)["node"])
+
+    def kill(self, node: int) -> None:
+        """SIGKILL for its raylet, which takes its workers along."""
+        self._do("kill", node)
+
+    def drain(self, node: int, seconds: float) -> None:
+        """As a cloud does that takes a machine back: Ray is told, and how long there is."""
+        self._do("drain", node, seconds)
+
+    def kill_head(self) -> None:
+        """SIGKILL for the process that knows everything of the cluster."""
+        self._do("kill_head")
+
+    def left(self, namespace: str) -> dict[str, list[str]]:
+        """Placement groups and actors of that namespace."""
+        found = self._do("left", namespace)
+        return {"groups": found["groups"], "actors": found["actors"]}
+
+    def _do(self, *order: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                assert "error" not in answer, answer
+                return answer
+        raise AssertionError("the process of the cluster has ended")
+
+
+@contextmanager
+def ray_cluster(*cpus: int) -> Iterator[RayCluster]:
+    """A head, and a node with each of those numbers of cores."""
+    with tempfile.TemporaryDirectory(prefix="tuner-ray-test-") as folder:
+        keeper = [sys.executable, "-I", "-S", str(KEEPER), "--unbounded", "5", f"{folder}/kept", "0"]
+        process = subprocess.Popen(
+            [*keeper, sys.executable, "-m", "tests.ray_cluster"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            text=True,
+        )
+        try:
+            cluster = RayCluster(process)
+            for count in cpus:
+                cluster.add(count)
+            yield cluster
+        finally:
+            with suppress(OSError):
+                process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+            process.wait(END_S)
+            process.stdout.close()  # type: ignore[union-attr]  # likewise
+
+
+# ── the process of the cluster ──────────────────────────────────────────────────────────────────
+def main() -> None:
+    import time
+
+    import ray
+    from ray._raylet import GcsClient
+    from ray.cluster_utils import Cluster
+    from ray.core.generated import autoscaler_pb2
+
+    small = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+    nodes: list[Any] = []
+
+    def do(order: str, *what: Any) -> dict[str, Any]:
+        match order:
+            case "add":
+                nodes.append(cluster.add_node(num_cpus=what[0], object_store_memory=OBJECT_STORE_BYTES))
+                return {"node": len(nodes) - 1}
+            case "kill":
+                nodes[what[0]].kill_raylet(check_alive=False)
+            case "drain":
+                reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+                deadline_ms = int((time.time() + what[1]) * 1000)
+                client = GcsClient(address=cluster.address)
+                client.drain_node(nodes[what[0]].node_id, reason, "the machine is taken back", deadline_ms)
+            case "kill_head":
+                cluster.head_node.kill_gcs_server(check_alive=False)
+            case "left":
+                ray.init(address=cluster.address, namespace=what[0], log_to_driver=False)
+                groups = [
+                    str(table["name"])
+                    for table in ray.util.placement_group_table().values()
+                    if table["state"] != "REMOVED" and str(table["name"]).startswith(what[0])
+                ]
+                actors = list(ray.util.list_named_actors())
+                ray.shutdown()
+                return {"groups": groups, "actors": actors}
+        return {}
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), flush=True)
+
+    say({"address": cluster.address})
+    for line in sys.stdin:
+        try:
+            say(do(*json.loads(line)))
+        except Exception as error:  # noqa: BLE001  # told to the test, which fails with it
+            say({"error": repr(error)})
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The setting ``executor``: names, tables, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_service.executor_options import ExecutorOptions, RayNodes, RayOptions, parse_executor
+
+
+def ray(value: Any) -> RayOptions:
+    found = parse_executor(value).ray
+    assert found is not None
+    return found
+
+
+def test_a_name_or_both_say_who_provides_agents() -> None:
+    assert parse_executor("local") == ExecutorOptions()
+    assert parse_executor({"name": "local"}) == ExecutorOptions()
+    assert parse_executor("ray") == ExecutorOptions(has_local=False, ray=RayOptions(), text="ray")
+    assert parse_executor(" local, ray ").has_local
+    assert str(parse_executor("local,ray")) == "local,ray"
+
+
+def test_a_table_says_what_a_bundle_has_and_how_many_there_may_be() -> None:
+    agents = {"cpus": 8, "gpus": 1, "memory": "32GB", "min": 1, "max": 64, "idle": "5m"}
+
+    found = ray({"name": "ray", "address": "ray://head:10001", "agents": agents, "service_lost": "10m"})
+
+    assert found.nodes == RayNodes(cpus=8, gpus=1, memory_bytes=32 * 10**9, least=1, most=64, idle_s=300.0)
+    assert (found.address, found.service_lost_s) == ("ray://head:10001", 600.0)
+
+
+def test_a_table_may_come_as_json_and_is_passed_on_as_it_was() -> None:
+    found = parse_executor('{"name": "ray", "runtime_env": {"pip": ["numpy"]}, "python": "/opt/ray/bin/python"}')
+
+    assert found.ray is not None
+    assert found.ray.runtime_env == {"pip": ["numpy"]}
+    assert found.ray.python == "/opt/ray/bin/python"
+    assert parse_executor(found.text) == found
+    assert "numpy" not in str(found)
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "10.0.0.7:6379", "[::1]:6379", "ray://head.example:10001"])
+def test_an_address_is_one_that_ray_takes(address: str) -> None:
+    assert ray({"name": "ray", "address": address}).address == address
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("slurm", "local or ray"),
+        ("", "local or ray"),
+        (7, "local or ray"),
+        ("{", "no JSON"),
+        ({}, "local or ray"),
+        ({"name": "local", "address": "auto"}, "executor local: no field 'address'"),
+        ({"name": "ray", "adress": "auto"}, "no field 'adress'; known: address"),
+        ({"name": "ray", "address": "http://head:6379"}, "address: expected auto, local"),
+        ({"name": "ray", "address": 6379}, "address: expected text"),
+        ({"name": "ray", "agents": []}, "agents: expected a table"),
+        ({"name": "ray", "agents": {"cpus": 0}}, "cpus: expected a whole number from 1"),
+        ({"name": "ray", "agents": {"cpus": True}}, "cpus: expected a whole number"),
+        ({"name": "ray", "agents": {"gpus": -1}}, "gpus: expected a whole number from 0"),
+        ({"name": "ray", "agents": {"memory": "much"}}, "memory: expected a size"),
+        ({"name": "ray", "agents": {"memory": True}}, "memory: expected a size"),
+        ({"name": "ray", "agents": {"idle": "soon"}}, "idle: expected a time"),
+        ({"name": "ray", "agents": {"idle": False}}, "idle: expected a time"),
+        ({"name": "ray", "agents": {"min": 3, "max": 2}}, "min 3 is more than max 2"),
+        ({"name": "ray", "runtime_env": "pip"}, "runtime_env: expected a table"),
+        ({"name": "ray", "python": " "}, "python: expected text"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_taken(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_executor(value)

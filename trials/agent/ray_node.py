@@ -1,0 +1,188 @@
+"""The actor of Ray that is one node of the service: its only work is to hold an agent.
+
+Ray's worker processes have threads, so the agent is a child that was executed, below a keeper: when this process ends,
+however it does, the trials of the node are told, and nothing of them is left after the grace. An agent that ends by
+itself (there is no service, and nothing to do) gives the node back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import trials
+from trials.agent import bounds
+from trials.agent.held import LEAVE_S, ORPHAN_GRACE_S
+from trials.files import write_atomically
+from trials.wire.programs import KEEPER
+from trials.wire.variables import with_path
+
+WATCH_S = 20.0  # after which a question about what changed is answered with what is known
+LOOK_S = 0.5
+RESPAWN_S = 1.0  # after a keeper that was killed; what it kept is ended first
+GIVE_BACK_S = 10.0  # for Ray to end this process, once its placement group was removed
+
+
+class RayNode:
+    """Methods are called by the bridge, each in a thread of its own, and may be repeated."""
+
+    def __init__(self, name: str, group: str) -> None:
+        self._name, self._group = name, group
+        self._home = _root() / name
+        self._changed = threading.Condition()
+        self._state: dict[str, Any] = {"phase": "starting", "draining": 0.0, "revision": 0}
+        self._order: dict[str, Any] = {}
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._is_ending = False
+
+    # ── for the bridge ──────────────────────────────────────────────────────────────────────────
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Run the agent, for the service that ``order`` names; said again, the address may be another."""
+        self._write(order)
+        with self._changed:
+            is_first = not self._order
+            self._order = order
+        if is_first:
+            threading.Thread(target=self._hold, name="hold", daemon=True).start()
+            threading.Thread(target=self._look_for_drains, name="drains", daemon=True).start()
+        return self.watch(-1)
+
+    def watch(self, revision: int) -> dict[str, Any]:
+        """The state, as soon as it is another one than ``revision``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state["revision"] != revision, WATCH_S)
+            return {**self._state, "host": os.uname().nodename, "pid": os.getpid()}
+
+    def end(self, grace_s: float) -> None:
+        """Have trials save and end, everything told to the service, and the node given back. Returns at once."""
+        with self._changed:
+            if self._is_ending:
+                return
+            self._is_ending = True
+            keeper = self._keeper
+        self._put(phase="ending")
+        if keeper is not None and keeper.stdin is not None:
+            with suppress(OSError):
+                keeper.stdin.write(f"end {grace_s:g}\n".encode())
+                keeper.stdin.flush()
+
+    # ── holding ─────────────────────────────────────────────────────────────────────────────────
+    def _write(self, order: dict[str, Any]) -> None:
+        folder = self._home / "agent"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(str(folder / "token"), str(order["token"]).encode())
+        service = {"url": order["url"], "pid": order["pid"]}
+        write_atomically(str(self._home / "service.json"), json.dumps(service).encode())
+
+    def _hold(self) -> None:
+        while True:
+            self._keeper = keeper = self._start()
+            self._put(phase="running")
+            code = keeper.wait()
+            if code == 0 or self._is_ending:
+                break
+            time.sleep(RESPAWN_S)
+        with suppress(OSError):
+            shutil.rmtree(self._home)
+        self._put(phase="ended")
+        self._give_back()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        records = str(_root() / "kept" / self._name)
+        keeper = [sys.executable, "-I", "-S", str(KEEPER), "--unbounded", str(LEAVE_S), records, "0"]
+        held = [sys.executable, "-P", "-m", "trials.agent.held", "--home", str(self._home), "--"]
+        options = ["--agent-id", self._name, "--log-format", "json"]
+        if self._order["machine"] != machine():  # a service elsewhere is one that was joined
+            options += ["--join", str(self._order["url"]), "--token-file", str(self._home / "agent" / "token")]
+            options += ["--insecure-network"]
+        return subprocess.Popen(
+            [*keeper, *held, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=self._environment(),
+            cwd=_root(),
+            start_new_session=True,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Of the job's runtime environment, without what Ray set for this process alone."""
+        order = self._order
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "CUDA_VISIBLE"))}
+        root = str(Path(trials.__file__).resolve().parent.parent)
+        added = {
+            bounds.CPUS: str(order["cpus"]),
+            bounds.MEMORY_BYTES: str(order["memory_bytes"] or ""),
+            bounds.DEVICES: ",".join(_accelerators()) or bounds.NO_DEVICES,
+            bounds.SERVICE_LOST_S: str(order["service_lost_s"]),
+            "TUNER_AGENT_IDLE_EXIT_S": str(order["service_lost_s"]),  # a restart of the service finds idle nodes, too
+        }
+        return {**with_path(own, root), **added}
+
+    # ── what Ray says ───────────────────────────────────────────────────────────────────────────
+    def _look_for_drains(self) -> None:
+        """No public call of Ray tells it; where this one is gone, a drained node is a lost one."""
+        try:
+            import ray
+            from ray._private.state import state
+
+            own = ray.get_runtime_context().get_node_id()
+            while not self._is_ending:
+                deadline = state.get_draining_nodes().get(own)
+                if deadline is not None:
+                    self._put(draining=_seconds_left(deadline))
+                    return
+                time.sleep(LOOK_S)
+        except Exception as error:  # noqa: BLE001  # of a private call, whatever it is
+            self._put(blind=f"Ray does not say when this node is drained: {error!r:.200}")
+
+    def _give_back(self) -> None:
+        """The placement group goes, and this actor with it: also where no bridge is left to do so."""
+        import ray
+        from ray.util.placement_group import get_placement_group, remove_placement_group
+
+        with suppress(Exception):  # the bridge was quicker
+            remove_placement_group(get_placement_group(self._group))
+        time.sleep(GIVE_BACK_S)
+        with suppress(Exception):
+            ray.kill(ray.get_runtime_context().current_actor)
+
+    def _put(self, **change: Any) -> None:
+        with self._changed:
+            self._state = {**self._state, **change, "revision": self._state["revision"] + 1}
+            self._changed.notify_all()
+
+
+def machine() -> str:
+    """The same for all processes that see one another's numbers and files; two containers of a host differ."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.uname().nodename}"
+
+
+def _root() -> Path:
+    """Of all nodes of this user on this machine."""
+    root = Path(tempfile.gettempdir()) / f"tuner-ray-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.stat().st_uid != os.getuid():
+        raise PermissionError(f"{root} belongs to another user")
+    return root
+
+
+def _accelerators() -> list[str]:
+    import ray
+
+    found: list[str] = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return found
+
+
+def _seconds_left(deadline_ms: float) -> float:
+    """Until Ray ends the node; the orphan's grace where it does not say."""
+    return max(1.0, deadline_ms / 1000 - time.time()) if deadline_ms else ORPHAN_GRACE_S

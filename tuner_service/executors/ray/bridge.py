@@ -1,0 +1,104 @@
+"""The bridge: Ray's driver, in a process of its own, which a crash of Ray's library may end.
+
+    python -m tuner_service.executors.ray.bridge
+
+Lines of JSON come in on the standard input: the first says to which cluster, each later one what is wanted, the newest
+counts. Lines of JSON go out: what exists. It holds nothing that the next bridge could not find again by name, and
+ends when the service does. Imports Ray, the standard library, and nothing else that the nodes' Python may lack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+STEP_S = 0.25
+SAY_EVERY_S = 2.0  # also where nothing has changed
+EXIT_NO_RAY = 5
+EXIT_NOT_CONNECTED = 6
+EXIT_BAD_FRAME = 7
+
+
+class Pipe:
+    """The two ends of the service: the newest frame that came, and a way to say something."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)  # whatever Ray prints belongs to the log
+        self._changed = threading.Condition()
+        self._start: dict[str, Any] | None = None
+        self._newest: dict[str, Any] | None = None
+        self._revision = 0
+
+    def read_on(self) -> None:
+        """In a thread of its own; when the service is gone, so is this process."""
+        for line in sys.stdin:
+            try:
+                frame = json.loads(line)
+            except ValueError:
+                os._exit(EXIT_BAD_FRAME)
+            with self._changed:
+                if self._start is None:
+                    self._start = frame
+                else:
+                    self._newest, self._revision = frame, self._revision + 1
+                self._changed.notify_all()
+        os._exit(0)
+
+    def start(self) -> dict[str, Any]:
+        """Where the cluster is, as soon as the service knows."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._start is not None)
+            return self._start or {}
+
+    def next(self, after: int, timeout_s: float) -> tuple[int, dict[str, Any] | None]:
+        """The newest frame, at once where it came after the one of that number."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._revision > after, timeout_s)
+            return self._revision, self._newest
+
+    def say(self, frame: dict[str, Any]) -> None:
+        try:
+            self._out.write(json.dumps(frame, separators=(",", ":")) + "\n")
+            self._out.flush()
+        except OSError:
+            os._exit(0)
+
+
+def main() -> int:
+    pipe = Pipe()
+    threading.Thread(target=pipe.read_on, name="read", daemon=True).start()
+    try:
+        import ray  # noqa: F401  # takes a second, while the service finds out where the cluster is
+    except ImportError as exc:
+        pipe.say({"kind": "trouble", "message": f"there is no Ray in {sys.executable}: {exc}"})
+        return EXIT_NO_RAY
+    from tuner_service.executors.ray.reconciler import Reconciler
+
+    start = pipe.start()
+    reconciler = Reconciler(start)
+    try:
+        reconciler.connect()
+    except Exception as exc:  # noqa: BLE001  # whatever Ray raises: the service says it, and tries again
+        pipe.say({"kind": "trouble", "message": f"Ray at {start.get('address')}: {_sentence(exc)}"})
+        return EXIT_NOT_CONNECTED
+    said: dict[str, Any] = {}
+    said_at, revision = 0.0, 0
+    while True:
+        revision, wanted = pipe.next(revision, STEP_S)
+        seen = {"kind": "nodes", **reconciler.step(wanted)}
+        if seen != said or time.monotonic() - said_at >= SAY_EVERY_S:
+            pipe.say(seen)
+            said, said_at = seen, time.monotonic()
+
+
+def _sentence(exc: Exception) -> str:
+    return " ".join(str(exc).split())[:500] or type(exc).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,341 @@
+"""The Ray executor: what waits for room becomes nodes of a Ray cluster, and what stands idle is given back.
+
+One thread compares what the dispatcher needs with what the bridge tells, and gives both their orders. The bridge is a
+process that may die at any time; its nodes are found again by the next one. Nothing here is stored: what is lost is
+concluded from what exists.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import websockets
+
+from trials.wire.programs import KEEPER
+from tuner_service.dispatcher.commands import AgentLost, AgentRetired, Command
+from tuner_service.dispatcher.dispatcher import Dispatcher
+from tuner_service.dispatcher.room import Room
+from tuner_service.domain.resources import Device, Node
+from tuner_service.executor_options import OWN_CLUSTER, RayNodes, RayOptions
+from tuner_service.executors.ray.link import BridgeLink
+from tuner_service.executors.ray.local_cluster import LocalCluster
+from tuner_service.executors.ray.names import namespace_of
+from tuner_service.executors.ray.wanting import Observed, Wanting
+from tuner_service.service.node_tokens import PREFIX
+
+STEP_S = 0.25
+LOOK_EVERY_S = 0.1  # at most, while experiments run
+RESPAWN_BACKOFF_S = 0.5  # of a bridge; doubled by each that did not last
+RESPAWN_BACKOFF_LIMIT_S = 15.0
+STEADY_S = 10.0
+DRAIN_GRACE_S = 60.0  # at most, for trials of a node that Ray drains
+COMMAND_S = 10.0  # for the runner to take a command
+REPEAT_S = 5.0  # before an agent that is still there is called lost again
+LOST_MARGIN_S = 60.0  # beyond what a node lives without a service, before one that nobody sees is called lost
+UNKNOWN_BYTES = 1 << 50  # of memory that was not asked for
+WAITING, CONNECTED = "connecting to Ray", "ok"
+
+logger = logging.getLogger(__name__)
+
+
+def shape_of(options: RayOptions) -> Node:
+    """What a node will have, as far as it is known before it is there."""
+    nodes = options.nodes
+    devices = tuple(Device(uuid=str(place), memory_bytes=UNKNOWN_BYTES) for place in range(nodes.gpus))
+    memory_bytes = nodes.memory_bytes or UNKNOWN_BYTES
+    return Node(agent_id="", cpus=nodes.cpus, memory_bytes=memory_bytes, devices=devices)
+
+
+@dataclass(kw_only=True)
+class RayExecutor:
+    """``submit`` is the runner's. ``key`` is what the tokens of agents are made with."""
+
+    folder: Path
+    options: RayOptions
+    lineage: str
+    key: Callable[[], str]
+    submit: Callable[[Command], Future[None]]
+    now: Callable[[], float]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _closing: bool = False
+    _thread: threading.Thread | None = None
+    _bridge: BridgeLink | None = None
+    _bridge_at: float = 0.0
+    _next_bridge: float = 0.0
+    _backoff_s: float = 0.0
+    _is_begun: bool = False  # whether this bridge was told where the cluster is
+    _trouble: str = WAITING
+    _frame: dict[str, Any] | None = None  # the newest of this bridge
+    _observed: tuple[Observed, ...] = ()
+    _room: Room = field(default_factory=lambda: Room(lacking=0, waits=False, busy=frozenset(), connected=frozenset()))
+    _count: int = 0
+    _looked_at: float = 0.0
+    _service: tuple[str, int] | None = None  # where the service listens, and its pid
+    _sent: dict[str, Any] = field(default_factory=dict)
+    _sent_at: float = 0.0
+    _called_lost: dict[str, float] = field(default_factory=dict)
+    _unseen_since: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._wanting = Wanting(nodes=self.options.nodes)
+        own = self.options.address == OWN_CLUSTER
+        self._cluster = LocalCluster(folder=self.folder) if own else None
+
+    @property
+    def shape(self) -> Node:
+        return shape_of(self.options)
+
+    # ── for the service; any thread ─────────────────────────────────────────────────────────────
+    def start(self) -> None:
+        """See to a bridge, and to nodes, from now on. Returns at once."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._run, name="ray-executor", daemon=True)
+        self._thread.start()
+
+    def announce(self, url: str, pid: int) -> None:
+        """Agents are told where the service listens."""
+        self._service = (url, pid)
+        self._wake.set()
+
+    def look(self, dispatcher: Dispatcher) -> None:
+        """Called by the runner after its steps: what its state says of nodes."""
+        moment = time.monotonic()
+        if dispatcher.is_busy and moment - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = moment
+        with self._lock:
+            observed = self._observed
+            staying = self._wanting.staying(observed)
+            coming = sum(one.agent_id not in dispatcher.state.agents for one in staying)
+            room = dispatcher.room(coming=coming, most=self.options.nodes.most - len(staying))
+            if room is not None and room != self._room:
+                self._room = room
+                self._wake.set()
+            if room is not None:
+                self._count = self._wanting.count(observed, lacking=room.lacking)
+
+    def readiness(self) -> str:
+        with self._lock:
+            return self._trouble
+
+    def view(self) -> dict[str, Any]:
+        """What people are shown."""
+        with self._lock:
+            frame, room, observed = self._frame or {}, self._room, self._observed
+            nodes = [_node_view(one, room, self._wanting) for one in observed]
+            return {
+                "executor": "ray",
+                "address": self.options.address,
+                "namespace": namespace_of(self.lineage),
+                "state": self._trouble,
+                "bridge_pid": None if self._bridge is None else self._bridge.pid,
+                "wanted": self._count,
+                "min": self.options.nodes.least,
+                "max": self.options.nodes.most,
+                "bundle": _bundle(self.options.nodes),
+                "resources": frame.get("resources", {}),
+                "nodes": nodes,
+                "lost": frame.get("lost", []),
+            }
+
+    def close(self) -> None:
+        """Nodes and trials go on until they have missed the service for too long."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._bridge is not None:
+            self._bridge.end()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    # ── the thread ──────────────────────────────────────────────────────────────────────────────
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.wait(STEP_S)
+            self._wake.clear()
+            try:
+                self._step()
+            except Exception:  # whatever it was, the next step begins with what exists
+                logger.exception("ray_step_failed")
+
+    def _step(self) -> None:
+        moment = time.monotonic()
+        self._see_to_bridge(moment)
+        with self._lock:
+            frame, room, observed = self._frame, self._room, self._observed
+        if frame is None:
+            self._mind_unseen(room, moment)
+            return
+        self._unseen_since.clear()
+        with self._lock:
+            lost = self._wanting.lost(observed, room.busy | room.connected, now=moment)
+            idle = self._wanting.idle(observed, room, now=moment)
+            drained = self._wanting.drained(observed)
+        for agent_id in lost:
+            self._call_lost(agent_id, moment)
+        for agent_id in idle:
+            if self._retire(agent_id, only_idle=True):
+                self._end(agent_id, 0.0)
+        for agent_id, left_s in drained.items():
+            if self._retire(agent_id, only_idle=False):
+                logger.warning("ray_drains_node", extra={"agent": agent_id, "left_s": round(left_s)})
+                self._end(agent_id, min(DRAIN_GRACE_S, left_s))
+        for one in observed:  # as an earlier service had ordered
+            if one.phase == "ending" and one.agent_id in room.connected:
+                self._retire(one.agent_id, only_idle=False)
+        self._send(moment)
+
+    def _retire(self, agent_id: str, *, only_idle: bool) -> bool:
+        """Whether nothing will be started there any more."""
+        try:
+            self.submit(AgentRetired(at=self.now(), agent_id=agent_id, only_idle=only_idle)).result(COMMAND_S)
+        except Exception as exc:  # noqa: BLE001  # it has just been given a trial, or the database takes no writes
+            logger.info("node_not_retired", extra={"agent": agent_id, "why": str(exc)})
+            return False
+        return True
+
+    def _end(self, agent_id: str, grace_s: float) -> None:
+        with self._lock:
+            self._wanting.ending[agent_id] = grace_s
+            self._count = max(self.options.nodes.least, self._count - 1)
+
+    def _call_lost(self, agent_id: str, moment: float) -> None:
+        if moment - self._called_lost.get(agent_id, -REPEAT_S) < REPEAT_S:
+            return
+        self._called_lost = {k: at for k, at in self._called_lost.items() if moment - at < REPEAT_S}
+        self._called_lost[agent_id] = moment
+        logger.warning("ray_node_lost", extra={"agent": agent_id})
+        self.submit(AgentLost(at=self.now(), agent_id=agent_id))
+
+    def _mind_unseen(self, room: Room, moment: float) -> None:
+        """No bridge tells anything: a node without the service has ended its trials by itself, in time."""
+        silent = {name for name in room.busy - room.connected if name.startswith(PREFIX)}
+        self._unseen_since = {name: self._unseen_since.get(name, moment) for name in silent}
+        for name, since in self._unseen_since.items():
+            if moment - since >= self.options.service_lost_s + LOST_MARGIN_S:
+                self._call_lost(name, moment)
+
+    # ── the bridge ──────────────────────────────────────────────────────────────────────────────
+    def _see_to_bridge(self, moment: float) -> None:
+        if self._cluster is not None:
+            self._cluster.see_to_it()
+        if self._bridge is None and moment >= self._next_bridge:
+            self._frame, self._sent, self._is_begun = None, {}, False
+            self._bridge_at = moment
+            self._bridge = BridgeLink(
+                folder=self.folder, python=self.options.python, on_frame=self._on_frame, on_end=self._on_end
+            )
+        address = self.options.address if self._cluster is None else self._cluster.address()
+        if self._bridge is not None and not self._is_begun and address:
+            self._is_begun = True
+            self._bridge.send(
+                {
+                    "address": address,
+                    "lineage": self.lineage,
+                    "runtime_env": self.options.runtime_env,
+                    "modules": sent_along(),
+                }
+            )
+
+    def _send(self, moment: float) -> None:
+        del moment
+        if self._bridge is None or self._service is None:
+            return
+        nodes, (url, pid) = self.options.nodes, self._service
+        order = {
+            "url": _reachable(url, str((self._frame or {}).get("address", ""))),
+            "pid": pid,
+            "machine": _machine(),
+            "cpus": nodes.cpus,
+            "memory_bytes": nodes.memory_bytes,
+            "service_lost_s": self.options.service_lost_s,
+        }
+        shape = _bundle(nodes)
+        with self._lock:
+            wanted = {
+                "wanted": self._count,
+                "end": dict(self._wanting.ending),
+                "shape": shape,
+                "order": order,
+                "key": self.key(),
+            }
+        if wanted != self._sent:
+            self._sent = wanted
+            self._bridge.send(wanted)
+
+    def _on_frame(self, frame: dict[str, Any]) -> None:
+        with self._lock:
+            if frame.get("kind") == "nodes":
+                self._frame, self._trouble = frame, CONNECTED
+                self._observed = tuple(Observed.of(item) for item in frame["items"])
+            else:
+                self._trouble = str(frame.get("message"))[:1_000]
+                logger.error("ray_not_connected", extra={"why": self._trouble})
+        self._wake.set()
+
+    def _on_end(self, code: int) -> None:
+        moment = time.monotonic()
+        with self._lock:
+            lasted = moment - self._bridge_at >= STEADY_S
+            self._backoff_s = (
+                RESPAWN_BACKOFF_S if lasted else min(RESPAWN_BACKOFF_LIMIT_S, 2 * self._backoff_s or RESPAWN_BACKOFF_S)
+            )
+            self._next_bridge = moment + self._backoff_s
+            self._frame, self._bridge = None, None
+            if self._trouble == CONNECTED:
+                self._trouble = f"the bridge to Ray ended with exit code {code}; another one is started"
+        if not self._closing:
+            logger.warning("ray_bridge_ended", extra={"code": code})
+        self._wake.set()
+
+
+def _bundle(nodes: RayNodes) -> dict[str, int]:
+    return {"cpus": nodes.cpus, "gpus": nodes.gpus, "memory_bytes": nodes.memory_bytes}
+
+
+def _machine() -> str:
+    """As ``trials.agent.ray_node`` names it: there the service is found by its process."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.uname().nodename}"
+
+
+def sent_along() -> list[str]:
+    """The folders of the packages that a node needs beside Python and Ray."""
+    return [str(KEEPER.resolve().parents[1]), str(Path(websockets.__file__).resolve().parent)]
+
+
+def _node_view(one: Observed, room: Room, wanting: Wanting) -> dict[str, Any]:
+    state = one.phase
+    if one.agent_id in wanting.ending or not one.stays:
+        state = "draining" if one.draining_s else "ending"
+    elif one.phase == "running":
+        state = "ready" if one.agent_id in room.connected else "starting"
+    reason = one.reason or ("its agent connects to the service" if state == "starting" else "")
+    return {
+        "agent": one.agent_id,
+        "state": state,
+        "reason": reason,
+        "busy": one.agent_id in room.busy,
+        "host": one.host,
+        "ray_node": one.ray_node,
+    }
+
+
+def _reachable(url: str, address: str) -> str:
+    """Where the service listens on every address, by the one that Ray knows this machine by."""
+    for everywhere in ("//0.0.0.0:", "//[::]:"):
+        if everywhere in url:
+            host = address or socket.gethostbyname(socket.gethostname())
+            return url.replace(everywhere, f"//[{host}]:" if ":" in host else f"//{host}:")
+    return url

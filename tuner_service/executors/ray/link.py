@@ -1,0 +1,99 @@
+"""The service's side of one bridge process, from its start to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import tuner_service
+from trials.wire.programs import KEEPER
+from trials.wire.variables import is_inherited
+
+FRAME_CHARACTERS = 4 << 20  # of one line; a bridge that says more is ended
+END_S = 5.0  # for a bridge that was told to end
+_OF_RAY = "RAY_"  # variables that people set for Ray
+
+
+class BridgeLink:
+    """``on_frame`` and ``on_end`` are called from threads of the link; the latter last, once, with the exit code."""
+
+    def __init__(
+        self, *, folder: Path, python: str, on_frame: Callable[[dict[str, Any]], None], on_end: Callable[[int], None]
+    ) -> None:
+        """OSError where no process can be started."""
+        self._on_frame, self._on_end = on_frame, on_end
+        self._sending = threading.Lock()
+        with (folder / "bridge.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [python or sys.executable, "-P", "-m", "tuner_service.executors.ray.bridge"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                env=_environment(_packages(folder)),
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,  # Ctrl-C is for the service, which ends it
+            )
+        threading.Thread(target=self._read, name="ray bridge", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, frame: Mapping[str, Any]) -> None:
+        """Dropped where the bridge has ended: ``on_end`` says so."""
+        stream = self._process.stdin
+        with self._sending, suppress(OSError, ValueError):
+            assert stream is not None  # noqa: S101  # it is a pipe
+            stream.write(json.dumps(frame, separators=(",", ":")) + "\n")
+            stream.flush()
+
+    def end(self) -> None:
+        """Its nodes go on: the next bridge finds them."""
+        stream = self._process.stdin
+        with suppress(OSError):
+            assert stream is not None  # noqa: S101  # it is a pipe
+            stream.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None  # noqa: S101  # it is a pipe
+        with stream:
+            while line := stream.readline(FRAME_CHARACTERS):
+                try:
+                    frame = json.loads(line)
+                except ValueError:
+                    self._process.kill()  # Ray has written into what is not its own, or a line without end
+                    break
+                self._on_frame(cast("dict[str, Any]", frame))
+        self._on_end(self._process.wait())
+
+
+def _packages(folder: Path) -> Path:
+    """A folder with our two packages and nothing else: another interpreter may import what it has of its own."""
+    path = folder / "path"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for target in (KEEPER.resolve().parents[1], Path(tuner_service.__file__).resolve().parent):
+        link = path / target.name
+        if not link.is_symlink() or link.readlink() != target:
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+    return path
+
+
+def _environment(path: Path) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if is_inherited(name) or name.startswith(_OF_RAY)}
+    return {**own, "PYTHONPATH": str(path), "RAY_USAGE_STATS_ENABLED": own.get("RAY_USAGE_STATS_ENABLED", "0")}
