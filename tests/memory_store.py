@@ -455,7 +455,7 @@ class MemoryQueries:
         return self._keys.get(key)
 
     def is_for_agent(self, digest: str, agent_id: str) -> bool:
-        experiments = {a.key.experiment_id for a in self.all_live_attempts() if a.agent_id == agent_id}
+        experiments = {a.key.experiment_id for a in self.all_live_attempts() if a.is_held_by(agent_id)}
         return any(
             digest in self._rows[one].code or digest in {c.digest for c in self._rows[one].checkpoints.values()}
             for one in experiments

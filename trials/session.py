@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, SupportsIndex
@@ -25,7 +26,7 @@ from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, 
 from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.parameters import from_arguments
 from trials.phases import AlonePhases, AttemptPhases, Phases
-from trials.reports.sinks import Sink, SpoolSink, TerminalSink, numbers
+from trials.reports.sinks import OtherRankSink, Sink, SpoolSink, TerminalSink, numbers
 from trials.reports.spool_writer import ReportsLostError
 from trials.stop_signal import StopSignal
 from trials.wire.files import (
@@ -60,6 +61,7 @@ class TrialParts:
     stop_file: Path | None
     until_step: int | None = None  # where the service wants it to rest
     define_by_run: bool = False
+    is_apart: bool = False  # its processes are on several nodes
 
 
 class Trial:
@@ -81,6 +83,7 @@ class Trial:
         steps = SavingSteps(sync_reports=parts.sink.sync, write=parts.checkpoints.write, offer=parts.sink.checkpoint)
         self._saver = BackgroundSaver(steps)
         self._others = parts.others
+        self._is_apart = parts.is_apart
         self._last_value: float | None = None  # of the objective
         self._stop = StopSignal(parts.stop_file, on_first_ask=self._announce_cooperation)
         self._next_step = 0
@@ -154,7 +157,9 @@ class Trial:
         """
         self._require_open()
         step = self._step(step, default=max(0, self._next_step - 1))
-        if sharded:
+        if isinstance(self._sink, OtherRankSink) and not sharded:
+            self._sink.say_dropped("save_checkpoint(), unless it is sharded,")
+        elif sharded:
             self._save_sharded(state, step)
         else:
             self._saver.save(state, step=step, index=self._index, value=self._last_value)
@@ -193,7 +198,8 @@ class Trial:
         at = None if step is None else self._step(step, default=0)
         self._saver.finish()
         of_other = number is not None or at is not None
-        found = restored(lambda: self._first_intact(number, at) if of_other else self._own_intact(), into=into)
+        choose = partial(self._first_intact, number, at) if of_other else self._own_intact
+        found = restored(choose, into=into, is_apart=self._is_apart)
         if found is None:
             return default
         self._next_step = found.step + 1
@@ -341,19 +347,28 @@ def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, A
         inputs = json.loads((folder / FILE_INPUTS).read_bytes())
     except FileNotFoundError:
         inputs = {}
-    sink = SpoolSink(folder, environ.get(ENV_WAKE_SOCKET))
     spec = _spec(folder)
+    is_apart = spec.get("nodes", 1) > 1
+    sink = _sink(folder, environ, is_of_several_nodes=is_apart)
     return TrialParts(
         parameters={**defaults, **given},
         defaults={**defaults, **inputs},  # of the paths, so that they stay where further parameters are given
         sink=sink,
-        checkpoints=AttemptCheckpoints(folder),
+        checkpoints=AttemptCheckpoints(folder, is_apart=is_apart),
+        is_apart=is_apart,
         others=OtherTrials(folder, wake=sink.wake),
         phases=AttemptPhases(folder, sink),
         stop_file=folder / FILE_STOP,
         until_step=spec.get("until_step"),
         define_by_run=spec.get("define_by_run", False),
     )
+
+
+def _sink(folder: Path, environ: Mapping[str, str], *, is_of_several_nodes: bool) -> SpoolSink:
+    rank, wake = environ.get("RANK", "0"), environ.get(ENV_WAKE_SOCKET)
+    if is_of_several_nodes and rank != "0":
+        return OtherRankSink(folder, wake, rank=rank)
+    return SpoolSink(folder, wake)
 
 
 def _spec(folder: Path) -> dict[str, Any]:

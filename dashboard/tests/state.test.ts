@@ -128,6 +128,7 @@ describe("words", () => {
     pid: 1,
     restored_step: null,
     half_way: null,
+    nodes: [],
     devices: [],
     peak_gpu_bytes: null,
     created_at: "",

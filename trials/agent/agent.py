@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from trials.agent.attempts import HeldAttempt, load_attempt
+from trials.agent.attempts import HeldAttempt, keeps_output, load_attempt
 from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
 from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
@@ -34,6 +34,8 @@ from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
 from trials.agent.node_facts import FactsOfNode
+from trials.agent.parts import PortTakenError, ReadyParts
+from trials.agent.removing import remove_folders
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.processes.control_group_moves import GroupMoves
@@ -43,19 +45,25 @@ from trials.processes.identity import boot_id, is_stopped, tree
 from trials.processes.suspended import StoppedParents
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM
 from trials.wire.launch import assets_of
-from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, RemoveExperiment, Stop
+from trials.wire.messages import DeleteCheckpoint, FurtherParameters, Launch, Prepare, RemoveExperiment, Stop
 from trials.wire.records import ExitCause
 
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
-REMOVE_PAUSES_S = (0.1, 0.5, 2.0, 10.0)  # before its folders are tried again
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
 PARENT_STOPPED = (
     "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
     "it was continued"
 )
 NEVER_STARTED = "it was stopped before it started"
+# Why an attempt cannot be started, and how it ends then; the first that fits.
+_CAUSES: dict[type[Exception], ExitCause] = {
+    PortTakenError: ExitCause.NOT_READY,
+    DeviceUnavailableError: ExitCause.DEVICE_UNAVAILABLE,
+    CannotBeGivenError: ExitCause.ASSETS_MISSING,
+    CannotLaunchError: ExitCause.LAUNCH_FAILED,
+}
 logger = logging.getLogger(__name__)
 
 
@@ -80,6 +88,7 @@ class Agent:
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices, self.facts = NodeDevices(self._holders), FactsOfNode(home)
         self._moves, self._stopped = GroupMoves(), StoppedParents()
+        self.parts = ReadyParts(lambda order, why: self._spend(order, ExitCause.NOT_READY, tail=why))
 
     def is_idle(self) -> bool:
         """Whether no trial runs and none is being started or ended."""
@@ -193,6 +202,9 @@ class Agent:
             self._hold_damaged(folder, f"its {FILE_ATTEMPT} or {FILE_CLAIM} was removed or damaged")
         elif nonce not in self.held:
             self._unclaimed[nonce] = folder
+            prepared = load_attempt(folder)
+            if prepared is not None and prepared.is_prepared:
+                self.parts.adopt(prepared.key, nonce)
 
     def _hold_damaged(self, folder: Path, what: str) -> None:
         key = key_of_folder(folder)
@@ -217,10 +229,13 @@ class Agent:
         self.on_held(held)
 
     # ── launching ─────────────────────────────────────────────────────────────────────────────
-    def launch(self, launch: Launch, blobs: BlobReceiver) -> None:
-        """Start it unless its nonce is spent; then what is known of it is told once more."""
+    def launch(self, launch: Launch | Prepare, blobs: BlobReceiver) -> None:
+        """Start it, or make it ready, unless its nonce is spent; then what is known of it is told once more."""
         nonce = launch.nonce
         if nonce in self._launching:
+            return
+        if isinstance(launch, Prepare) and nonce in self.parts:
+            self.parts.say(nonce)
             return
         folder = self.home.attempt_folder(launch.key, nonce)
         if nonce in self.held or self._hold_if_claimed(folder):
@@ -229,37 +244,35 @@ class Agent:
         self._launching[nonce] = self._run(self._launch_with_assets(launch, blobs))
         self._launching[nonce].add_done_callback(lambda _: self._launching.pop(nonce, None))
 
-    async def _launch_with_assets(self, launch: Launch, blobs: BlobReceiver) -> None:
+    async def _launch_with_assets(self, launch: Launch | Prepare, blobs: BlobReceiver) -> None:
         with self.cache.holding(assets_of(launch.spec)):
             await self._launch(launch, blobs)
 
-    async def _launch(self, launch: Launch, blobs: BlobReceiver) -> None:
+    async def _launch(self, launch: Launch | Prepare, blobs: BlobReceiver) -> None:
         self._moves.expect()
         try:
             await fetch_secrets(self.home, launch.spec.secrets.values() if self.facts.is_joined else ())
+            if isinstance(launch, Launch):
+                self.parts.begin(launch)
             has_devices = bool(self.devices.states)
             folder, attempt = await prepare(self.home, launch, blobs, cache=self.cache, has_devices=has_devices)
             if attempt["local"].get("boot_id", boot_id()) != boot_id():
                 self._spend(launch, ExitCause.HOST_REBOOTED, tail="the machine was started anew since it was prepared")
                 return
             await self.devices.wait_until_free([device.uuid for device in launch.spec.devices])
+            if isinstance(launch, Prepare):
+                self.parts.take(launch)
+                return
             why = await self._forks.place(folder, attempt)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
             logger.error("no_room", extra={"nonce": launch.nonce, "error": error})
             return  # the service repeats the launch while nobody says that it started
-        except DeviceUnavailableError as error:
-            logger.warning("device_unavailable", extra={"nonce": launch.nonce, "error": error})
-            self._spend(launch, ExitCause.DEVICE_UNAVAILABLE, tail=str(error))
-            return
-        except CannotBeGivenError as error:
-            logger.warning("assets_missing", extra={"nonce": launch.nonce, "error": error})
-            self._spend(launch, ExitCause.ASSETS_MISSING, tail=str(error))
-            return
-        except CannotLaunchError as error:
-            logger.warning("launch_failed", extra={"nonce": launch.nonce, "error": error})
-            self._spend(launch, ExitCause.LAUNCH_FAILED, tail=str(error))
+        except (*_CAUSES,) as error:
+            cause = next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
+            logger.warning(cause.value, extra={"nonce": launch.nonce, "error": error})
+            self._spend(launch, cause, tail=str(error))
             return
         except asyncio.CancelledError:
             self._spend(launch, ExitCause.STOPPED, tail=NEVER_STARTED, reason="stopped")
@@ -271,7 +284,7 @@ class Agent:
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
-        held.assets, held.keeps_output = assets_of(launch.spec), launch.spec.output is not None
+        held.assets, held.keeps_output = assets_of(launch.spec), keeps_output(launch.spec)
         if why is None:
             logger.debug("launched", extra={"nonce": launch.nonce, "attempt": launch.key, "isolation": "fork"})
         else:
@@ -292,8 +305,9 @@ class Agent:
                 self._spawn(held, why="the fork server ended before it could start it")
                 self._follow(held)
 
-    def _spend(self, order: Launch | Stop, cause: ExitCause, *, tail: str, reason: str | None = None) -> None:
-        lineage = order.lineage if isinstance(order, Launch) else ""
+    def _spend(self, order: Launch | Prepare | Stop, cause: ExitCause, *, tail: str, reason: str | None = None) -> None:
+        lineage = "" if isinstance(order, Stop) else order.lineage
+        self.parts.end(order.nonce)
         folder = self.home.attempt_folder(order.key, order.nonce)
         held = HeldAttempt(folder, key=order.key, nonce=order.nonce, lineage=lineage)
         held.spend(cause, tail=tail, reason=reason)
@@ -316,6 +330,7 @@ class Agent:
 
     def _note_end(self, held: HeldAttempt) -> None:
         self._seen_end.add(held.nonce)
+        self.parts.end(held.nonce)
         self._forks.note_end(held.nonce, held.folder)
         self._moves.expect()  # of the trial that takes its place
         if held.nonce not in self._children:
@@ -455,19 +470,8 @@ class Agent:
         self._forks.forget(experiment_id)
         # A damaged attempt's end is written down by a thread, which makes the attempt's folder where it is gone.
         await asyncio.gather(*self._ending_of(of_it), return_exceptions=True)
-        await self._remove_folders(experiment_id)
+        await remove_folders(self.home, experiment_id)
         await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
-
-    async def _remove_folders(self, experiment_id: str) -> None:
-        """Tried again for a while: the parent of a trial that has just ended may still write into its folder."""
-        for pause_s in REMOVE_PAUSES_S:
-            try:
-                await asyncio.to_thread(self.home.remove_experiment, experiment_id)
-                return
-            except OSError as error:
-                logger.warning("not_removed_yet", extra={"experiment": experiment_id, "error": error})
-                await asyncio.sleep(pause_s)
-        await asyncio.to_thread(self.home.remove_experiment, experiment_id)
 
     def _ending_of(self, attempts: list[HeldAttempt]) -> list[asyncio.Task[None]]:
         return [self._ending_damaged[held.nonce] for held in attempts if held.nonce in self._ending_damaged]
@@ -487,6 +491,7 @@ class Agent:
     async def close(self) -> None:
         """Let go of everything; the trials run on."""
         self.devices.close()
+        self.parts.close()
         self._forks.close()
         self._ends.close()
         for held in self.held.values():

@@ -47,7 +47,7 @@ from trials.wire.files import (
     FILES_FORMAT,
     FORMAT,
 )
-from trials.wire.launch import assets_of
+from trials.wire.launch import LaunchSpec, assets_of
 from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
 from trials.wire.messages import ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
@@ -89,6 +89,7 @@ class HeldAttempt:
         self.devices: tuple[str, ...] = ()  # UUIDs of those it was given
         self.assets: frozenset[str] = frozenset()  # the digests of those it was given
         self.keeps_output = False  # whether it was named a folder of which something is kept
+        self.is_prepared = False  # of several nodes, one that was made ready and not ordered to begin
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
@@ -427,9 +428,15 @@ def load_attempt(folder: Path) -> HeldAttempt | None:
     held = HeldAttempt(folder, key=found.key, nonce=found.nonce, lineage=found.lineage)
     held.devices = tuple(device.uuid for device in found.spec.devices)
     held.assets = assets_of(found.spec)
-    held.keeps_output = found.spec.output is not None
+    held.keeps_output = keeps_output(found.spec)
+    held.is_prepared = found.spec.world is not None and not found.spec.world.port
     held.look()
     return held
+
+
+def keeps_output(spec: LaunchSpec) -> bool:
+    """Whether what its script leaves becomes an asset; of several nodes, what it leaves on the first."""
+    return spec.output is not None and (spec.world is None or spec.world.node == 0)
 
 
 def _unreadable(folder: Path, why: str) -> HeldAttempt | None:

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.bounds import resources
+from trials.agent.log_chunks import log_chunk
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.fetching import CheckpointFetches
@@ -24,16 +25,15 @@ from trials.agent.moving.joined import collect_logs
 from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
 from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
-from trials.agent.supervision.logs import read_log
 from trials.files import is_in_the_way
 from trials.processes.identity import boot_id
 from trials.stores import FileStore
+from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.devices import DevicesChanged
 from trials.wire.encoding import decode, decode_plain, encode, frames, kind_of, messages_in
-from trials.wire.files import FILE_STDERR, FILE_STDOUT
 from trials.wire.handshake import Leave
-from trials.wire.limits import LOG_CHUNK_BYTES, NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
+from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
 from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -47,12 +47,13 @@ from trials.wire.messages import (
     FurtherParameters,
     Hello,
     Launch,
-    LogChunk,
     Message,
     NotUnderstood,
     ObservedAttempt,
     Ping,
     Pong,
+    Prepare,
+    Prepared,
     ReadLog,
     Refused,
     RemoveExperiment,
@@ -104,6 +105,7 @@ class Conversation:
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
         self._told: set[tuple[str, str]] = set()
+        self._telling: asyncio.Task[None] | None = None
         # Nonces of whose reports some were sent again: an answer to the first ones is to come.
         self._overtaken: set[str] = set()
         self._delivered_at: dict[str, float] = {}
@@ -115,6 +117,7 @@ class Conversation:
             await self._greet()
             self._agent.on_held = self._take_up
             self._agent.devices.on_change = self._tell_devices
+            self._agent.parts.on_ready = self._tell_ready
             saving = asyncio.ensure_future(self._save_acknowledged())
             looking = asyncio.ensure_future(self._agent.facts.keep_told(self._send))
             try:
@@ -131,6 +134,7 @@ class Conversation:
     async def _close(self) -> None:
         self._agent.on_held = lambda _: None
         self._agent.devices.on_change = _tell_nobody
+        self._agent.parts.on_ready = lambda *_: None
         self._blobs.lose_connection()
         self._offers.lose_connection()
         self._outputs.lose_connection()
@@ -304,6 +308,13 @@ class Conversation:
         with suppress(ConnectionClosed):  # the next hello says it
             await self._send(DevicesChanged(devices=devices.states, peaks=dict(devices.peaks)))
 
+    def _tell_ready(self, key: AttemptKey, nonce: str, port: int) -> None:
+        """The node is reached where it reaches the service from."""
+        address = str(self._connection.local_address[0])
+        told = Prepared(key=key, nonce=nonce, address=address, host=socket.gethostname(), port=port)
+        self._telling = asyncio.ensure_future(self._send(told))  # what is lost is asked for again
+        self._telling.add_done_callback(_log_failure)
+
     def _is_all_for_now(self, held: HeldAttempt, batch: Batch) -> bool:
         return len(batch.lines) < REPORT_BATCH_LINES and held.spool.sequence >= batch.last_sequence
 
@@ -408,7 +419,7 @@ class Conversation:
         match message:
             case Acknowledge() | Busy():
                 self._answered(message)
-            case Launch():
+            case Launch() | Prepare():
                 self._agent.launch(message, self._blobs)
             case Stop():
                 self._agent.stop(message)
@@ -421,7 +432,7 @@ class Conversation:
             case RemoveExperiment():
                 self._agent.remove_experiment(message)
             case ReadLog():
-                await self._send(self._log_chunk(message))
+                await self._send(log_chunk(self._agent.home, message))
             case BlobSent():
                 self._blobs.begin(message)
             case BlobStored():
@@ -449,19 +460,6 @@ class Conversation:
             if pump is not None:
                 pump.cancel()
             self._told -= {(what, order.nonce) for what in ("started", "exited", "output", "logs")}
-
-    def _log_chunk(self, order: ReadLog) -> LogChunk:
-        names = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}
-        if order.stream not in names:
-            error = f"no stream {order.stream!r}; there are stdout and stderr"
-            return LogChunk(request_id=order.request_id, data="", end=0, size=0, error=error)
-        folder = self._agent.home.attempt_folder(order.key, order.nonce)
-        if not folder.exists():
-            error = f"attempt {order.key} is not on this node"
-            return LogChunk(request_id=order.request_id, data="", end=0, size=0, error=error)
-        limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
-        data, end, size = read_log(str(folder / names[order.stream]), offset=order.offset, limit=limit)
-        return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
 
 
 def _exited(held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:

@@ -40,7 +40,7 @@ from trials.wire.files import (
 )
 from trials.wire.launch import Compat
 from trials.wire.limits import OUTPUT_TAIL_BYTES
-from trials.wire.messages import Launch
+from trials.wire.messages import Launch, Prepare
 from trials.wire.plain import to_plain
 
 COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
@@ -65,7 +65,7 @@ class CannotBeGivenError(CannotLaunchError):
 
 
 async def prepare(
-    home: Home, launch: Launch, blobs: BlobReceiver, *, cache: NodeCache, has_devices: bool = False
+    home: Home, launch: Launch | Prepare, blobs: BlobReceiver, *, cache: NodeCache, has_devices: bool = False
 ) -> tuple[Path, dict[str, Any]]:
     """The attempt's folder, complete, and what is in its FILE_ATTEMPT.
 
@@ -102,7 +102,8 @@ async def prepare(
     try:
         # Also of one that was prepared: what it was to be given may have been removed or damaged since.
         paths = await _paths(home, launch, cache)
-        if attempt is None or (paths and attempt["spec"]["parameters"] != {**launch.spec.parameters, **paths}):
+        given = attempt is not None and (not paths or _parameters_of(attempt) == {**launch.spec.parameters, **paths})
+        if attempt is None or not given or attempt["spec"].get("world") != to_plain(launch.spec.world):
             attempt = _write_attempt(home, launch, folder, paths, has_devices=has_devices)
     except OSError as error:
         if is_full_disk(error):
@@ -112,7 +113,12 @@ async def prepare(
     return folder, attempt
 
 
-async def _paths(home: Home, launch: Launch, cache: NodeCache) -> dict[str, Any]:
+def _parameters_of(attempt: dict[str, Any]) -> dict[str, Any]:
+    parameters: dict[str, Any] = attempt["spec"]["parameters"]
+    return parameters
+
+
+async def _paths(home: Home, launch: Launch | Prepare, cache: NodeCache) -> dict[str, Any]:
     """What it is given beside its parameters. A store that cannot be reached now may be when the launch is repeated."""
     if not launch.spec.inputs:
         return {}
@@ -144,7 +150,7 @@ def _is_new(folder: Path) -> bool:
 
 # Not in a thread: launches at the same time would make the same link.
 def _write_attempt(
-    home: Home, launch: Launch, folder: Path, given: dict[str, Any], *, has_devices: bool
+    home: Home, launch: Launch | Prepare, folder: Path, given: dict[str, Any], *, has_devices: bool
 ) -> dict[str, Any]:
     spec = launch.spec
     if given:
@@ -191,7 +197,9 @@ def sdk_folder(home: Home) -> Path:
 
 
 # ── the working directory ───────────────────────────────────────────────────────────────────────
-async def _prepare_work(home: Home, launch: Launch, blobs: BlobReceiver, folder: Path, cache: NodeCache) -> None:
+async def _prepare_work(
+    home: Home, launch: Launch | Prepare, blobs: BlobReceiver, folder: Path, cache: NodeCache
+) -> None:
     work = folder / FOLDER_WORK
     try:
         os.mkdir(work)  # noqa: PTH102

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from trials.checkpoints.file_format import Restored, read_image
 from trials.checkpoints.stores import Entry, listed
@@ -16,6 +16,9 @@ from trials.checkpoints.verified_files import replace_file
 from trials.wire.checkpoints import BEST_TRIAL
 from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
 from trials.wire.limits import STEP_MAX
+
+if TYPE_CHECKING:
+    from trials.checkpoints.shards import Ranks
 
 ANSWER_POLL_S = 0.02
 WAKE_AGAIN_S = 5.0  # an agent that came meanwhile has not heard of the request
@@ -57,8 +60,10 @@ def describe_trial(number: int) -> str:
     return "the best trial" if number == BEST_TRIAL else f"trial {number}"
 
 
-def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restored | None:
+def restored(choose: Callable[[], Entry | None], *, into: Any = None, is_apart: bool = False) -> Restored | None:
     """The state of the entry that ``choose`` returns; sets the random generators.
+
+    ``is_apart``: ranks of another node have files of their own.
 
     ``into``: every rank calls this, and what several processes saved together is loaded into its tensors; rank 0
     chooses for all. ValueError where such a checkpoint was chosen, and there is nothing to load it into.
@@ -69,7 +74,7 @@ def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restore
         from trials.checkpoints.shards import Ranks
 
         ranks = Ranks()
-        entry = ranks.agree(lambda: choose() if ranks.rank == 0 else None)[0]
+        entry = _chosen_apart(choose, ranks) if is_apart else ranks.agree(lambda: _by_first(choose, ranks))[0]
     if entry is None:
         return None
     path = Path(entry["file"])
@@ -84,6 +89,26 @@ def restored(choose: Callable[[], Entry | None], *, into: Any = None) -> Restore
 
     step, index = load_sharded(path, into)
     return Restored(step=step, state=into, index=index)
+
+
+def _by_first(choose: Callable[[], Entry | None], ranks: Ranks) -> Entry | None:
+    return choose() if ranks.rank == 0 else None
+
+
+def _chosen_apart(choose: Callable[[], Entry | None], ranks: Ranks) -> Entry | None:
+    """On each node the first of its ranks chooses, among the files of that node; all must have chosen the same.
+
+    ShardedCheckpointError where a node has another one, because its copy of the newest was damaged.
+    """
+    from trials.checkpoints.shards import ShardedCheckpointError
+
+    chosen = ranks.agree(lambda: choose() if ranks.local == 0 else None)
+    of_nodes = chosen[:: ranks.per_node]
+    if len({None if entry is None else entry["digest"] for entry in of_nodes}) > 1:
+        steps = ", ".join("none" if entry is None else str(entry["step"]) for entry in of_nodes)
+        raise ShardedCheckpointError(f"the nodes have checkpoints of different steps that are intact: {steps}")
+    entry: Entry | None = of_nodes[ranks.rank // ranks.per_node]
+    return entry
 
 
 class OtherTrials:

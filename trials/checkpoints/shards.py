@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import shutil
 import time
 import warnings
@@ -21,6 +22,7 @@ from typing import Any
 
 from trials.checkpoints import random_generators, torch_states
 from trials.checkpoints.shard_metadata import read_metadata
+from trials.checkpoints.shards_apart import bring_together
 from trials.checkpoints.verified_files import MANIFEST, digest_of, file_name, replace_file
 from trials.files import put_in_place, sync_folder
 from trials.wire.records import CheckpointRecord
@@ -32,8 +34,12 @@ class ShardedCheckpointError(RuntimeError):
     """Something failed on one rank, and so on all; the text says what, and on which."""
 
 
-def save_sharded(folder: Path, state: Any, *, step: int, index: int = 0) -> CheckpointRecord | None:
+def save_sharded(
+    folder: Path, state: Any, *, step: int, index: int = 0, is_apart: bool = False
+) -> CheckpointRecord | None:
     """Every rank calls it, with its part; it returns when everything is on the disk.
+
+    ``is_apart``: ranks of another node have a folder of their own. What they write is brought to that of rank 0.
 
     The record on rank 0, None on the others. ShardedCheckpointError on every rank when it failed on one. TypeError,
     before anything is written, when something beside the tensors could not be loaded without executing code.
@@ -41,7 +47,8 @@ def save_sharded(folder: Path, state: Any, *, step: int, index: int = 0) -> Chec
     ranks = Ranks()
     _require_loadable(state)
     draft = folder / f".{step:09d}.shards"
-    ranks.agree(lambda: _make_empty(draft) if ranks.rank == 0 else None)
+    makes_folder = ranks.rank == 0 or (is_apart and ranks.local == 0)
+    ranks.agree(lambda: _make_empty(draft) if makes_folder else None)
     checkpoint = import_module("torch.distributed.checkpoint")
     try:
         writer = checkpoint.FileSystemWriter(str(draft), single_file_per_rank=True, sync_files=True)
@@ -50,6 +57,11 @@ def save_sharded(folder: Path, state: Any, *, step: int, index: int = 0) -> Chec
     except checkpoint.api.CheckpointException as error:
         raise ShardedCheckpointError(f"the checkpoint of step {step} was not saved: {error}") from error
     parts = ranks.agree(lambda: (_digests(draft, ranks.rank), random_generators.capture()))
+    if is_apart and ranks.is_distributed:
+        files = [of_rank for of_rank, _ in parts]
+        ranks.agree(lambda: bring_together(draft, files, ranks=ranks))
+        if ranks.rank and ranks.local == 0 and not ranks.is_beside_first:
+            shutil.rmtree(draft, ignore_errors=True)
     done = ranks.agree(lambda: _complete(draft, parts, step=step, index=index) if ranks.rank == 0 else None)
     record: CheckpointRecord | None = done[0] if ranks.rank == 0 else None
     return record
@@ -94,6 +106,14 @@ class Ranks:
         self.is_distributed = bool(self._distributed.is_available() and self._distributed.is_initialized())
         self.rank = int(self._distributed.get_rank()) if self.is_distributed else 0
         self.count = int(self._distributed.get_world_size()) if self.is_distributed else 1
+        # As torchrun and the agent give them; each node has as many ranks.
+        self.local = int(os.environ.get("LOCAL_RANK", "0")) if self.is_distributed else 0
+        self.per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.is_distributed else 1
+
+    @property
+    def is_beside_first(self) -> bool:
+        """Whether it is on the node of rank 0."""
+        return self.rank < self.per_node
 
     def agree(self, work: Any) -> list[Any]:
         """What ``work`` returned on each rank. ShardedCheckpointError on all, when it failed on one."""

@@ -47,7 +47,9 @@ class CheckpointStore(Protocol):
 class AttemptCheckpoints:
     """Of an attempt: saved beside its spool, restored from what the agent laid out. Only the agent deletes any."""
 
-    def __init__(self, attempt: Path) -> None:
+    def __init__(self, attempt: Path, *, is_apart: bool = False) -> None:
+        """``is_apart``: ranks of other nodes have folders of their own."""
+        self._is_apart = is_apart
         self._folder = attempt / FOLDER_CHECKPOINTS
         self._restore = attempt / FOLDER_RESTORE
 
@@ -58,7 +60,7 @@ class AttemptCheckpoints:
     def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
         from trials.checkpoints.shards import save_sharded
 
-        return save_sharded(self._folder, state, step=step, index=index)
+        return save_sharded(self._folder, state, step=step, index=index, is_apart=self._is_apart)
 
     def entries(self) -> list[Entry]:
         return listed(self._restore)

@@ -174,6 +174,24 @@ class SpoolSink:
             time.sleep(FULL_SPOOL_POLL_S)
 
 
+class OtherRankSink(SpoolSink):
+    """Of a process of a trial of several nodes that is not rank 0: it reports nothing, and says so once."""
+
+    def __init__(self, folder: Path, wake: str | None, *, rank: str) -> None:
+        super().__init__(folder, wake)
+        self._rank = rank
+        self._said = False
+
+    def metrics(self, *, step: int | None, values: dict[str, float], final: bool) -> None:
+        del step, values, final
+        self.say_dropped("report()")
+
+    def say_dropped(self, what: str) -> None:
+        if not self._said:
+            self._said = True
+            sys.stderr.write(f"{what} is rank 0's: what rank {self._rank} gives is dropped\n")
+
+
 class Waker:
     """Tells the agent by a datagram that there is something to read. Never waits and never fails.
 

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 
+from trials.tasks.progress import OuterWorld
 from trials.tasks.session import LocalSession, TaskFailedError
 from trials.tasks.task_group import Task, TaskGroup
 
@@ -24,6 +25,8 @@ def main(arguments: list[str]) -> int:
         prog="python -m trials.tasks", description="Runs a command in several processes.", allow_abbrev=False
     )
     parser.add_argument("--instances", type=int, required=True, help="how many; each has its RANK")
+    parser.add_argument("--node", type=int, default=0, help="of several, which this is; MASTER_ADDR says where 0 is")
+    parser.add_argument("--nodes", type=int, default=1, help="how many run this, with as many instances each")
     parser.add_argument("command", nargs="+", help="after --, and never through a shell")
     options = parser.parse_args(arguments)
     # Whoever ends a trial tells all its processes; this one waits for those that save before they leave.
@@ -31,7 +34,8 @@ def main(arguments: list[str]) -> int:
     with TaskGroup() as group:
         Task(options.command, num_instances=options.instances, node=NODE)
     try:
-        LocalSession().run(group)
+        outer = OuterWorld(node=options.node, nodes=options.nodes) if options.nodes > 1 else None
+        LocalSession(outer=outer).run(group)
     except TaskFailedError as error:
         sys.stderr.write(f"{error}\n")
         if error.code is not None and error.code < 0:

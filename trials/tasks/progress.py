@@ -24,6 +24,23 @@ class World:
     first_node: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OuterWorld:
+    """Of a group that so many machines run at once: the worlds of all are one, which MASTER_ADDR of this one names."""
+
+    node: int
+    nodes: int
+
+    def ranks(self, rank: int, *, size: int, local: int) -> dict[str, str]:
+        """``rank`` and ``size`` are those of this machine's part; where the first process listens is known."""
+        return {
+            "RANK": str(self.node * size + rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(self.nodes * size),
+            "LOCAL_WORLD_SIZE": str(size),
+        }
+
+
 def worlds_of(tasks: Iterable[Task]) -> dict[str, World]:
     """By name; ranks follow the order in which the tasks were made."""
     members: dict[str, list[Task]] = {}
@@ -43,7 +60,7 @@ def worlds_of(tasks: Iterable[Task]) -> dict[str, World]:
 class Progress:
     """Of one group. Jobs are named by what they are for, such as ``task:node0/train``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is a fact of where the group runs
         self,
         group: TaskGroup,
         *,
@@ -51,10 +68,12 @@ class Progress:
         addresses: Mapping[str, str],
         plans: Path,
         free_port: Callable[[str], int],
+        outer: OuterWorld | None = None,
     ) -> None:
         self._group = group
         self._workspaces, self._addresses = workspaces, addresses
         self._plans, self._free_port = plans, free_port
+        self._outer = outer
         self._written = 0
         self._tasks = {task.name: task for task in group.tasks}
         self._worlds = worlds_of(group.tasks)
@@ -299,6 +318,8 @@ class Progress:
 
     def _ranks(self, task: Task, index: int) -> dict[str, str]:
         world = self._worlds[task.world]
+        if self._outer is not None:
+            return self._outer.ranks(world.first_rank[task.name] + index, size=world.size, local=index)
         return {
             "RANK": str(world.first_rank[task.name] + index),
             "LOCAL_RANK": str(index),

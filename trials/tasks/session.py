@@ -16,7 +16,7 @@ from typing import Any
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.instance import current_instance, read_output
 from trials.tasks.nodes import LocalNode
-from trials.tasks.progress import Progress
+from trials.tasks.progress import OuterWorld, Progress
 from trials.tasks.shares import Share, shares_of
 from trials.tasks.steps import NestedSteps
 from trials.tasks.task_group import Task, TaskGroup
@@ -50,7 +50,8 @@ class LocalSession:
     ``folder`` holds the workspaces: NODE/global for GLOBAL ones, which later groups find again. Without it there is a
     temporary folder, for PRIVATE ones only. Output of tasks goes where this process's goes; they run in its working
     directory, with its environment and ``environment``. ``grace_s`` is between SIGTERM and SIGKILL when tasks are
-    stopped. ``labels`` are what this machine is, for nodes that ask for some.
+    stopped. ``labels`` are what this machine is, for nodes that ask for some. ``outer``: this session is one of several
+    that run the same group, each on a machine of its own, whose worlds are parts of one.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class LocalSession:
         environment: Mapping[str, str] | None = None,
         grace_s: float = GRACE_S,
         labels: Mapping[str, str] | None = None,
+        outer: OuterWorld | None = None,
     ) -> None:
+        self._outer = outer
         self._folder = None if folder is None else Path(folder).resolve()
         self._environment = dict(environment or {})
         self._grace_s = grace_s
@@ -105,7 +108,7 @@ class LocalSession:
                     nodes[name] = self._node(group, name, own, shares[name])
                 else:
                     nodes[name] = self._started(name, workspace, [own], shares[name])
-            running = _RunningGroup(group, nodes, own, grace_s=self._grace_s)
+            running = _RunningGroup(group, nodes, own, grace_s=self._grace_s, outer=self._outer)
             running.wait_for_ready()
             running.run(deadline)
             for output in group.all_outputs():
@@ -161,12 +164,22 @@ def _group_of(group: TaskGroup | Task) -> TaskGroup:
 class _RunningGroup:
     """Between the progress of a group, which decides, and its nodes, which do."""
 
-    def __init__(self, group: TaskGroup, nodes: Mapping[str, LocalNode], own: Path, *, grace_s: float) -> None:
+    def __init__(
+        self,
+        group: TaskGroup,
+        nodes: Mapping[str, LocalNode],
+        own: Path,
+        *,
+        grace_s: float,
+        outer: OuterWorld | None = None,
+    ) -> None:
         self._nodes = nodes
         self._grace_s = grace_s
         workspaces = {name: node.workspace for name, node in nodes.items()}
         addresses = {name: node.address for name, node in nodes.items()}
-        self._progress = Progress(group, workspaces=workspaces, addresses=addresses, plans=own, free_port=_free_port)
+        self._progress = Progress(
+            group, workspaces=workspaces, addresses=addresses, plans=own, free_port=_free_port, outer=outer
+        )
         self._stopped: set[str] = set()
         self._poller = select.poll()
         for node in nodes.values():

@@ -42,6 +42,18 @@ class GivenDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Of an attempt of several nodes: which of them this part is for, and where the first process listens.
+
+    While the parts are prepared nobody knows where: then ``port`` is 0.
+    """
+
+    node: int  # from 0; the processes of node 0 have the lowest ranks, and rank 0 reports
+    address: str = ""  # MASTER_ADDR
+    port: int = 0  # MASTER_PORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
     """How an experiment wants its trials to run: the part of a launch that is the same for all of them.
 
@@ -67,6 +79,7 @@ class LaunchSettings:
     preload: tuple[str, ...] = ()  # imported once for all trials; without any, what the first trial imported
     isolation: Isolation = Isolation.FORK
     memory_bytes: int | None = None  # of the whole tree: more ends the attempt
+    nodes: int = 1  # more: the command runs on so many nodes at once, in one world
     processes_per_node: int = 1  # more: the command runs so often at once, each with its RANK
     data: dict[str, Any] | None = None  # what ``trials.data.shared`` is given where it asks
     inputs: dict[str, Input] = field(default_factory=dict)  # by parameter, what the trial is given the path of
@@ -99,3 +112,4 @@ class LaunchSpec(LaunchSettings):
     further_parameters: tuple[dict[str, Any], ...] = ()  # of index 1, 2, …: what earlier attempts were given
     until_step: int | None = None  # should_stop() says yes from the report of this step on
     devices: tuple[GivenDevice, ...] = ()  # those that the script sees, and no others
+    world: World | None = None  # of an attempt of several nodes

@@ -26,7 +26,7 @@ from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -75,6 +75,21 @@ class Started:
     key: AttemptKey
     nonce: str
     process: ProcessRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Answer to Prepare: the part could start at once. ``address`` is where its node is reached, ``port`` a free one.
+
+    Said again, perhaps with another port, whenever Prepare is.
+    """
+
+    kind: ClassVar[str] = "prepared"
+    key: AttemptKey
+    nonce: str
+    address: str
+    host: str  # the name of its machine
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +204,22 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Make one part of an attempt of several nodes ready, without starting it. Repeating it is harmless.
+
+    Its Launch follows once all parts are ready. A part that hears neither for ``limit_s`` gives itself back: it exits
+    with the cause ``not_ready``.
+    """
+
+    kind: ClassVar[str] = "prepare"
+    key: AttemptKey
+    nonce: str
+    lineage: str
+    spec: LaunchSpec
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Stop the whole tree of this attempt: told, SIGTERM, SIGKILL within ``grace_s``. Repeating it is harmless."""
 
@@ -295,6 +326,7 @@ FromAgent = (
     | DevicesChanged
     | NodeChanged
     | Started
+    | Prepared
     | Reports
     | Exited
     | BlobOffered
@@ -306,8 +338,9 @@ FromAgent = (
     | OutputOffered
 )
 ToAgent = (
-    Welcome | Refused | Leave | Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | RemoveExperiment
-    | Drain | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood | CheckpointsFound
+    Welcome | Refused | Leave | Launch | Prepare | Stop | FurtherParameters | Acknowledge | Busy | Forget
+    | RemoveExperiment | Drain | DeleteCheckpoint | BlobSent | BlobStored | ReadLog | Ping | NotUnderstood
+    | CheckpointsFound
     | OutputStored
 )  # fmt: skip
 Message = FromAgent | ToAgent

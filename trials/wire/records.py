@@ -38,6 +38,7 @@ class ExitCause(StrEnum):
     FILES_DAMAGED = "files_damaged"  # ended because its files were removed or damaged while it ran; tail says which
     DEVICE_UNAVAILABLE = "device_unavailable"  # never ran: a device it was given was not free; tail says which
     ASSETS_MISSING = "assets_missing"  # never ran: the store has not what it was to be given; tail says what
+    NOT_READY = "not_ready"  # of several nodes, one was not ready in time, or a port was taken meanwhile; tail says
     ATTEMPT_LOST = "attempt_lost"  # the service alone says this: no agent holds the attempt any more
 
 

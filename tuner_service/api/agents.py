@@ -48,6 +48,7 @@ from trials.wire.messages import (
     Message,
     NotUnderstood,
     Pong,
+    Prepared,
     Refused,
     Reports,
     Started,
@@ -68,6 +69,7 @@ from tuner_service.dispatcher.commands import (
     BlobReceived,
     Command,
     OutputCollected,
+    PartPrepared,
     ReportsReceived,
 )
 from tuner_service.domain.errors import ConflictError, TunerServiceError
@@ -81,6 +83,8 @@ from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_l
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
 LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
+ADDRESS_LIMIT = 255  # characters of where a node is reached
+PORTS = 1 << 16
 PROTOCOL_ERROR = 1002  # WebSocket close codes
 GOING_AWAY = 1001
 
@@ -288,6 +292,8 @@ class _Connection:
                 self._submit(
                     AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
                 )
+            case Prepared():
+                self._submit(_part_prepared(message, agent_id=agent_id, at=at))
             case DevicesChanged(devices=told, peaks=peaks):
                 self._hub.set_devices(self._channel, told)
                 self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
@@ -404,6 +410,20 @@ class _Connection:
 
     async def _submit_and_wait(self, command: Command) -> None:
         await asyncio.wrap_future(self._services.runner.submit(command))
+
+
+def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> PartPrepared:
+    if not 0 <= told.port < PORTS or max(len(told.address), len(told.host)) > ADDRESS_LIMIT:
+        raise ProtocolError(f"port {told.port} of {told.address[:ADDRESS_LIMIT]!r} is none")
+    return PartPrepared(
+        at=at,
+        agent_id=agent_id,
+        key=told.key,
+        nonce=told.nonce,
+        address=told.address,
+        host=told.host,
+        port=told.port,
+    )
 
 
 def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:

@@ -371,6 +371,7 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended, or until Ctrl-C")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
     logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
+    logs.add_argument("--node", type=int, metavar="N", help="of this node of a trial of several, from 0 (default: 0)")
     export = _command(commands, "export", help="write trials or metrics to a file")
     _add_experiment(export)
     export.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output)")

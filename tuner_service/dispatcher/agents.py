@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.messages import Acknowledge, Busy, Forget, Stop
@@ -10,8 +11,6 @@ from trials.wire.plain import to_plain
 from trials.wire.records import (
     CheckpointDamagedRecord,
     CheckpointRecord,
-    ExitCause,
-    ExitRecord,
     MetricRecord,
     NoticeRecord,
     ParametersMissingRecord,
@@ -19,15 +18,15 @@ from trials.wire.records import (
     ProcessRecord,
     StopToldRecord,
 )
-from tuner_service.dispatcher import devices, endings, exits, growth, launching, phases, retention, rungs
+from tuner_service.dispatcher import attempts, devices, growth, launching, orders, parts, phases, retention, rungs
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import (
     AgentConnected,
     AgentDisconnected,
     AttemptExited,
     AttemptStarted,
-    BlobReceived,
     OutputCollected,
+    PartPrepared,
     RejectedRecord,
     ReportsReceived,
 )
@@ -36,7 +35,6 @@ from tuner_service.dispatcher.items import MetricsReported
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
     ASSESSOR_REPORTS_LIMIT,
-    FRESH_BLOBS_LIMIT,
     LAUNCH_REPEAT_S,
     MESSAGE_LIMIT,
     NOTICES_LIMIT,
@@ -59,9 +57,7 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.resources import Node
-from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Report, TrialReason, TrialStatus
-
-LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
+from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, Report, TrialReason, TrialStatus
 
 
 # ── agents come and go ──────────────────────────────────────────────────────────────────────────
@@ -79,34 +75,62 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
         )
     step.state.placement_is_due = True
     believed = {
-        attempt.nonce: step.trial(xs, attempt.key.number)
+        held.attempt.nonce: held
         for xs in step.all()
         for attempt in xs.attempts.values()
-        if attempt.agent_id == command.agent_id and attempt.agent_id != EVALUATOR
+        for held in _held(step.trial(xs, attempt.key.number), command.agent_id)
     }
-    attempts = {nonce: ts.live for nonce, ts in believed.items()}
-    acknowledged = {nonce: attempt.acknowledged for nonce, attempt in attempts.items()}
+    seen = {nonce: held.attempt for nonce, held in believed.items()}
+    acknowledged = {nonce: attempt.acknowledged for nonce, attempt in seen.items()}
     step.do(WelcomeAgent(agent_id=command.agent_id, acknowledged=acknowledged))
     told = [one for one in command.attempts if one.key.experiment_id not in step.state.set_aside]
-    for finding in reconcile(attempts, told, lineage=step.state.lineage):
+    for finding in reconcile(seen, told, lineage=step.state.lineage):
         _settle(step, command.agent_id, finding, believed)
     return list(step.all())
 
 
-def _settle(step: Step, agent_id: str, finding: Finding, believed: dict[str, TrialStep]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What an agent is believed to hold: a live attempt, or the part of it on one ``node``."""
+
+    ts: TrialStep
+    node: int
+
+    @property
+    def attempt(self) -> Attempt:
+        """As its agent sees it."""
+        live = self.ts.live
+        return parts.as_attempt(live, self.node) if live.parts else live
+
+
+def _held(ts: TrialStep, agent_id: str) -> Iterator[_Held]:
+    """Of the live attempt, what this agent holds. What an evaluator holds is no agent's."""
+    for node, part in enumerate(ts.live.parts):
+        if part.agent_id == agent_id and part.state is not PartState.ENDED:
+            yield _Held(ts=ts, node=node)
+    if not ts.live.parts and ts.live.agent_id == agent_id != EVALUATOR:
+        yield _Held(ts=ts, node=0)
+
+
+def _settle(step: Step, agent_id: str, finding: Finding, believed: dict[str, _Held]) -> None:
     match finding:
         case Adopt():
             _adopt(believed[finding.nonce], finding)
         case AwaitExit():
             pass
         case LaunchAgain():
-            ts = believed[finding.nonce]
-            if ts.trial.status is TrialStatus.STOPPING:
-                lose(ts)
+            held = believed[finding.nonce]
+            is_to_stop = held.ts.trial.status is TrialStatus.STOPPING or held.ts.live.has_failed_part
+            if held.ts.live.parts and is_to_stop:
+                parts.exited(held.ts, held.node, parts.NEVER_BEGUN)
+            elif held.ts.live.parts:
+                orders.order_part(held.ts, held.node)
+            elif is_to_stop:
+                attempts.lose(held.ts)
             else:
-                launching.order_launch(ts)
+                orders.order_launch(held.ts)
         case DeclareLost():
-            lose(believed[finding.nonce])
+            _lose(believed[finding.nonce])
         case StopStray():
             step.tell(agent_id, _stop_not_believed(finding.key, finding.nonce))
         case _:  # ForgetStray
@@ -117,9 +141,27 @@ def _stop_not_believed(key: AttemptKey, nonce: str) -> Stop:
     return Stop(key=key, nonce=nonce, grace_s=0.0, reason="not_believed")
 
 
-def _adopt(ts: TrialStep, finding: Adopt) -> None:
+def _lose(held: _Held) -> None:
+    if held.ts.live.parts:
+        parts.lose(held.ts, held.node)
+    else:
+        attempts.lose(held.ts)
+
+
+def lose_on(ts: TrialStep, agent_id: str) -> None:
+    """What this agent has of the live attempt is lost: all of it, or a part, which ends the others."""
+    for held in list(_held(ts, agent_id)):
+        _lose(held)
+
+
+def _adopt(held: _Held, finding: Adopt) -> None:
+    ts = held.ts
     if finding.process is not None:
-        _running(ts, finding.process)
+        _running(held, finding.process)
+    if ts.attempt is None:
+        return
+    if ts.live.has_failed_part or (ts.live.parts and ts.trial.status is not TrialStatus.STOPPING):
+        orders.order_part(ts, held.node)
     ts.put_attempt(replace(ts.live, last_heard_at=ts.step.at))
     if ts.trial.status is TrialStatus.STOPPING:
         launching.order_wanted_stop(ts)
@@ -132,20 +174,16 @@ def disconnected(step: Step, command: AgentDisconnected) -> None:
     step.state.agents.pop(command.agent_id, None)
 
 
-def lose(ts: TrialStep) -> None:
-    """Nobody holds its live attempt any more; the trial goes on in a new one."""
-    attempt_over(ts, AttemptStatus.LOST, LOST)
-
-
 # ── attempts ────────────────────────────────────────────────────────────────────────────────────
-def _believed(step: Step, agent_id: str, key_experiment: str, nonce: str) -> TrialStep | None:
-    """The trial whose live attempt this is. What an evaluator holds is no agent's."""
-    xs = step.state.experiments.get(key_experiment)
+def _believed(step: Step, agent_id: str, key: AttemptKey, nonce: str) -> _Held | None:
+    """What the agent holds by this nonce; None where it is, or is believed to be, nobody's any more."""
+    xs = step.state.experiments.get(key.experiment_id)
     if xs is None:
         return None
     for attempt in xs.attempts.values():
-        if attempt.nonce == nonce and attempt.agent_id == agent_id != EVALUATOR:
-            return step.trial(xs, attempt.key.number)
+        if attempt.nonce == nonce or any(part.nonce == nonce for part in attempt.parts):
+            found = _held(step.trial(xs, attempt.key.number), agent_id)
+            return next((held for held in found if held.attempt.nonce == nonce), None)
     return None
 
 
@@ -154,98 +192,93 @@ def _is_set_aside(step: Step, key: AttemptKey) -> bool:
 
 
 def started(step: Step, command: AttemptStarted) -> ExperimentState | None:
-    ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
-    if ts is None:
+    held = _believed(step, command.agent_id, command.key, command.nonce)
+    if held is None:
         if not _is_set_aside(step, command.key):
             step.tell(command.agent_id, _stop_not_believed(command.key, command.nonce))
         return None
-    _running(ts, command.process)
-    phases.send_wanted(ts)  # it may have been chosen while the attempt's folder was being made
-    return ts.xs
+    _running(held, command.process)
+    if held.ts.attempt is not None:
+        phases.send_wanted(held.ts)  # it may have been chosen while the attempt's folder was being made
+    return held.ts.xs
 
 
-def _running(ts: TrialStep, process: ProcessRecord) -> None:
-    if ts.live.status is AttemptStatus.STARTING:
+def prepared(step: Step, command: PartPrepared) -> ExperimentState | None:
+    """One that answers for an attempt that is over, or was never its own, is told to let go of it."""
+    held = _believed(step, command.agent_id, command.key, command.nonce)
+    if held is not None:
+        parts.prepared(held.ts, held.node, command)
+        return held.ts.xs
+    if not _is_set_aside(step, command.key):
+        step.tell(command.agent_id, _stop_not_believed(command.key, command.nonce))
+    return None
+
+
+def _running(held: _Held, process: ProcessRecord) -> None:
+    ts = held.ts
+    if ts.live.parts:
+        parts.started(ts, held.node, process)
+    if held.node == 0 and ts.attempt is not None and ts.live.status is AttemptStatus.STARTING:
         at = ts.step.at
         ts.move_attempt(AttemptStatus.RUNNING, replace(ts.live, process=process, started_at=at, last_heard_at=at))
 
 
 def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
     """Believed once. The agent forgets an attempt only when its exit, and every report before it, is on disk."""
-    ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
-    if ts is None:
+    held = _believed(step, command.agent_id, command.key, command.nonce)
+    if held is None:
         if not _is_set_aside(step, command.key):  # else it is told again, to a service that can read the rows
             step.tell(command.agent_id, Forget(nonce=command.nonce))
         return None
-    attempt = ts.live
-    if command.last_sequence > attempt.acknowledged:
-        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=attempt.acknowledged))
+    known = held.attempt.acknowledged
+    if command.last_sequence > known:
+        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
-    attempt_over(ts, AttemptStatus.EXITED, command.exit)
+    if held.ts.live.parts:
+        parts.exited(held.ts, held.node, command.exit)
+    else:
+        attempts.attempt_over(held.ts, AttemptStatus.EXITED, command.exit)
     step.tell(command.agent_id, Forget(nonce=command.nonce))
-    return ts.xs
+    return held.ts.xs
 
 
 def output_collected(step: Step, command: OutputCollected) -> None:
     """Believed of an attempt that lives, and before its exit: what another one left later stays."""
     if _is_set_aside(step, command.key):
         raise ConflictError(step.state.set_aside[command.key.experiment_id].why)
-    ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
-    if ts is None or ts.trial.output == command.output:
-        return
-    output = command.output
+    held = _believed(step, command.agent_id, command.key, command.nonce)
+    if held is None or held.node or held.ts.trial.output == command.output:
+        return  # of several nodes the first one's counts
+    ts, output = held.ts, command.output
     ts.put(replace(ts.trial, output=output))
     ts.journal(LineKind.OUTPUT_COLLECTED, to_plain(output))
     if output.asset:
         step.changes.named_assets.append((ts.xs.id, output.asset))
 
 
-def attempt_over(
-    ts: TrialStep, status: AttemptStatus, record: ExitRecord, *, known: exits.Meaning | None = None
-) -> None:
-    """``known``: what its end means, where ``record`` does not say it."""
-    step, attempt = ts.step, ts.live
-    lost = devices.loss(step, attempt)
-    devices.note_end(ts, record)
-    life = exits.life_of(attempt, record, at=step.at)
-    ts.move_attempt(status, replace(attempt, exit=record, started_at=life.started_at, ended_at=life.ended_at))
-    step.ended[ts.xs.id, ts.number] = life.ended_at
-    ts.put(replace(ts.trial, running_s=ts.trial.running_s + life.ran_s))
-    payload = {
-        "attempt": attempt.key.attempt,
-        "cause": record.cause.value,
-        "code": record.code,
-        "signal": record.signal,
-    }
-    ts.journal(LineKind.ATTEMPT_ENDED, payload)
-    endings.attempt_ended(ts, attempt, record, lost=lost, known=known)
-
-
-def blob_received(step: Step, command: BlobReceived) -> None:
-    """Bytes a checkpoint record will name. They stay, whatever is dropped until then."""
-    step.changes.blobs[command.digest] = command.data
-    fresh = step.state.fresh_blobs
-    fresh[command.digest] = None
-    if len(fresh) > FRESH_BLOBS_LIMIT:
-        del fresh[next(iter(fresh))]
-
-
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────
 def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     """Take the records that are new, in order: repeated ones are harmless, a gap is asked for again."""
-    ts = _believed(step, command.agent_id, command.key.experiment_id, command.nonce)
+    held = _believed(step, command.agent_id, command.key, command.nonce)
     last = command.first_sequence + len(command.records) - 1
-    if ts is None and _is_set_aside(step, command.key):
+    if held is None and _is_set_aside(step, command.key):
         step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=SET_ASIDE_RETRY_S))
         return None
-    if ts is None:
+    if held is None:
         # A late attempt's writes are refused; acknowledging them lets the agent come to its exit.
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return None
-    known = ts.live.acknowledged
+    ts, known = held.ts, held.attempt.acknowledged
     if command.first_sequence > known + 1 or last <= known:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
+    if held.node:  # of several nodes the first one reports; what people are to know of another is kept
+        parts.put_acknowledged(ts, held.node, last)
+        for record in command.records[known + 1 - command.first_sequence :]:
+            if isinstance(record, NoticeRecord):
+                _noticed(ts, record)
+        step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
+        return ts.xs
     if is_judging_behind(ts.xs):
         step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
         return None
@@ -440,10 +473,14 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
     """Order again what was not confirmed, and stop what has been silent for longer than its heartbeat."""
     heartbeat = xs.experiment.spec.trial.heartbeat_s
     for attempt in list(xs.attempts.values()):
-        if attempt.agent_id not in step.state.agents:
-            continue
         ts = step.trial(xs, attempt.key.number)
+        if attempt.parts:
+            parts.time_passed(ts)
+        if ts.attempt is None or attempt.agent_id not in step.state.agents:
+            continue
         starting = attempt.status is AttemptStatus.STARTING
+        if attempt.parts and (starting or ts.trial.status is TrialStatus.STOPPING):
+            continue
         if starting or ts.trial.status is TrialStatus.STOPPING:
             grace = 0.0 if starting else ts.spec.trial.stop_grace_s
             if step.at - xs.ordered_at.get(ts.number, step.at) > grace + LAUNCH_REPEAT_S:

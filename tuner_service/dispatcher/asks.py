@@ -13,7 +13,7 @@ from dataclasses import replace
 from trials.wire.attempt import AttemptKey
 from trials.wire.limits import STEP_MAX
 from trials.wire.records import ExitCause, ExitRecord, MetricRecord
-from tuner_service.dispatcher import agents, endings, exits, launching
+from tuner_service.dispatcher import agents, attempts, endings, exits, launching
 from tuner_service.dispatcher.commands import ReportsReceived, TrialAsked, TrialTold
 from tuner_service.dispatcher.limits import DETAIL_LIMIT
 from tuner_service.dispatcher.state import ExperimentState
@@ -149,7 +149,7 @@ def _succeed(ts: TrialStep, command: TrialTold) -> None:
     if command.values:
         record = MetricRecord(step=None, values=command.values, at=ts.step.at, final=True)
         _record(ts, record, ts.live.acknowledged + 1)
-    agents.attempt_over(ts, AttemptStatus.EXITED, TOLD)
+    attempts.attempt_over(ts, AttemptStatus.EXITED, TOLD)
 
 
 def _fail(ts: TrialStep, error: str) -> None:
@@ -161,7 +161,7 @@ def _fail(ts: TrialStep, error: str) -> None:
         message=f"its evaluator told that it failed: {last}" if last else "its evaluator told that it failed",
         fingerprint=exits.fingerprint("told", tail),
     )
-    agents.attempt_over(ts, AttemptStatus.EXITED, record, known=meaning)
+    attempts.attempt_over(ts, AttemptStatus.EXITED, record, known=meaning)
 
 
 # ── taking back ─────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +172,7 @@ def take_back(step: Step, xs: ExperimentState) -> None:
     for ts in step.trials(xs, TrialStatus.STOPPING):
         if ts.attempt is not None:
             record = ExitRecord(cause=ExitCause.STOPPED, stop_reason=ts.trial.reason.value)
-            agents.attempt_over(ts, AttemptStatus.EXITED, record)
+            attempts.attempt_over(ts, AttemptStatus.EXITED, record)
 
 
 def time_passed(step: Step, xs: ExperimentState) -> None:
@@ -185,4 +185,4 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
             message = f"its evaluator told nothing for {lease_s:g} s; given back"
             meaning = exits.Interrupted(reason=TrialReason.LEASE_EXPIRED, message=message)
             ts = step.trial(xs, attempt.key.number)
-            agents.attempt_over(ts, AttemptStatus.LOST, agents.LOST, known=meaning)
+            attempts.attempt_over(ts, AttemptStatus.LOST, attempts.LOST, known=meaning)

@@ -296,6 +296,19 @@ class AttemptStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartPrepared:
+    """A part of an attempt of several nodes could begin."""
+
+    at: float
+    agent_id: str
+    key: AttemptKey
+    nonce: str
+    address: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRecord:
     """A spool line that could not be understood; it keeps its sequence."""
 
@@ -437,7 +450,7 @@ Request = (
 Command = (
     Request
     | AgentConnected | AgentDisconnected | AgentRetired | AgentLost | DevicesChanged | NodeChanged | NodeRemoved
-    | AttemptStarted | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
+    | AttemptStarted | PartPrepared | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
     | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed
 )  # fmt: skip

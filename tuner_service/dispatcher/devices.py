@@ -25,9 +25,10 @@ def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
     step.state.placement_is_due = True
     for xs in step.all():
         for attempt in list(xs.attempts.values()):
-            if attempt.agent_id == command.agent_id:
+            nonces = {part.nonce for part in attempt.parts if part.agent_id == command.agent_id}
+            if attempt.agent_id == command.agent_id or nonces:
                 ts = step.trial(xs, attempt.key.number)
-                _note_peak(ts, command.peaks.get(attempt.nonce, 0))
+                _note_peak(ts, max(command.peaks.get(nonce, 0) for nonce in nonces or {attempt.nonce}))
                 mind_loss(ts)
     return list(step.all())
 
@@ -57,11 +58,11 @@ def mind_loss(ts: TrialStep) -> None:
 
 def loss(step: Step, attempt: Attempt) -> str:
     """Which device of the attempt was lost, and why; empty where all are well, or their node is away."""
-    node = step.state.agents.get(attempt.agent_id)
-    held = {uuid for holding in attempt.holdings for uuid in holding.shares}
-    for device in node.devices if node is not None and held else ():
-        if device.lost and device.uuid in held:
-            return f"device {device.uuid} was lost: {device.lost}"
+    for holding in attempt.holdings:
+        node = step.state.agents.get(holding.agent_id)
+        for device in node.devices if node is not None else ():
+            if device.lost and device.uuid in holding.shares:
+                return f"device {device.uuid} was lost: {device.lost}"
     return ""
 
 
@@ -80,7 +81,9 @@ def require(step: Step, spec: ExperimentSpec) -> None:
     if step.state.promised is not None:
         nodes |= {f"promised/{place}": step.state.promised for place in range(demand.nodes)}
     if nodes and not could_ever_fit(demand, nodes):
-        message = f"a trial asks for {describe_demand(demand)}; no node has that; there is {describe(nodes)}"
-        faults.append(Fault(pointer="/trial/resources", message=message))
+        fits_one = could_ever_fit(replace(demand, nodes=1), nodes)
+        missing = "there are not that many" if fits_one and demand.nodes > 1 else "no node has that"
+        message = f"a trial asks for {describe_demand(demand)}; {missing}; there is {describe(nodes)}"
+        faults.append(Fault(pointer="/trial/nodes" if fits_one else "/trial/resources", message=message))
     if faults:
         raise InputError(faults)

@@ -20,6 +20,7 @@ from tuner_service.dispatcher import (
     algorithms,
     archiving,
     asks,
+    attempts,
     devices,
     endings,
     experiments,
@@ -105,7 +106,7 @@ class Dispatcher:
             for attempt in list(xs.attempts.values()):
                 ts = step.trial(xs, attempt.key.number)
                 if attempt.lineage != self.state.lineage:
-                    agents.lose(ts)
+                    attempts.lose(ts)
                 else:
                     ts.put_attempt(replace(attempt, last_heard_at=at))
             endings.hold_again(step, xs)
@@ -206,12 +207,14 @@ class Dispatcher:
                 return provided.lost(step, command)
             case c.AttemptStarted():
                 return _one(agents.started(step, command))
+            case c.PartPrepared():
+                return _one(agents.prepared(step, command))
             case c.ReportsReceived():
                 return _one(agents.reported(step, command))
             case c.AttemptExited():
                 return _one(agents.exited(step, command))
             case c.BlobReceived():
-                agents.blob_received(step, command)
+                attempts.blob_received(step, command)
                 return []
             case c.OutputCollected():
                 agents.output_collected(step, command)

@@ -15,6 +15,7 @@ from trials.wire.messages import (
     Forget,
     FurtherParameters,
     Launch,
+    Prepare,
     RemoveExperiment,
     Stop,
 )
@@ -62,7 +63,7 @@ class WelcomeAgent:
     acknowledged: dict[str, int]
 
 
-ToOneAgent = Launch | Stop | FurtherParameters | Acknowledge | Busy | Forget | DeleteCheckpoint
+ToOneAgent = Launch | Prepare | Stop | FurtherParameters | Acknowledge | Busy | Forget | DeleteCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

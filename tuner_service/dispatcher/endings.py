@@ -15,7 +15,12 @@ from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import exits
 from tuner_service.dispatcher.changes import MetricsCut
 from tuner_service.dispatcher.items import MetricsReported, Queue, StopAdvised, TrialEnded, TrialRested
-from tuner_service.dispatcher.limits import DEATHS_WITHOUT_PROGRESS_LIMIT, RETRY_PAUSE_LIMIT_S, RETRY_PAUSE_S
+from tuner_service.dispatcher.limits import (
+    DEATHS_WITHOUT_PROGRESS_LIMIT,
+    NOT_READY_LIMIT,
+    RETRY_PAUSE_LIMIT_S,
+    RETRY_PAUSE_S,
+)
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
@@ -211,6 +216,9 @@ def _interrupted(ts: TrialStep, meaning: exits.Interrupted) -> None:
     if meaning.reason is TrialReason.ASSETS_MISSING:  # no death of its own
         _go_on(ts, Why(reason=meaning.reason, message=meaning.message))
         return
+    if meaning.reason is TrialReason.NODES_NOT_READY:
+        _could_not_begin(ts, meaning)
+        return
     deaths = ts.trial.deaths_without_progress + 1
     ts.put(replace(ts.trial, deaths_without_progress=deaths))
     if deaths < DEATHS_WITHOUT_PROGRESS_LIMIT:
@@ -218,6 +226,22 @@ def _interrupted(ts: TrialStep, meaning: exits.Interrupted) -> None:
     else:
         message = f"{meaning.message}, for the {deaths}th time without a new report"
         _failed(ts, exits.Died(reason=TrialReason.CRASH_LOOP, message=message, fingerprint="crash loop"))
+
+
+def _could_not_begin(ts: TrialStep, meaning: exits.Interrupted) -> None:
+    """Nothing of the trial ran: it is tried again, ever less often, and in the end a person is asked."""
+    trial, xs = ts.trial, ts.xs
+    times = trial.deaths_without_progress + 1
+    if times < NOT_READY_LIMIT:
+        ts.put(replace(trial, deaths_without_progress=times))
+        _go_on(ts, Why(reason=meaning.reason, message=meaning.message), pause_s=retry_pause(times))
+        return
+    ts.put(replace(trial, deaths_without_progress=0))
+    _go_on(ts, Why(reason=meaning.reason, message=meaning.message))
+    if xs.experiment.status is ExperimentStatus.RUNNING:
+        what = f"trial {ts.number} could not begin on its nodes, {times} times in a row: {meaning.message}"
+        why = Why(reason=ExperimentReason.NODES_NOT_READY, message=f"{what}; once they are well: tuner resume {xs.id}")
+        ts.step.move_experiment(xs, ExperimentStatus.PAUSED, why)
 
 
 def retry_pause(failed: int) -> float:

@@ -73,6 +73,8 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
             return _died(TrialReason.FILES_DAMAGED, "its files were damaged", record)
         case ExitCause.DEVICE_UNAVAILABLE:
             return Interrupted(reason=TrialReason.DEVICE_UNAVAILABLE, message=last_line(record.tail))
+        case ExitCause.NOT_READY:
+            return Interrupted(reason=TrialReason.NODES_NOT_READY, message=last_line(record.tail))
         case ExitCause.ASSETS_MISSING:
             return Interrupted(reason=TrialReason.ASSETS_MISSING, message=last_line(record.tail))
         case ExitCause.STOPPED:

@@ -13,7 +13,7 @@ from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.resources import ROUNDING, WHOLE
 from tuner_service.domain.rungs import RungPhase
-from tuner_service.domain.trial import EVALUATOR, AttemptStatus, TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, TrialReason, TrialStatus
 
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
 
@@ -25,9 +25,10 @@ def violations(state: DispatcherState) -> list[str]:
     for xs in state.experiments.values():
         found += [f"experiment {xs.id}: {sentence}" for sentence in _of_experiment(xs)]
         for attempt in xs.attempts.values():
-            if attempt.nonce in nonces:
-                found.append(f"nonce {attempt.nonce} names {attempt.key} and {nonces[attempt.nonce]}")
-            nonces[attempt.nonce] = str(attempt.key)
+            for nonce in [part.nonce for part in attempt.parts] or [attempt.nonce]:
+                if nonce in nonces:
+                    found.append(f"nonce {nonce} names {attempt.key} and {nonces[nonce]}")
+                nonces[nonce] = str(attempt.key)
     return [*found, *_of_holdings(state)]
 
 
@@ -40,8 +41,27 @@ def _of_holdings(state: DispatcherState) -> Iterator[str]:
             yield f"device {uuid} of {agent_id} is held {shares / UNITS:g} times"
     for xs in state.experiments.values():
         for attempt in xs.attempts.values():
-            if any(holding.agent_id != attempt.agent_id for holding in attempt.holdings):
-                yield f"attempt {attempt.key} runs on {attempt.agent_id} and holds something elsewhere"
+            agents = [part.agent_id for part in attempt.parts] or [attempt.agent_id] * len(attempt.holdings)
+            if [holding.agent_id for holding in attempt.holdings] != agents:
+                yield f"attempt {attempt.key} runs on {' and '.join(agents)} and holds something elsewhere"
+            yield from _of_parts(attempt)
+
+
+def _of_parts(attempt: Attempt) -> Iterator[str]:
+    parts = attempt.parts
+    if not parts:
+        return
+    if (parts[0].agent_id, parts[0].nonce) != (attempt.agent_id, attempt.nonce):
+        yield f"attempt {attempt.key} is not that of its first part"
+    if len({part.agent_id for part in parts}) < len(parts) or len(parts) == 1:
+        yield f"attempt {attempt.key} has two parts on one node, or one part alone"
+    states = {part.state for part in parts}
+    if PartState.PREPARING in states and not states <= {PartState.PREPARING, PartState.READY}:
+        yield f"attempt {attempt.key} has begun, and a part of it is still prepared"
+    if states == {PartState.ENDED}:
+        yield f"every part of attempt {attempt.key} has ended, and it is held as alive"
+    if any((part.state is PartState.ENDED) is (part.exit is None) for part in parts):
+        yield f"a part of attempt {attempt.key} has ended without an exit, or has one and lives"
 
 
 def _of_experiment(xs: ExperimentState) -> Iterator[str]:

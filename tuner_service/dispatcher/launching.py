@@ -7,9 +7,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from trials.wire.attempt import AttemptKey
-from trials.wire.launch import CheckpointRef, GivenDevice, LaunchSpec, settings_of
-from trials.wire.messages import Launch, Stop
-from tuner_service.dispatcher import endings
+from tuner_service.dispatcher import endings, orders
 from tuner_service.dispatcher.limits import CLAIMS_AT_ONCE
 from tuner_service.dispatcher.placement import Claim, Placed, place
 from tuner_service.dispatcher.routing import LineKind
@@ -17,8 +15,7 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.resources import Demand, Holding, Node
-from tuner_service.domain.seeds import trial_seed
-from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, Trial, TrialReason, TrialStatus
+from tuner_service.domain.trial import Attempt, AttemptStatus, Part, Trial, TrialReason, TrialStatus
 
 
 def launch_waiting(step: Step) -> None:
@@ -70,6 +67,7 @@ def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Dem
         gpu_memory_bytes=template.gpu_memory_bytes,
         peak_gpu_bytes=peak_gpu_bytes,
         labels=tuple(sorted(template.labels.items())),
+        nodes=template.nodes,
     )
 
 
@@ -112,20 +110,22 @@ def _number(trial: Trial) -> int:
 
 def _launch(step: Step, placed: Placed) -> None:
     ts = step.trial(step.find(placed.claim.experiment_id), placed.claim.number)
-    trial, (holding,), checkpoints = ts.trial, placed.holdings, ts.checkpoints
+    trial, checkpoints = ts.trial, ts.checkpoints
+    first, *others = (Part(agent_id=one.agent_id, nonce=step.state.next_nonce()) for one in placed.holdings)
     attempt = Attempt(
         key=AttemptKey(experiment_id=ts.xs.id, number=ts.number, attempt=trial.attempts + 1),
-        nonce=step.state.next_nonce(),
+        nonce=first.nonce,
         lineage=step.state.lineage,
-        agent_id=holding.agent_id,
+        agent_id=first.agent_id,
         status=AttemptStatus.STARTING,
         created_at=step.at,
         last_heard_at=step.at,
         restored_step=checkpoints[-1].step if checkpoints else None,
-        holdings=() if placed.claim.demand.is_nothing else (holding,),
+        holdings=() if placed.claim.demand.is_nothing else placed.holdings,
+        parts=(first, *others) if others else (),
     )
     begin_attempt(ts, attempt, TrialReason.LAUNCHED)
-    order_launch(ts)
+    orders.order_launch(ts)
 
 
 def begin_attempt(ts: TrialStep, attempt: Attempt, reason: TrialReason) -> None:
@@ -142,36 +142,12 @@ def begin_attempt(ts: TrialStep, attempt: Attempt, reason: TrialReason) -> None:
     ts.journal(LineKind.ATTEMPT_LAUNCHED, {"attempt": attempt.key.attempt})
 
 
-def order_launch(ts: TrialStep) -> None:
-    """Owe the launch of a starting attempt. Ordering it again is harmless: the nonce is spent once."""
-    attempt, trial, spec = ts.live, ts.trial, ts.spec
-    ts.xs.ordered_at[ts.number] = ts.step.at
-    newest_first = reversed(ts.checkpoints)
-    launch = LaunchSpec(
-        **settings_of(spec.trial),
-        parameters=trial.parameters,
-        seed=trial_seed(spec.seed, ts.number),
-        objective=spec.objective.metric,
-        checkpoints=tuple(
-            CheckpointRef(digest=c.digest, step=c.step, size=c.size, path=c.location) for c in newest_first
-        ),
-        further_parameters=trial.further_parameters,
-        until_step=trial.rungs.until_step,
-        devices=_given(attempt.holdings),
-    )
-    ts.tell(Launch(key=attempt.key, nonce=attempt.nonce, lineage=attempt.lineage, spec=launch))
-
-
-def _given(holdings: tuple[Holding, ...]) -> tuple[GivenDevice, ...]:
-    return tuple(GivenDevice(uuid=uuid, share=share) for one in holdings for uuid, share in one.shares.items())
-
-
 def order_again(ts: TrialStep) -> None:
     """Repeat what was not confirmed. An agent told to stop what it never started spends the nonce."""
     if ts.trial.status is TrialStatus.STOPPING:
-        order_stop(ts, ts.trial.reason)
+        orders.order_stop(ts, ts.trial.reason)
     else:
-        order_launch(ts)
+        orders.order_launch(ts)
 
 
 def order_wanted_stop(ts: TrialStep) -> None:
@@ -185,23 +161,13 @@ def order_wanted_stop(ts: TrialStep) -> None:
     if rests and endings.may_end_at_rung(trial, ts.live):
         ts.xs.ordered_at[ts.number] = ts.step.at
     else:
-        order_stop(ts, trial.reason)
-
-
-def order_stop(ts: TrialStep, reason: TrialReason) -> None:
-    """Nobody is told where an evaluator holds it, from whom it is taken back."""
-    attempt = ts.live
-    if attempt.agent_id == EVALUATOR:
-        return
-    ts.xs.ordered_at[ts.number] = ts.step.at
-    grace_s = ts.spec.trial.stop_grace_s
-    ts.tell(Stop(key=attempt.key, nonce=attempt.nonce, grace_s=grace_s, reason=reason.value))
+        orders.order_stop(ts, trial.reason)
 
 
 def ask_to_stop(ts: TrialStep, why: Why[TrialReason]) -> None:
     """Stop a trial that runs: it ends, or goes on in another attempt, when this one has ended."""
     ts.move(TrialStatus.STOPPING, why)
-    order_stop(ts, why.reason)
+    orders.order_stop(ts, why.reason)
 
 
 def stop_trial(ts: TrialStep, target: TrialStatus, why: Why[TrialReason]) -> None:
@@ -213,7 +179,7 @@ def stop_trial(ts: TrialStep, target: TrialStatus, why: Why[TrialReason]) -> Non
         elif endings.STOP_TARGETS.get(trial.reason, TrialStatus.PAUSED) is TrialStatus.PAUSED:
             # Asked to make room before; now it is given up for good.
             ts.put(replace(trial, reason=why.reason, message=why.message))
-        order_stop(ts, why.reason)
+        orders.order_stop(ts, why.reason)
     elif target.is_final:
         endings.end_trial(ts, target, why)
     else:

@@ -14,6 +14,8 @@ DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two n
 RETRY_PAUSE_S = (
     1.0  # before the second new attempt of a trial; the first begins at once, each later one waits twice as long
 )
+PREPARE_LIMIT_S = 60.0  # for all nodes of a trial to be ready; then they are given back, and it is tried again
+NOT_READY_LIMIT = 10  # a trial whose nodes were not ready this often in a row pauses its experiment
 RETRY_PAUSE_LIMIT_S = 60.0  # the longest such pause
 WORKER_DEATHS_LIMIT = 8  # in a row, before it was ready or with the same line to answer: the experiment is paused
 WORKER_IDLE_DEATHS_LIMIT = 16  # likewise with nothing to answer, none of them after a steady life

@@ -41,7 +41,7 @@ def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
         )
     step.state.agents.pop(command.agent_id, None)
     for ts in found:
-        agents.lose(ts)
+        agents.lose_on(ts, command.agent_id)
     return list(step.all())
 
 
@@ -51,5 +51,5 @@ def _running_on(step: Step, agent_id: str) -> list[TrialStep]:
         step.trial(xs, attempt.key.number)
         for xs in step.all()
         for attempt in list(xs.attempts.values())
-        if attempt.agent_id == agent_id != EVALUATOR
+        if agent_id != EVALUATOR and attempt.is_held_by(agent_id)
     ]

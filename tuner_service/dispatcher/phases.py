@@ -45,7 +45,10 @@ def _send(ts: TrialStep, index: int) -> None:
     trial, attempt = ts.trial, ts.put_attempt(replace(ts.live, last_heard_at=ts.step.at))
     known = index <= len(trial.further_parameters)
     parameters = trial.parameters_of(index) if known else None
-    ts.tell(FurtherParameters(key=attempt.key, nonce=attempt.nonce, index=index, parameters=parameters))
+    told = FurtherParameters(key=attempt.key, nonce=attempt.nonce, index=index, parameters=parameters)
+    ts.tell(told)
+    for part in attempt.parts[1:]:  # every process waits for them
+        ts.step.tell(part.agent_id, replace(told, nonce=part.nonce))
 
 
 def _end(ts: TrialStep) -> None:

@@ -42,6 +42,7 @@ class ExperimentReason(StrEnum):
     WORKER_DIES = "worker_dies"  # the algorithm worker died again and again
     NOT_SUPPORTED = "not_supported"  # the algorithm cannot search this space
     ASSETS_MISSING = "assets_missing"  # the store has not, or has damaged, what trials are to be given
+    NODES_NOT_READY = "nodes_not_ready"  # trials of several nodes could not begin, again and again
     ROWS_DAMAGED = "rows_damaged"  # of the database: it is left as it is until they can be read
     TOO_MANY_FAILURES = "too_many_failures"
     TRIALS_ADDED = "trials_added"  # it had ended, and runs what people added to it since, and nothing else

@@ -75,7 +75,8 @@ class Demand:
     @property
     def is_nothing(self) -> bool:
         """Whether it fits wherever there is an agent."""
-        return not (self.wants_gpu or self.cpus or self.memory_bytes or self.labels)
+        asks = self.wants_gpu or self.cpus or self.memory_bytes or self.labels
+        return self.nodes == 1 and not asks
 
     @property
     def wants_gpu(self) -> bool:
@@ -131,4 +132,5 @@ def describe_demand(demand: Demand) -> str:
         f"{demand.memory_bytes / 2**30:.3g} GiB of memory": demand.memory_bytes,
     }
     named |= {f"label {name}={value}": True for name, value in demand.labels}
-    return ", ".join(name for name, is_asked in named.items() if is_asked) or "nothing"
+    asked = ", ".join(name for name, is_asked in named.items() if is_asked) or "nothing"
+    return asked if demand.nodes == 1 else f"{asked} on each of {demand.nodes} nodes"

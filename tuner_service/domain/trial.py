@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from trials.wire.attempt import AttemptKey
-from trials.wire.records import ExitRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, ProcessRecord
 from tuner_service.domain.resources import Holding
 from tuner_service.domain.rungs import NO_RUNGS, Rungs
 
@@ -77,6 +77,7 @@ class TrialReason(StrEnum):
     DEVICE_LOST = "device_lost"  # a device it held cannot be used any more; goes on in a new attempt
     ASSETS_MISSING = "assets_missing"  # the store had not what it is given; goes on once the experiment is resumed
     DEVICE_UNAVAILABLE = "device_unavailable"  # a device was not free when it was to start; goes on in a new attempt
+    NODES_NOT_READY = "nodes_not_ready"  # not all of its nodes could begin; goes on in a new attempt
     LEASE_EXPIRED = "lease_expired"  # its evaluator told nothing for too long; goes to another that asks
     ATTEMPT_LOST = "attempt_lost"  # its supervisor, its host or its files are gone; goes on in a new attempt
 
@@ -104,6 +105,38 @@ class AttemptStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         return self in {AttemptStatus.EXITED, AttemptStatus.LOST}
+
+
+class PartState(StrEnum):
+    """Of one part of an attempt of several nodes. None begins before all are ready."""
+
+    PREPARING = "preparing"
+    READY = "ready"  # once all are, each is ordered to begin
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What of an attempt of several nodes runs on one of them; its place among the parts is the node's number.
+
+    Each has a nonce of its own, so that the processes of two parts on one machine are told apart.
+    """
+
+    agent_id: str
+    nonce: str
+    state: PartState = PartState.PREPARING
+    process: ProcessRecord | None = None
+    acknowledged: int = 0  # the last spool sequence on the service's disk; of the first part the attempt says it
+    exit: ExitRecord | None = None
+    ended_at: float | None = None  # when the service was told
+    address: str = ""  # where its node is reached, once it is ready
+    host: str = ""
+    port: int = 0  # a free one of that node
+
+    @property
+    def ended_well(self) -> bool:
+        return self.exit is not None and self.exit.cause is ExitCause.EXITED and self.exit.code == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +250,7 @@ class Attempt:
     """One row of the attempts table. ``nonce`` names this launch in the whole world and is spent once.
 
     An attempt that an evaluator asked for has EVALUATOR as its ``agent_id``, and its nonce is the evaluator's token.
+    One of several nodes has ``parts``, and the agent, the nonce and the process of the first one.
     """
 
     key: AttemptKey
@@ -237,6 +271,22 @@ class Attempt:
     peak_gpu_bytes: int | None = None  # the most memory of one of its devices that it was seen to use
     # Final metrics reported after the script was told to stop: results of half the way. None: it was not told.
     half_way: dict[str, float] | None = None
+    parts: tuple[Part, ...] = ()  # of several nodes; empty where it runs on one
+
+    def is_held_by(self, agent_id: str, nonce: str | None = None) -> bool:
+        """Whether the agent has it, or a part of it; with ``nonce``, by that one."""
+        held = [(part.agent_id, part.nonce) for part in self.parts] or [(self.agent_id, self.nonce)]
+        return any(agent_id == theirs and nonce in {None, known} for theirs, known in held)
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether not all of its parts are ready, so that none was ordered to begin."""
+        return any(part.state is PartState.PREPARING for part in self.parts)
+
+    @property
+    def has_failed_part(self) -> bool:
+        """Whether a part has ended otherwise than well, which ends the others."""
+        return any(part.exit is not None and not part.ended_well for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ def checkpoints_for(queries: Queries, wanted: CheckpointsWanted, *, agent_id: st
     """
     number = wanted.number
     live = queries.live_attempts(wanted.experiment_id)
-    if not any(attempt.nonce == wanted.nonce and attempt.agent_id == agent_id for attempt in live):
+    if not any(attempt.is_held_by(agent_id, wanted.nonce) for attempt in live):
         error = f"agent {agent_id!r} has no such attempt of experiment {wanted.experiment_id}"
         return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=error)
     if not all(0 <= asked <= STEP_MAX for asked in (number, wanted.step or 0)):

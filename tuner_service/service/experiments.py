@@ -54,6 +54,7 @@ from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs
 from tuner_service.service.measures import Measures
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.notices import Event
+from tuner_service.service.parts import part_on
 from tuner_service.service.questions import Analyst
 from tuner_service.service.retention import Retention
 from tuner_service.service.sessions import Sessions
@@ -440,18 +441,19 @@ class Experiments:
                     return checkpoint, data
         raise NotFoundError("checkpoint", f"{experiment_id}/{number} sha256:{digest}")
 
-    # ── logs ────────────────────────────────────────────────────────────────────────────────────
-    async def read_log(self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES) -> LogPart:
-        """One range of a log, from the agent that ran the attempt; a negative offset counts from the end."""
+    async def read_log(
+        self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES, node: int = 0
+    ) -> LogPart:
+        """One range of a log, from the agent of that node; a negative offset counts from the end."""
         if attempt.agent_id == EVALUATOR:
             raise NotFoundError("log", f"{attempt.key} {stream}", "an evaluator asked for it, whose output is its own")
-        collected = await asyncio.to_thread(self.collected, attempt, stream) if attempt.status.is_final else None
+        may_be_here = attempt.status.is_final and not node
+        collected = await asyncio.to_thread(self.collected, attempt, stream) if may_be_here else None
         if collected is not None:
             chunk = await asyncio.to_thread(part_of_log, collected, offset=offset, limit=limit)
         else:
-            chunk = await self.hub.read_log(
-                attempt.agent_id, attempt.key, nonce=attempt.nonce, stream=stream, offset=offset, limit=limit
-            )
+            key, at = attempt.key, part_on(attempt, node)
+            chunk = await self.hub.read_log(at.agent_id, key, nonce=at.nonce, stream=stream, offset=offset, limit=limit)
         if chunk.error is not None:
             raise NotFoundError("log", f"{attempt.key} {stream}", chunk.error)
         return LogPart(

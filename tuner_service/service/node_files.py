@@ -253,7 +253,7 @@ class NodeFiles:
             raise InputError([Fault(pointer="", message=f"{path!r:.200}: {fault}")])
 
     def _require_experiment(self, agent_id: str, experiment_id: str) -> None:
-        if not any(attempt.agent_id == agent_id for attempt in self._queries.live_attempts(experiment_id)):
+        if not any(attempt.is_held_by(agent_id) for attempt in self._queries.live_attempts(experiment_id)):
             raise NotAllowedError(f"agent {agent_id!r} runs no trial of experiment {experiment_id!r:.100} now")
 
     def _require_attempt(self, agent_id: str, path: str) -> None:
@@ -263,21 +263,21 @@ class NodeFiles:
         for attempt in self._queries.live_attempts(experiment_id) if named else ():
             key = attempt.key
             is_it = (str(key.number), str(key.attempt), attempt.nonce) == (number, named[1], named[2])  # type: ignore[index]  # it was matched
-            if is_it and attempt.agent_id == agent_id:
+            if is_it and attempt.is_held_by(agent_id):
                 return
         raise NotAllowedError(f"agent {agent_id!r} runs no attempt {path!r:.200}")
 
     def _require_secret(self, agent_id: str, name: str) -> None:
         if re.fullmatch(NAME_OF_SECRET, name):
             for attempt in self._queries.all_live_attempts():
-                if attempt.agent_id == agent_id:
+                if attempt.is_held_by(agent_id):
                     experiment = self._queries.experiment(attempt.key.experiment_id)
                     if experiment is not None and name in experiment.spec.trial.secrets.values():
                         return
         raise NotAllowedError(f"agent {agent_id!r} runs no trial with this secret")
 
     def _queries_has_attempt_of(self, agent_id: str) -> bool:
-        return any(attempt.agent_id == agent_id for attempt in self._queries.all_live_attempts())
+        return any(attempt.is_held_by(agent_id) for attempt in self._queries.all_live_attempts())
 
 
 def _fault(path: str) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trials.wire.records import ExitRecord
 from trials.wire.variables import left_out
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
@@ -325,7 +326,6 @@ def devices_view(attempt: Attempt) -> list[View]:
 
 
 def attempt_view(attempt: Attempt) -> View:
-    ended = attempt.exit
     return {
         "attempt": attempt.key.attempt,
         "status": attempt.status.value,
@@ -339,20 +339,37 @@ def attempt_view(attempt: Attempt) -> View:
         "created_at": moment(attempt.created_at),
         "started_at": moment(attempt.started_at),
         "ended_at": moment(attempt.ended_at),
-        "exit": None
-        if ended is None
-        else {
-            "cause": ended.cause,
-            "code": ended.code,
-            "signal": ended.signal,
-            "stop_reason": ended.stop_reason,
-            "peak_memory_bytes": ended.peak_memory_bytes,
-            "memory_limit_bytes": ended.memory_limit_bytes,
-            "processor_s": ended.processor_s,
-            "isolation": ended.isolation,
-            "why_spawned": ended.why_spawned,
-            "tail": ended.tail,
-        },
+        "exit": exit_view(attempt.exit),
+        "nodes": [
+            {
+                "node": node,
+                "agent": part.agent_id,
+                "host": part.host,
+                "state": part.state.value,
+                "boot_id": part.process.boot_id if part.process else None,
+                "pid": part.process.pid if part.process else None,
+                "ended_at": moment(part.ended_at),
+                "exit": exit_view(part.exit),
+            }
+            for node, part in enumerate(attempt.parts)
+        ],
+    }
+
+
+def exit_view(ended: ExitRecord | None) -> View | None:
+    if ended is None:
+        return None
+    return {
+        "cause": ended.cause,
+        "code": ended.code,
+        "signal": ended.signal,
+        "stop_reason": ended.stop_reason,
+        "peak_memory_bytes": ended.peak_memory_bytes,
+        "memory_limit_bytes": ended.memory_limit_bytes,
+        "processor_s": ended.processor_s,
+        "isolation": ended.isolation,
+        "why_spawned": ended.why_spawned,
+        "tail": ended.tail,
     }
 
 

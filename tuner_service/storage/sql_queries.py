@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
-from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, select, tuple_
+from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, or_, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey, Touched
 from tuner_service.dispatcher.items import Queue, QueueItem
@@ -294,9 +294,9 @@ class SqlQueries:
 
     def is_for_agent(self, digest: str, agent_id: str) -> bool:
         r, c = tables.code_revisions, tables.checkpoints
-        live = select(_a.c.experiment_id).where(
-            _a.c.status.in_(reading.LIVE), _a.c.agent_id == mapping.text_in(agent_id)
-        )
+        is_part = _a.c.parts.contains(f'"agent_id":{mapping.to_json(agent_id)}', autoescape=True)
+        is_held = or_(_a.c.agent_id == mapping.text_in(agent_id), is_part)
+        live = select(_a.c.experiment_id).where(_a.c.status.in_(reading.LIVE), is_held)
         name = mapping.text_in(digest)
         with self.reading() as connection:
             return any(

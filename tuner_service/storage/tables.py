@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0011"  # of the migrations; a test compares
+HEAD_REVISION = "0012"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -265,6 +265,7 @@ attempts = Table(
     Column("holdings", Text, nullable=False),
     Column("peak_gpu_bytes", BigInteger),
     Column("half_way", Text),
+    Column("parts", Text, nullable=False, server_default="[]"),
     _trial_key(),
     Index("ix_attempts_status", "status"),
     # Those that evaluators asked for, by their tokens; others cost nothing on SQLite. A condition for another database

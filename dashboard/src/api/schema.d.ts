@@ -1967,6 +1967,11 @@ export interface components {
              * @example
              */
             message: string;
+            /**
+             * Nodes
+             * @description empty of a trial of one node
+             */
+            nodes: components["schemas"]["NodeOfAttempt"][];
             /** Peak Gpu Bytes */
             peak_gpu_bytes: number | null;
             /**
@@ -3026,7 +3031,7 @@ export interface components {
          * @description Why an experiment has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "rows_damaged" | "too_many_failures" | "trials_added" | "identical_failures";
+        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "nodes_not_ready" | "rows_damaged" | "too_many_failures" | "trials_added" | "identical_failures";
         /**
          * ExperimentStatus
          * @enum {string}
@@ -3669,6 +3674,47 @@ export interface components {
              * @enum {string}
              */
             role: "admin" | "operator" | "read_only" | "agent";
+        };
+        /**
+         * NodeOfAttempt
+         * @description What of an attempt of several nodes runs on one of them.
+         */
+        NodeOfAttempt: {
+            /**
+             * Agent
+             * @example agent-2
+             */
+            agent: string;
+            /**
+             * Boot Id
+             * @example 2f6d
+             */
+            boot_id: string | null;
+            /** Ended At */
+            ended_at: string | null;
+            exit: components["schemas"]["Exit"] | null;
+            /**
+             * Host
+             * @description empty until the node is ready
+             * @example node-2
+             */
+            host: string;
+            /**
+             * Node
+             * @example 1
+             */
+            node: number;
+            /**
+             * Pid
+             * @example 4711
+             */
+            pid: number | null;
+            /**
+             * State
+             * @description preparing, ready, running or ended
+             * @example running
+             */
+            state: string;
         };
         /** NumberAndValues */
         NumberAndValues: {
@@ -4932,9 +4978,9 @@ export interface components {
             models?: unknown;
             /**
              * Nodes
-             * @default null
+             * @default 1
              */
-            nodes?: unknown;
+            nodes?: number;
             /**
              * Output
              * @default null
@@ -5163,7 +5209,7 @@ export interface components {
          * @description Why a trial has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        TrialReason: "none" | "suggested" | "added" | "launched" | "asked" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "told_failed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "assets_missing" | "device_unavailable" | "lease_expired" | "attempt_lost";
+        TrialReason: "none" | "suggested" | "added" | "launched" | "asked" | "final_metric" | "stopped_by_assessor" | "stopped_by_user" | "experiment_stopped" | "resumed" | "rung_reached" | "promoted" | "forked" | "not_promoted" | "exit_code" | "signal" | "out_of_memory" | "no_final_metric" | "launch_failed" | "files_damaged" | "heartbeat_missed" | "told_failed" | "max_duration" | "crash_loop" | "preempted" | "device_lost" | "assets_missing" | "device_unavailable" | "nodes_not_ready" | "lease_expired" | "attempt_lost";
         /**
          * TrialStatus
          * @enum {string}
@@ -15189,6 +15235,29 @@ export interface operations {
                      *             "loss": 0.25
                      *           },
                      *           "message": "",
+                     *           "nodes": [
+                     *             {
+                     *               "agent": "agent-2",
+                     *               "boot_id": "2f6d",
+                     *               "ended_at": "2026-11-22T10:00:00.000Z",
+                     *               "exit": {
+                     *                 "cause": "exited",
+                     *                 "code": 0,
+                     *                 "isolation": "fork",
+                     *                 "memory_limit_bytes": 1048576,
+                     *                 "peak_memory_bytes": 1048576,
+                     *                 "processor_s": 12.5,
+                     *                 "signal": 9,
+                     *                 "stop_reason": "",
+                     *                 "tail": "",
+                     *                 "why_spawned": ""
+                     *               },
+                     *               "host": "node-2",
+                     *               "node": 1,
+                     *               "pid": 4711,
+                     *               "state": "running"
+                     *             }
+                     *           ],
                      *           "peak_gpu_bytes": 1048576,
                      *           "pid": 4711,
                      *           "restored_step": 30,
@@ -18480,6 +18549,29 @@ export interface operations {
                      *             "loss": 0.25
                      *           },
                      *           "message": "",
+                     *           "nodes": [
+                     *             {
+                     *               "agent": "agent-2",
+                     *               "boot_id": "2f6d",
+                     *               "ended_at": "2026-11-22T10:00:00.000Z",
+                     *               "exit": {
+                     *                 "cause": "exited",
+                     *                 "code": 0,
+                     *                 "isolation": "fork",
+                     *                 "memory_limit_bytes": 1048576,
+                     *                 "peak_memory_bytes": 1048576,
+                     *                 "processor_s": 12.5,
+                     *                 "signal": 9,
+                     *                 "stop_reason": "",
+                     *                 "tail": "",
+                     *                 "why_spawned": ""
+                     *               },
+                     *               "host": "node-2",
+                     *               "node": 1,
+                     *               "pid": 4711,
+                     *               "state": "running"
+                     *             }
+                     *           ],
                      *           "peak_gpu_bytes": 1048576,
                      *           "pid": 4711,
                      *           "restored_step": 30,
@@ -19277,6 +19369,8 @@ export interface operations {
                 stream?: "stdout" | "stderr";
                 /** @description the newest when left out */
                 attempt?: number | null;
+                /** @description of a trial of several */
+                node?: number;
                 /** @description negative: from the end */
                 offset?: number;
                 /** @description bytes */
@@ -19639,6 +19733,29 @@ export interface operations {
                      *             "loss": 0.25
                      *           },
                      *           "message": "",
+                     *           "nodes": [
+                     *             {
+                     *               "agent": "agent-2",
+                     *               "boot_id": "2f6d",
+                     *               "ended_at": "2026-11-22T10:00:00.000Z",
+                     *               "exit": {
+                     *                 "cause": "exited",
+                     *                 "code": 0,
+                     *                 "isolation": "fork",
+                     *                 "memory_limit_bytes": 1048576,
+                     *                 "peak_memory_bytes": 1048576,
+                     *                 "processor_s": 12.5,
+                     *                 "signal": 9,
+                     *                 "stop_reason": "",
+                     *                 "tail": "",
+                     *                 "why_spawned": ""
+                     *               },
+                     *               "host": "node-2",
+                     *               "node": 1,
+                     *               "pid": 4711,
+                     *               "state": "running"
+                     *             }
+                     *           ],
                      *           "peak_gpu_bytes": 1048576,
                      *           "pid": 4711,
                      *           "restored_step": 30,
@@ -19915,6 +20032,29 @@ export interface operations {
                      *             "loss": 0.25
                      *           },
                      *           "message": "",
+                     *           "nodes": [
+                     *             {
+                     *               "agent": "agent-2",
+                     *               "boot_id": "2f6d",
+                     *               "ended_at": "2026-11-22T10:00:00.000Z",
+                     *               "exit": {
+                     *                 "cause": "exited",
+                     *                 "code": 0,
+                     *                 "isolation": "fork",
+                     *                 "memory_limit_bytes": 1048576,
+                     *                 "peak_memory_bytes": 1048576,
+                     *                 "processor_s": 12.5,
+                     *                 "signal": 9,
+                     *                 "stop_reason": "",
+                     *                 "tail": "",
+                     *                 "why_spawned": ""
+                     *               },
+                     *               "host": "node-2",
+                     *               "node": 1,
+                     *               "pid": 4711,
+                     *               "state": "running"
+                     *             }
+                     *           ],
                      *           "peak_gpu_bytes": 1048576,
                      *           "pid": 4711,
                      *           "restored_step": 30,

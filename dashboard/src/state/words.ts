@@ -49,6 +49,7 @@ const TRIAL_REASONS: Record<string, string> = {
   preempted: "it was interrupted from outside; it goes on in a new attempt",
   device_lost: "a device it held failed; it goes on in a new attempt",
   assets_missing: "the store had not what it is given; it goes on when the experiment is resumed",
+  nodes_not_ready: "not all of its nodes could begin; it goes on in a new attempt",
   device_unavailable: "a device was not free when it was to start; it goes on in a new attempt",
   attempt_lost: "its process or its machine is gone; it goes on in a new attempt",
 };
@@ -65,6 +66,7 @@ const EXPERIMENT_REASONS: Record<string, string> = {
   worker_dies: "the process of the tuner died again and again",
   not_supported: "the algorithm cannot search this space",
   assets_missing: "the store has not what trials are given; bring it back, then resume",
+  nodes_not_ready: "trials of several nodes could not begin; see to the nodes, then resume",
   rows_damaged: "", // the service's own sentence names the row
   too_many_failures: "more trials failed than the budget allows",
   trials_added: "it runs what was added after its end",

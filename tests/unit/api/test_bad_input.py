@@ -135,7 +135,7 @@ WRONG: dict[str, list[Any]] = {
     ],
     "/trial/output": ["/out", "../out", "a/../b", ".", "", "a//b", 5, ["out"], "x" * 1_001],
     "/trial/keep_outputs": ["never", 5],
-    "/trial/nodes": [2, True],
+    "/trial/nodes": [0, "two", 1.5, 65],
     "/trial/processes_per_node": [0, "two", 1.5, 2_000],
     "/trial/preload": ["torch", ["not a module"], [5]],
     "/trial/isolation": ["container", 5],

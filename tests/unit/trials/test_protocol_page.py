@@ -49,7 +49,7 @@ MESSAGES = {cls.kind: cls for cls in (*get_args(messages.FromAgent), *get_args(m
 RECORDS = {cls.kind: cls for cls in get_args(records.SpoolRecord)}
 PARTS = (
     "AttemptKey", "ProcessRecord", "NodeResources", "NodeFacts", "NodeDevice", "ObservedAttempt", "ExitRecord",
-    "CheckpointRef", "GivenDevice", "LaunchSpec", "Input", "InputItem",
+    "CheckpointRef", "GivenDevice", "World", "LaunchSpec", "Input", "InputItem",
 )  # fmt: skip
 DESCRIBED: dict[str, Any] = MESSAGES | RECORDS | {name: WIRE[name] for name in PARTS}
 LIMITS = {name: value for name, value in WIRE.items() if re.search(r"_(LINES|BYTES|LIMIT)$", name)}

@@ -20,7 +20,7 @@ SDK = ("trials.session", "trials.nni.calls")  # what a training script imports t
 _OF_ONE_TRIAL = frozenset(
     {
         *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-        *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
         *("MASTER_ADDR", "MASTER_PORT"),
     }
 )

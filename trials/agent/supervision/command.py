@@ -30,7 +30,10 @@ def command_line(spec: Mapping[str, Any], *, python: str) -> list[str]:
             command += _argument(f"{prefix}{name}", delimiter, as_text(value))
     processes = spec.get("processes_per_node", 1)
     if processes > 1:
-        command = [spec.get("python") or python, "-m", "trials.tasks", "--instances", str(processes), "--", *command]
+        world = spec.get("world")
+        where = [] if world is None else ["--node", str(world["node"]), "--nodes", str(spec["nodes"])]
+        runner = [spec.get("python") or python, "-m", "trials.tasks", "--instances", str(processes), *where]
+        command = [*runner, "--", *command]
     return command
 
 
@@ -75,6 +78,7 @@ def environment(
         if len(text.encode(errors="surrogatepass")) <= PARAMETER_VARIABLE_BYTES:
             variables["TRIAL_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()] = text
     variables |= _device_variables(spec, attempt["local"])
+    variables |= _world_variables(spec)
     return variables | {
         "TUNER_ATTEMPT_DIR": attempt_dir,
         "TUNER_NONCE": attempt["nonce"],
@@ -107,6 +111,24 @@ def _fault(text: str) -> str:
     except UnicodeEncodeError:
         return "has half a surrogate pair, which is no text"
     return ""
+
+
+def _world_variables(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Of an attempt of several nodes, as torchrun gives them; of several processes each has its own ranks besides."""
+    world, processes = spec.get("world"), spec.get("processes_per_node", 1)
+    if world is None:
+        return {}
+    return {
+        "MASTER_ADDR": world["address"],
+        "MASTER_PORT": str(world["port"]),
+        "GROUP_RANK": str(world["node"]),
+        "GROUP_WORLD_SIZE": str(spec["nodes"]),
+        "NODE_RANK": str(world["node"]),
+        "RANK": str(world["node"] * processes),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(spec["nodes"] * processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+    }
 
 
 def _device_variables(spec: Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, str]:

@@ -62,7 +62,6 @@ CheckArgs = Callable[[str, Any], Sequence[Fault]]
 SHAPED = ("code", "code_origin", "code_changes", "entry_point")  # fields of a trial that its template has otherwise
 # What belongs to later versions: the values that ask for nothing, by path.
 NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
-    ("trial", "nodes"): (None, 1),
     ("executor",): (None, "local", {"name": "local"}),
 }
 

@@ -48,6 +48,7 @@ MAX_COMMAND_WORDS = 1_000
 MAX_COMMAND_CHARACTERS = 100_000  # of all words; Linux takes 128 KiB in one
 MAX_VARIABLES = 1_000  # of an environment
 PART = 500  # items of a long list that are looked at together
+MAX_NODES = 64
 MAX_PROCESSES_PER_NODE = 1_000
 MAX_WARM_STARTS = 100
 MAX_GPUS = 1_024
@@ -410,7 +411,9 @@ class TrialBody(Body):
     pretrained_from: Any = None
     output: Any = None
     keep_outputs: Literal["end", "always"] = "end"
-    nodes: Any = None
+    nodes: Annotated[int, BeforeValidator(lambda value: 1 if value is None else value)] = Field(
+        default=1, ge=1, le=MAX_NODES
+    )
     processes_per_node: int = Field(default=1, ge=1, le=MAX_PROCESSES_PER_NODE)
     preload: list[Annotated[str, _matching(_MODULE, 'the name of a module, like "torch"')]] = Field(
         default_factory=list, max_length=100

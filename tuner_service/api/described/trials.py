@@ -90,6 +90,19 @@ class Exit(Shown):
     tail: Annotated[str | None, Field(description="the end of its errors", examples=[""])]
 
 
+class NodeOfAttempt(Shown):
+    """What of an attempt of several nodes runs on one of them."""
+
+    node: Annotated[int, Field(examples=[1])]
+    agent: Annotated[str, Field(examples=["agent-2"])]
+    host: Annotated[str, Field(description="empty until the node is ready", examples=["node-2"])]
+    state: Annotated[str, Field(description="preparing, ready, running or ended", examples=["running"])]
+    boot_id: Annotated[str | None, Field(examples=["2f6d"])]
+    pid: Annotated[int | None, Field(examples=[4711])]
+    ended_at: Moment | None
+    exit: Exit | None
+
+
 class Attempt(Shown):
     attempt: Annotated[int, Field(examples=[1])]
     status: AttemptStatus
@@ -106,6 +119,7 @@ class Attempt(Shown):
     started_at: Moment | None
     ended_at: Moment | None
     exit: Exit | None
+    nodes: Annotated[list[NodeOfAttempt], Field(description="empty of a trial of one node")]
 
 
 class TrialDetail(Trial):

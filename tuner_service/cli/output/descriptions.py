@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner_service.cli.output.sizes import size_text
 from tuner_service.cli.output.tables import (
@@ -154,6 +155,7 @@ def trial_text(view: Row) -> str:
         ended = attempt["exit"]
         lines.append(f"  {attempt['attempt']} {attempt['status']}, process {attempt['pid'] or '-'}{_end_text(ended)}\n")
         lines += [f"    {clip(notice, 1_000)}\n" for notice in attempt["message"].splitlines()]
+        lines += [_node_line(node) for node in attempt["nodes"]]
         if attempt["half_way"]:
             lines.append(f"    final after it was told to stop, so no result: {parameters_text(attempt['half_way'])}\n")
         if ended is not None and ended["tail"] and view["status"] == "failed":
@@ -192,6 +194,13 @@ def checkpoint_text(checkpoint: Row) -> str:
     if checkpoint["damaged"]:
         parts.append("damaged")
     return ", ".join(parts) + "\n"
+
+
+def _node_line(node: Mapping[str, Any]) -> str:
+    where = f"{node['agent']} ({node['host']})" if node["host"] else node["agent"]
+    return (
+        f"    node {node['node']} on {where}: {node['state']}, process {node['pid'] or '-'}{_end_text(node['exit'])}\n"
+    )
 
 
 def _end_text(ended: Row | None) -> str:
