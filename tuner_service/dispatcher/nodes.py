@@ -25,14 +25,14 @@ def changed(step: Step, command: NodeChanged) -> None:
 def make_room(step: Step, agent_id: str) -> None:
     """What runs there is told to save and leave, and goes on elsewhere, uncharged."""
     why = Why(reason=TrialReason.PREEMPTED, message=f"agent {agent_id} is drained; goes on elsewhere")
-    for ts in _running_on(step, agent_id):
+    for ts in running_on(step, agent_id):
         if ts.trial.status is TrialStatus.RUNNING:
             launching.ask_to_stop(ts, why)
 
 
 def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
     """Its trials go on elsewhere, uncharged; should it come back all the same, what runs there is stopped."""
-    found = _running_on(step, command.agent_id)
+    found = running_on(step, command.agent_id)
     if found and not command.force:
         raise ConflictError(
             f"{len(found)} trials run on agent {command.agent_id!r}; drain it first, or let them be lost there "
@@ -45,7 +45,7 @@ def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
     return list(step.all())
 
 
-def _running_on(step: Step, agent_id: str) -> list[TrialStep]:
+def running_on(step: Step, agent_id: str) -> list[TrialStep]:
     """Those that an agent has, and no evaluator."""
     return [
         step.trial(xs, attempt.key.number)
