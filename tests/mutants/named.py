@@ -123,17 +123,15 @@ NAMED: tuple[Mutant, ...] = (
     _mutant("tuner_service/dispatcher/agents.py", "or last <= known:", "or last < known:", REPORTS),
     _mutant(
         "tuner_service/dispatcher/agents.py",
-        "command.records[known + 1 - command.first_sequence :]",
-        "command.records",
+        "first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :]",
+        "first_sequence=known + 1, records=command.records",
         REPORTS,
     ),
-    _mutant(
-        "tuner_service/dispatcher/agents.py", "if command.last_sequence > attempt.acknowledged:", "if False:", REPORTS
-    ),
+    _mutant("tuner_service/dispatcher/agents.py", "if command.last_sequence > known:", "if False:", REPORTS),
     _mutant(
         "tuner_service/dispatcher/agents.py",
-        "if attempt.nonce == nonce and attempt.agent_id == agent_id != EVALUATOR:",
-        "if attempt.nonce == nonce:",
+        "if not ts.live.parts and ts.live.agent_id == agent_id != EVALUATOR:",
+        "if not ts.live.parts:",
         REPORTS,
     ),
     _mutant("tuner_service/dispatcher/reconcile.py", "or seen.lineage != lineage:", "or False:", RECONCILE),

@@ -271,7 +271,7 @@ class Agent:
             return  # the service repeats the launch while nobody says that it started
         except (*_CAUSES,) as error:
             cause = next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
-            logger.warning(cause.value, extra={"nonce": launch.nonce, "error": error})
+            logger.warning("not_launched", extra={"nonce": launch.nonce, "cause": cause.value, "error": error})
             self._spend(launch, cause, tail=str(error))
             return
         except asyncio.CancelledError:

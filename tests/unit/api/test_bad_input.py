@@ -85,6 +85,7 @@ WRONG: dict[str, list[Any]] = {
     "/trial/resources/cpus": [-1, "two"],
     "/trial/resources/gpus": [-1, 1.5, 1025, "some", "1", True, [1]],
     "/trial/resources/gpu_memory": ["much", -1, 1.5, "1MB", "8GB"],
+    "/trial/resources/labels": [5, ["zone"], {"zone": 5}, {"": "b"}],
     "/trial/resources/memory": ["much", "8 cubits", -1, 1.5, True, "1MB", "9999TB"],
     "/trial/heartbeat": ["often", 0, 10**400],
     "/trial/max_duration": ["long", 0, 10**400],

@@ -58,7 +58,7 @@ def test_there_is_a_wrong_value_for_every_argument_of_a_start() -> None:
 
 
 WRONG_OF_CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (connect, {"url": 5, "token": 5, "home": 5, "profile": 5, "start": 5}),
+    (connect, {"url": 5, "token": 5, "home": 5, "profile": 5, "ca": 5, "start": 5}),
     (resume_unfinished, {"include_stopped": 1, "service": "here"}),
     (SERVICE.experiments, {"status": 5, "project": 5, "tag": 5, "name": 5}),
     (SERVICE.experiment, {"reference": 5}),

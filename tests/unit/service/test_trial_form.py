@@ -46,6 +46,7 @@ FULL = TrialTemplate(
     gpus=0.5,
     gpu_memory_bytes=1 << 30,
     labels={"zone": "b"},
+    nodes=2,
 )
 
 

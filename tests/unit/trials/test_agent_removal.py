@@ -27,7 +27,7 @@ class Writing(Home):
 def test_folders_that_are_written_to_while_they_are_removed_are_removed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trials.agent.agent.REMOVE_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("trials.agent.removing.PAUSES_S", (0.0, 0.0, 0.0))
     home = Writing(tmp_path)
     home.make()
     folder = home.attempts / "exp" / "1" / "1-n1"
