@@ -286,7 +286,6 @@ def _serve_http(
         nodes=core.ray,
         workers=core.workers.count,
     )
-    config = http_config(create_app(services))
 
     def listens() -> None:
         _spare_the_collector()
@@ -296,7 +295,7 @@ def _serve_http(
 
     try:
         server = Server(
-            config,
+            http_config(create_app(services)),
             listens=listens,
             may_go_on=core.store.is_in_place,
             ends=core.events.close,

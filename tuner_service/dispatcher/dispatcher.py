@@ -185,26 +185,16 @@ class Dispatcher:
             case c.QuotaGroupDeleted():
                 quota_groups.delete(step, command)
                 return list(step.all())
-            case c.AgentConnected():
-                found = agents.connected(step, command)
-                if command.drained:
-                    nodes.make_room(step, command.agent_id)
-                return found
-            case c.DevicesChanged():
-                return devices.changed(step, command)
-            case c.NodeChanged():
-                nodes.changed(step, command)
-                return list(step.all())
-            case c.NodeRemoved():
-                return nodes.removed(step, command)
-            case c.AgentDisconnected():
-                agents.disconnected(step, command)
-                return []
-            case c.AgentRetired():
-                provided.retired(step, command)
-                return []
-            case c.AgentLost():
-                return provided.lost(step, command)
+            case (
+                c.AgentConnected()
+                | c.AgentDisconnected()
+                | c.AgentRetired()
+                | c.AgentLost()
+                | c.DevicesChanged()
+                | c.NodeChanged()
+                | c.NodeRemoved()
+            ):
+                return self._apply_node_event(step, command)
             case c.AttemptStarted():
                 return _one(agents.started(step, command))
             case c.PartPrepared():
@@ -249,6 +239,38 @@ class Dispatcher:
             case _:
                 experiments.stop_trial(step, command)
         return [step.find(command.experiment_id)]
+
+    def _apply_node_event(
+        self,
+        step: Step,
+        command: c.AgentConnected
+        | c.AgentDisconnected
+        | c.AgentRetired
+        | c.AgentLost
+        | c.DevicesChanged
+        | c.NodeChanged
+        | c.NodeRemoved,
+    ) -> list[ExperimentState]:
+        match command:
+            case c.AgentConnected():
+                found = agents.connected(step, command)
+                if command.drained:
+                    nodes.make_room(step, command.agent_id)
+                return found
+            case c.DevicesChanged():
+                return devices.changed(step, command)
+            case c.NodeChanged():
+                nodes.changed(step, command)
+                return list(step.all())
+            case c.NodeRemoved():
+                return nodes.removed(step, command)
+            case c.AgentLost():
+                return provided.lost(step, command)
+            case c.AgentRetired():
+                provided.retired(step, command)
+            case _:
+                agents.disconnected(step, command)
+        return []
 
     def _apply_worker_event(self, step: Step, command: c.WorkerEvent) -> ExperimentState | None:
         match command:
