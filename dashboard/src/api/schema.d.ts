@@ -2557,11 +2557,6 @@ export interface components {
             bridge_pid: number | null;
             bundle: components["schemas"]["Bundle"];
             /**
-             * Executor
-             * @constant
-             */
-            executor: "ray";
-            /**
              * Lost
              * @description lately, the newest last
              */
@@ -2576,6 +2571,11 @@ export interface components {
              * @example 0
              */
             min: number;
+            /**
+             * Name
+             * @constant
+             */
+            name: "ray";
             /**
              * Namespace
              * @description of its actors on the cluster
@@ -8251,7 +8251,6 @@ export interface operations {
                      *             "gpus": 1,
                      *             "memory_bytes": 32000000000
                      *           },
-                     *           "executor": "ray",
                      *           "lost": [
                      *             {
                      *               "agent": "ray-1f0c2d3e4a5b",
@@ -8260,6 +8259,7 @@ export interface operations {
                      *           ],
                      *           "max": 8,
                      *           "min": 0,
+                     *           "name": "ray",
                      *           "namespace": "tuner-3f1c2d",
                      *           "nodes": [
                      *             {

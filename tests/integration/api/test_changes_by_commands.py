@@ -141,7 +141,7 @@ def test_what_one_experiment_exports_another_imports(tuner: CommandLine) -> None
 def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None:
     tuner.run("start", with_script(tuner, FAILING, budget={"trials": 5_000, "parallel": 2, "failures": 5_000}))
     wait_until(lambda: tuner.read("show", "@last")["counts"].get("failed"), timeout_s=30)
-    tuner.run("pause", "@last")
+    tuner.run("pause", "@last")  # some hundred have failed by now on a quick machine
     wait_until(lambda: not tuner.read("show", "@last")["running"], timeout_s=30)
     failed = tuner.read("trials", "@last", "--status", "failed")
 
@@ -153,7 +153,7 @@ def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None
     assert one[0]["retry_of"] == failed[0]["number"]
     assert {t["source"] for t in retried + one} == {"retry"}
     tuner.run("resume", "@last")
-    ends = [tuner.read("show", t["id"])["status"] for t in retried]
+    ends = [tuner.read("show", t["id"])["status"] for t in retried[:5]]
     wait_until(lambda: tuner.read("show", retried[0]["id"])["status"] == "failed", timeout_s=30)
     assert set(ends) <= {"waiting", "running", "failed"}
 

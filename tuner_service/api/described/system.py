@@ -48,7 +48,7 @@ class LostNode(Shown):
 
 
 class Executor(Shown):
-    executor: Literal["ray"]
+    name: Literal["ray"]
     address: Annotated[str, Field(examples=["auto"])]
     namespace: Annotated[str, Field(description="of its actors on the cluster", examples=["tuner-3f1c2d"])]
     state: Annotated[str, Field(description="`ok`, or the trouble", examples=["ok"])]

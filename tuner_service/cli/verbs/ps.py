@@ -109,16 +109,16 @@ def _nodes(client: Client) -> list[Row]:
         for node in executor["nodes"]:
             agent = connected.pop(node["agent"], {})
             known = {"cpus": executor["bundle"]["cpus"], "host": node["host"] or agent.get("host", "")}
-            rows.append({"id": node["agent"], "executor": executor["executor"], **known, **_said(node)})
+            rows.append({"id": node["agent"], "executor": executor["name"], **known, **_said(node)})
         missing = executor["wanted"] - len(executor["nodes"])
         if executor["state"] != "ok":
             missing = max(1, missing)
         if missing > 0:
             why = executor["state"] if executor["state"] != "ok" else "not asked for yet"
-            row = {"id": f"{missing} more", "executor": executor["executor"], "host": "", "state": "wanted"}
+            row = {"id": f"{missing} more", "executor": executor["name"], "host": "", "state": "wanted"}
             rows.append({**row, "cpus": executor["bundle"]["cpus"], "reason": why})
         for lost in executor["lost"]:
-            row = {"id": lost["agent"], "executor": executor["executor"], "host": "", "state": "lost"}
+            row = {"id": lost["agent"], "executor": executor["name"], "host": "", "state": "lost"}
             rows.append({**row, "cpus": executor["bundle"]["cpus"], "reason": lost["reason"]})
     for agent in connected.values():
         said = {"state": agent.get("state", "ready"), "reason": agent.get("message", "")}

@@ -134,7 +134,7 @@ class RayExecutor:
             frame, room, observed = self._frame or {}, self._room, self._observed
             nodes = [_node_view(one, room, self._wanting) for one in observed]
             return {
-                "executor": "ray",
+                "name": "ray",
                 "address": self.options.address,
                 "namespace": namespace_of(self.lineage),
                 "state": self._trouble,
