@@ -68,7 +68,8 @@ class MemoryMovedRows:
         self._rows = rows
 
     def _count(self, experiment_id: ExperimentId) -> int:
-        return sum(len(found) for found in self._rows[experiment_id].metrics.values())
+        rows = self._rows.get(experiment_id)
+        return 0 if rows is None else sum(map(len, rows.metrics.values()))
 
     def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
         return self._count(experiment_id) > count

@@ -143,7 +143,12 @@ def test_ctrl_c_ends_the_program_and_not_the_search(make_home: Callable[..., Hom
 
 
 def test_a_service_under_another_host_name_is_named_by_its_address(make_home: Callable[..., Home]) -> None:
-    home = make_home(environment={"TUNER_ALLOWED_HOSTS": socket.gethostname(), "TUNER_HOST": "0.0.0.0"})
+    environment = {
+        "TUNER_ALLOWED_HOSTS": socket.gethostname(),
+        "TUNER_HOST": "0.0.0.0",
+        "TUNER_INSECURE_NETWORK": "yes",
+    }
+    home = make_home(environment=environment)
     ran(home, "from tuner_service import connect\nconnect()")
     with home.service() as service:
         port = service.url.rpartition(":")[2]
