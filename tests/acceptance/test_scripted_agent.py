@@ -201,7 +201,13 @@ def test_an_agent_of_another_version_is_ordered_to_leave_and_nonsense_is_refused
     home: Home, agent: ScriptedAgent
 ) -> None:
     a_search(home, budget={"trials": 1, "parallel": 1})
-    other = {"kind": "hello", "version": PROTOCOL_VERSION + 1, "agent_id": "local", "pid": 1, "attempts": "something else"}
+    other = {
+        "kind": "hello",
+        "version": PROTOCOL_VERSION + 1,
+        "agent_id": "local",
+        "pid": 1,
+        "attempts": "something else",
+    }
     for hello, kind, reason in (
         (other, "leave", f"the agent speaks version {PROTOCOL_VERSION + 1}, the service {PROTOCOL_VERSION}"),
         (agent.hello() | {"attempts": 3}, "refused", "hello.attempts: expected list, got int"),
