@@ -88,7 +88,7 @@ class Window:
 
     def until(self, statement: str, *values: Any, gives: list[tuple[Any, ...]]) -> None:
         """Waits until the database answers so."""
-        wait_until(lambda: self.rows(statement, *values) == gives, timeout_s=20)
+        wait_until(lambda: self.rows(statement, *values) == gives)
 
 
 @contextmanager

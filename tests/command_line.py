@@ -129,4 +129,4 @@ def _end(line: CommandLine) -> None:
         for agent in agents_of(home):
             with suppress(ProcessLookupError):
                 os.kill(agent, signal.SIGTERM)
-        wait_until(lambda home=home: not agent_is_alive(home), timeout_s=30)
+        wait_until(lambda home=home: not agent_is_alive(home))

@@ -308,7 +308,7 @@ def a_service(folder: Path) -> Iterator[tuple[str, str]]:
     with command_line(folder) as line, (folder / "log").open("w") as log:
         command = [sys.executable, "-m", "tuner_service.cli.main", "serve", "--port", "0"]
         with subprocess.Popen(command, cwd=folder, env=line.environment(), stdout=log, stderr=log) as process:
-            wait_until((line.home / "service.json").exists, timeout_s=60)
+            wait_until((line.home / "service.json").exists)
             described = json.loads((line.home / "service.json").read_text())
             try:
                 yield described["url"], (line.home / "token").read_text().strip()

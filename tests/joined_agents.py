@@ -107,7 +107,7 @@ def served(home: Home) -> Iterator[subprocess.Popen[bytes]]:
         home.command("serve"), env=home.variables(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_until((home.home / "service.json").exists, timeout_s=60)
+        wait_until((home.home / "service.json").exists)
         yield process
     finally:
         process.terminate()

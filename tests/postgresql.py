@@ -79,7 +79,7 @@ class Server:
         command = [str(self.programs / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder), *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*_as_user(), *command], stdout=log, stderr=log, cwd="/")
-        wait_until(self.answers, timeout_s=60)
+        wait_until(self.answers)
 
     def answers(self) -> bool:
         done = self._tool("pg_isready", "-q", "-h", str(self.folder), "-d", "postgres", "-U", "tuner")
@@ -92,7 +92,7 @@ class Server:
     def kill(self) -> None:
         """kill -9 of the server and, as it notices, of every process of it."""
         self._end(signal.SIGKILL)
-        wait_until(self._is_free, timeout_s=30)
+        wait_until(self._is_free)
 
     def url(self, database: str) -> str:
         return f"postgresql://tuner@/{database}?host={self.folder}"

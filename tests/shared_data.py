@@ -75,7 +75,7 @@ class Served:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=60)
 
     def workers(self) -> list[int]:
         assert self.process is not None

@@ -85,7 +85,7 @@ class Home(Search):
     @contextmanager
     def service(self) -> Iterator[Client]:
         """The REST interface of the service that runs."""
-        address = wait_until(self._address, timeout_s=20)
+        address = wait_until(self._address)
         client = Client(address, (self.home / "token").read_text().strip())
         try:
             yield client
@@ -147,13 +147,13 @@ class Home(Search):
             alive = [a for a in self.show()["running"] if a["pid"] and a["step"] is not None and a["step"] >= step]
             return alive if len(alive) >= count else []
 
-        return wait_until(found, timeout_s=30)
+        return wait_until(found)
 
     def completed(self) -> dict[str, Any]:
         return self.reached("completed")
 
     def reached(self, status: str) -> dict[str, Any]:
-        wait_until(lambda: self.show()["status"] not in {"created", "running", "stopping"}, timeout_s=50)
+        wait_until(lambda: self.show()["status"] not in {"created", "running", "stopping"})
         shown = self.show()
         assert shown["status"] == status, (shown["status"], shown["reason"], shown["message"], shown["detail"])
         return shown
@@ -174,7 +174,7 @@ class Home(Search):
 
     # ── what is done to it ──────────────────────────────────────────────────────────────────────
     def one(self, target: str) -> int:
-        return wait_until(lambda: self.pids(target), timeout_s=20)[0]
+        return wait_until(lambda: self.pids(target))[0]
 
     def kill_all(self, *targets: str) -> list[int]:
         """SIGKILL, and wait until they are gone."""
@@ -182,7 +182,7 @@ class Home(Search):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not any(is_running(pid) for pid in pids), timeout_s=20)
+        wait_until(lambda: not any(is_running(pid) for pid in pids))
         return pids
 
     def serve(self) -> None:
@@ -198,7 +198,7 @@ class Home(Search):
         for pid in self.pids("agent"):
             os.kill(pid, signal.SIGTERM)
         try:
-            wait_until(lambda: not self.all_pids(), timeout_s=15)
+            wait_until(lambda: not self.all_pids())
         finally:
             for pid in self.all_pids():
                 with suppress(ProcessLookupError):

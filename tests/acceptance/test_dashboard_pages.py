@@ -193,7 +193,7 @@ def test_a_service_that_is_killed_and_started_again_is_followed_by_an_open_page(
         running.open_gate()
         running.environment["TUNER_PORT"] = port
         running.serve()
-        wait_until(lambda: running.show()["status"] == "completed", timeout_s=30)
+        wait_until(lambda: running.show()["status"] == "completed")
         assert window.url.endswith(port)
         expect(page.get_by_text("The service is back")).to_be_visible()
         expect(page.get_by_role("button", name="4 succeeded")).to_be_visible()

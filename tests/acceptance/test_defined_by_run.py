@@ -40,7 +40,7 @@ def test_a_space_that_grows_is_the_same_search_after_every_kill(home: Home) -> N
     trial = {"define_by_run": True, "max_attempts": 3}
     home.begin(OBJECTIVE, search_space={}, tuner="tpe", budget={"trials": 12, "parallel": 2}, trial=trial)
     for revisions, target in ((3, "service"), (6, "worker"), (8, "agent"), (9, "service")):
-        wait_until(lambda at_least=revisions: len(home.revisions()) >= at_least, timeout_s=60)
+        wait_until(lambda at_least=revisions: len(home.revisions()) >= at_least)
         home.kill_all(target)
         home.serve()
     home.completed()

@@ -62,7 +62,7 @@ def holding(node: Home, count: int, experiment: str | None = None) -> dict[int, 
         now = held(node, experiment)
         return now if len(now) == count else None
 
-    return wait_until(found, timeout_s=30)
+    return wait_until(found)
 
 
 def seen(node: Home, number: int) -> str:
@@ -102,7 +102,7 @@ def test_what_is_held_is_held_after_the_service_was_killed(node: Home, gpus: Gpu
     node.open_gate()
     node.completed()
     assert node.attempts() == [(1, 1), (2, 1), (3, 1)]
-    wait_until(lambda: set(states(node).values()) == {"free"}, timeout_s=20)
+    wait_until(lambda: set(states(node).values()) == {"free"})
 
 
 def test_a_device_that_is_lost_is_given_to_nobody_and_its_trial_goes_on_elsewhere(node: Home, gpus: Gpus) -> None:
@@ -111,7 +111,7 @@ def test_a_device_that_is_lost_is_given_to_nobody_and_its_trial_goes_on_elsewher
     (lost,) = found[2]
     gpus.change(int(lost[-1]), fault="fell off the bus")
 
-    wait_until(lambda: node.trial(2)["attempts"] == 2, timeout_s=20)
+    wait_until(lambda: node.trial(2)["attempts"] == 2)
     moved = holding(node, 3)
     assert moved[2] not in found.values()
     assert states(node)[lost] == "lost"
@@ -137,10 +137,10 @@ def test_a_device_whose_memory_did_not_come_back_is_given_to_nobody_until_it_has
     node.open_gate()
     node.completed()
 
-    assert wait_until(lambda: Counter(states(node).values()) == {"free": 3, "occupied": 1}, timeout_s=20)
+    assert wait_until(lambda: Counter(states(node).values()) == {"free": 3, "occupied": 1})
     assert states(node)["GPU-2"] == "occupied"
     gpus.change(2, used_mb=30)
-    wait_until(lambda: states(node)["GPU-2"] == "free", timeout_s=20)
+    wait_until(lambda: states(node)["GPU-2"] == "free")
 
 
 def test_a_request_for_all_devices_waits_for_all_and_one_for_more_is_refused_with_what_there_is(node: Home) -> None:
@@ -193,17 +193,17 @@ def test_two_quota_groups_share_as_they_should_and_lend_what_is_idle(node: Home)
         with node.service() as service:
             return {group["name"]: group["used"] for group in service.quota_groups()}
 
-    wait_until(lambda: used()["one"] == 4, timeout_s=30)
+    wait_until(lambda: used()["one"] == 4)
     second = begin(node, {"gpus": 1}, script=SHORT, quota_group="three", budget={"trials": 500, "parallel": 4})
-    wait_until(lambda: used() == {"default": 0, "one": 1, "three": 3}, timeout_s=30)
+    wait_until(lambda: used() == {"default": 0, "one": 1, "three": 3})
     assert node.tuner("quota", "rm", "one", check=False) == ""
 
     done = {experiment: ended(node, experiment) for experiment in (first, second)}
-    wait_until(lambda: ended(node, second) - done[second] >= 45, timeout_s=60)
+    wait_until(lambda: ended(node, second) - done[second] >= 45)
     large, small = ended(node, second) - done[second], ended(node, first) - done[first]
     assert large / (large + small) == pytest.approx(0.75, abs=0.1), "by their number; by time it is shown by simulation"
     node.tuner("stop", second)
-    wait_until(lambda: used()["one"] == 4, timeout_s=30)
+    wait_until(lambda: used()["one"] == 4)
     node.tuner("stop", first, "--wait")
     node.tuner("quota", "rm", "one")
 
@@ -242,7 +242,7 @@ def test_auto_measures_the_first_trial_and_packs_as_many_as_fit(node: Home, gpus
     )
     assert len({uuid for uuids in holding(node, 4).values() for uuid in uuids}) == 4
 
-    wait_until(lambda: node.trial(1)["attempt_details"][0]["peak_gpu_bytes"], timeout_s=20)
+    wait_until(lambda: node.trial(1)["attempt_details"][0]["peak_gpu_bytes"])
     (node.folder / "measured").touch()
     # The three that were first alone on a device keep all of it until they end.
     packed = holding(node, 3 + 4)

@@ -37,7 +37,7 @@ def a_standby(home: Home) -> Iterator[int]:
         command = home.command("serve", "--standby", "--log-format", "json")
         process = subprocess.Popen(command, env=home.variables(), cwd=home.folder, stdout=sink, stderr=sink)
     try:
-        wait_until(lambda: "standby_waits" in log.read_text(), timeout_s=30)
+        wait_until(lambda: "standby_waits" in log.read_text())
         wait_until(lambda: "standby" in roles(home))
         check_what_it_answers(home)
         yield process.pid
@@ -113,12 +113,12 @@ def test_a_standby_takes_over_and_no_trial_is_disturbed(number: signal.Signals, 
     with a_standby(home) as standby:
         os.kill(active, number)
         begun = time.monotonic()
-        wait_until(lambda: address(home).get("pid") == standby, timeout_s=20)
+        wait_until(lambda: address(home).get("pid") == standby)
         assert time.monotonic() - begun < 10  # on a busy machine; measured it is 1 s and 4 s
         assert {a["pid"] for a in home.running(2, step=4)} == pids
         if number == signal.SIGSTOP:
             os.kill(active, signal.SIGCONT)
-            wait_until(lambda: not is_running(active), timeout_s=20)
+            wait_until(lambda: not is_running(active))
             assert address(home)["pid"] == standby
         home.open_gate()
         home.completed()

@@ -38,7 +38,7 @@ def test_a_service_that_is_killed_while_it_recovers_recovers_the_next_time(home:
     # At the start of the process, when it has the database, and when it listens: the trials notice nothing.
     for condition in (lambda _: lambda: True, has_begun, lambda _: service_file.exists):
         with subprocess.Popen(home.command("serve"), env=home.variables(), stdout=subprocess.DEVNULL) as starting:
-            wait_until(condition(starting), timeout_s=20)
+            wait_until(condition(starting))
             starting.kill()
         service_file.unlink(missing_ok=True)
     home.serve()
@@ -54,7 +54,7 @@ def test_an_agent_killed_right_after_it_wrote_a_launch_leaves_no_second_start(ho
     home.begin(budget={"trials": 5, "parallel": 1})
     killed = 0
     while (before := len(home.attempts())) < 5:
-        wait_until(lambda before=before: len(home.attempts()) > before, timeout_s=30)
+        wait_until(lambda before=before: len(home.attempts()) > before)
         killed += len(home.kill_all("agent"))
     home.completed()
 
@@ -68,7 +68,7 @@ def test_trials_run_on_without_agent_and_service_and_are_adopted(home: Home) -> 
     before = {a["pid"] for a in home.running(2, step=4)}
     home.kill_all("service", "agent")
     home.open_gate()
-    wait_until(lambda: not any(is_running(pid) for pid in before), timeout_s=20)
+    wait_until(lambda: not any(is_running(pid) for pid in before))
 
     home.serve()
 
@@ -207,7 +207,7 @@ def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> 
     assert home.show()["status"] == "stopped"
     home.tuner("serve", "--stop")
 
-    wait_until(lambda: not home.left(), timeout_s=20)
+    wait_until(lambda: not home.left())
 
     assert not home.all_pids()
     assert not (home.home / "service.json").exists()
@@ -231,7 +231,7 @@ def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_name
         address = service.url.replace("http", "ws", 1) + "/api/v1/agents/of-the-future/channel"
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
             channel.send(json.dumps(hello))
-            ordered = json.loads(channel.recv(timeout=10))
+            ordered = json.loads(channel.recv(timeout=60))
         wait_until(lambda: [agent["id"] for agent in service.agents()] == ["local"])
     assert ordered["kind"] == "leave"
     assert f"version {PROTOCOL_VERSION + 98}" in ordered["reason"]
@@ -251,7 +251,7 @@ def test_a_row_damaged_while_the_search_runs_is_named_and_the_search_goes_on_onc
             (one,) = service.experiments()
         return one
 
-    wait_until(lambda: listed()["status"] == "paused", timeout_s=60)
+    wait_until(lambda: listed()["status"] == "paused")
     assert listed()["reason"] == "rows_damaged"
     assert "line 2 of the journal" in listed()["message"]
     assert "`tuner doctor` names every such row" in listed()["message"]

@@ -77,7 +77,7 @@ def refusal_for_want_of_room(service: Client, experiment_id: str) -> dict[str, A
             told.append({"status": error.status, **error.problem})
         return bool(told)
 
-    wait_until(is_refused, timeout_s=30)
+    wait_until(is_refused)
     assert told[0]["status"] == 503
     return told[0]
 
@@ -103,8 +103,8 @@ def test_with_a_full_disk_it_reads_on_says_why_and_continues_when_there_is_room(
         assert "disk" in next(line for line in diagnosis.stdout.splitlines() if "FAULT" in line)
 
         filler.unlink()
-        wait_until(lambda: service.readiness()["ready"], timeout_s=20)
-        wait_until(lambda: all(len(t["metrics"]) > known[t["number"]] + 20 for t in home.trials()), timeout_s=30)
+        wait_until(lambda: service.readiness()["ready"])
+        wait_until(lambda: all(len(t["metrics"]) > known[t["number"]] + 20 for t in home.trials()))
     assert {a["pid"] for a in home.running(2)} == pids
     for trial in home.trials():
         steps = [m["step"] for m in trial["metrics"]]

@@ -40,7 +40,7 @@ def nodes(home: Home) -> dict[str, dict[str, Any]]:
 
 def test_a_search_runs_on_an_agent_that_was_joined(alone: Home) -> None:
     with joined(alone, "n1", "--label", "zone=b", "--cpus", "3", "--memory", "2GiB") as agent:
-        found = wait_until(lambda: nodes(alone).get("n1"), timeout_s=30)
+        found = wait_until(lambda: nodes(alone).get("n1"))
         alone.begin(QUICK)
         best = alone.completed()["best"]
 
@@ -54,7 +54,7 @@ def test_a_search_runs_on_an_agent_that_was_joined(alone: Home) -> None:
 
 def test_a_trial_goes_to_a_node_with_its_labels(alone: Home) -> None:
     with joined(alone, "a", "--label", "zone=a") as first, joined(alone, "b", "--label", "zone=b") as second:
-        wait_until(lambda: len(nodes(alone)) == 2, timeout_s=30)
+        wait_until(lambda: len(nodes(alone)) == 2)
         alone.begin(QUICK, trial={"resources": {"labels": {"zone": "b"}}})
         alone.completed()
 
@@ -73,9 +73,9 @@ def test_a_trial_goes_to_a_node_with_its_labels(alone: Home) -> None:
 
 def test_a_second_agent_of_the_same_name_is_refused_while_the_first_is_there(alone: Home) -> None:
     with joined(alone, "n1") as first:
-        wait_until(lambda: "n1" in nodes(alone), timeout_s=30)
+        wait_until(lambda: "n1" in nodes(alone))
         with joined(alone, "n1", home="another") as second:
-            wait_until(lambda: "another home" in second.log(), timeout_s=30)
+            wait_until(lambda: "another home" in second.log())
 
             assert nodes(alone)["n1"]["pid"] == first.pid
             assert "give this one another name" in second.log()
@@ -83,7 +83,7 @@ def test_a_second_agent_of_the_same_name_is_refused_while_the_first_is_there(alo
 
 def test_a_home_is_served_by_one_agent(alone: Home) -> None:
     with joined(alone, "n1"):
-        wait_until(lambda: "n1" in nodes(alone), timeout_s=30)
+        wait_until(lambda: "n1" in nodes(alone))
         again = JoinedAgent(alone, "n2", home="n1")
         again.start()
 
@@ -150,16 +150,16 @@ def with_bytes(alone: Home, **overrides: Any) -> None:
 def test_assets_secrets_outputs_large_checkpoints_and_logs_go_over_the_network(alone: Home) -> None:
     """The node that had saved the checkpoint is gone for good, with its home, before the trial goes on elsewhere."""
     with joined(alone, "first") as first:
-        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        wait_until(lambda: "first" in nodes(alone))
         with_bytes(alone)
         alone.running(1, step=3)
-        wait_until(lambda: any((alone.home / "nodes" / "checkpoints").rglob("*3-*.ckpt")), timeout_s=60)
+        wait_until(lambda: any((alone.home / "nodes" / "checkpoints").rglob("*3-*.ckpt")))
         alone.tuner("stop", alone.id, "--wait")
         first.end()
     shutil.rmtree(first.home)
     alone.open_gate()
     with joined(alone, "second"):
-        wait_until(lambda: set(nodes(alone)) == {"second"}, timeout_s=60)
+        wait_until(lambda: set(nodes(alone)) == {"second"})
         alone.tuner("resume", alone.id)
         alone.completed()
 
@@ -188,24 +188,24 @@ with trials.init() as trial:
 
 def test_a_drained_node_gives_its_trials_to_others_and_takes_none_until_that_is_cancelled(alone: Home) -> None:
     with joined(alone, "first") as first:
-        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        wait_until(lambda: "first" in nodes(alone))
         alone.begin(LONG, trial={"max_attempts": 1})
         alone.running(2, step=4)
         with joined(alone, "second"):
-            wait_until(lambda: len(nodes(alone)) == 2, timeout_s=30)
+            wait_until(lambda: len(nodes(alone)) == 2)
             refused = alone.ended("agent", "rm", "first")
             alone.tuner("agent", "drain", "first")
-            wait_until(lambda: nodes(alone)["first"]["state"] == "drained", timeout_s=60)
-            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2, timeout_s=60)
+            wait_until(lambda: nodes(alone)["first"]["state"] == "drained")
+            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2)
             first.end()
             first.start()
-            wait_until(lambda: nodes(alone).get("first", {}).get("pid") == first.pid, timeout_s=30)
+            wait_until(lambda: nodes(alone).get("first", {}).get("pid") == first.pid)
 
             assert refused.returncode == 4
             assert "2 trials run on agent 'first'" in refused.stderr
             assert nodes(alone)["first"]["state"] == "drained"
             alone.tuner("agent", "drain", "first", "--cancel")
-            wait_until(lambda: nodes(alone)["first"]["state"] == "ready", timeout_s=30)
+            wait_until(lambda: nodes(alone)["first"]["state"] == "ready")
             alone.open_gate()
             alone.completed()
             assert [trial["status"] for trial in alone.trials()] == ["succeeded"] * 2
@@ -215,18 +215,18 @@ def test_the_trials_of_a_node_that_is_gone_go_on_elsewhere_and_what_it_runs_is_s
     alone: Home,
 ) -> None:
     with joined(alone, "first") as first:
-        wait_until(lambda: "first" in nodes(alone), timeout_s=30)
+        wait_until(lambda: "first" in nodes(alone))
         alone.begin(LONG, trial={"max_attempts": 1})
         alone.running(2, step=4)
         first.kill()  # its trials run on
-        wait_until(lambda: nodes(alone)["first"]["state"] == "away", timeout_s=60)
+        wait_until(lambda: nodes(alone)["first"]["state"] == "away")
         with joined(alone, "second"):
-            wait_until(lambda: "second" in nodes(alone), timeout_s=30)
+            wait_until(lambda: "second" in nodes(alone))
             alone.tuner("agent", "rm", "first", "--force")
-            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2, timeout_s=60)
+            wait_until(lambda: len(nodes(alone)["second"]["trials"]) == 2)
             first.start()
-            wait_until(lambda: nodes(alone).get("first", {}).get("state") == "ready", timeout_s=60)
-            wait_until(lambda: not any(first.home.glob("agent/live/*")), timeout_s=60)
+            wait_until(lambda: nodes(alone).get("first", {}).get("state") == "ready")
+            wait_until(lambda: not any(first.home.glob("agent/live/*")))
             alone.open_gate()
             alone.completed()
 

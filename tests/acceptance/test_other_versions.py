@@ -73,8 +73,8 @@ def test_running_trials_survive_the_exchange_of_the_version(
     assert len(trials) == 2
 
     exchange(home, new)
-    wait_until(lambda: not is_running(former), timeout_s=20)
-    (agent,) = wait_until(lambda: home.pids("agent"), timeout_s=20)
+    wait_until(lambda: not is_running(former))
+    (agent,) = wait_until(lambda: home.pids("agent"))
     assert agent != former
     assert home.pids("trial") == trials
     assert home.pids("supervisor") == supervisors

@@ -59,7 +59,7 @@ def nodes(home: Home) -> Iterator[tuple[JoinedAgent, JoinedAgent]]:
         stack.enter_context(service_without_own_agent(home))
         made = [stack.enter_context(joined(home, name)) for name in ("near", "far")]
         with home.service() as service:
-            wait_until(lambda: len(service.agents()) == 2, timeout_s=60)
+            wait_until(lambda: len(service.agents()) == 2)
         yield made[0], made[1]
 
 
@@ -78,7 +78,7 @@ def trial_processes(node: JoinedAgent, attempt: int = 1) -> list[int]:
 def both(home: Home, nodes: tuple[JoinedAgent, JoinedAgent]) -> list[int]:
     """Both processes, which wait at step 6 after a checkpoint at step 5."""
     home.running(1, step=6)
-    return wait_until(lambda: pids if len(pids := [*map(trial_processes, nodes)]) == 2 and all(pids) else [], 60)
+    return wait_until(lambda: pids if len(pids := [*map(trial_processes, nodes)]) == 2 and all(pids) else [])
 
 
 def losses(home: Home) -> dict[int, float]:
@@ -107,7 +107,7 @@ def test_a_trial_of_two_nodes_trains_in_one_world_and_goes_on_to_the_same_weight
 
     home.gate.unlink()
     begin(home)
-    pids = wait_until(lambda: both(home, nodes), timeout_s=60)
+    pids = wait_until(lambda: both(home, nodes))
     os.kill(pids[1][0], signal.SIGKILL)  # type: ignore[index]  # a list for each node
     home.open_gate()
     home.completed()

@@ -78,7 +78,7 @@ def test_a_documented_script_that_is_killed_and_started_again_finishes_the_searc
 ) -> None:
     experiment = begin(tuner)
     first = Evaluator(tuner, script, experiment)
-    wait_until(lambda: counts(tuner).get("succeeded", 0) >= 2, 60)
+    wait_until(lambda: counts(tuner).get("succeeded", 0) >= 2)
     first.kill()
 
     second, third = Evaluator(tuner, script, experiment), Evaluator(tuner, script, experiment)
@@ -94,7 +94,7 @@ def test_a_script_goes_on_when_the_service_was_killed(tuner: CommandLine) -> Non
     experiment = begin(tuner)
     port = str(json.loads((tuner.home / "service.json").read_text())["url"].rpartition(":")[2])
     evaluator = Evaluator(tuner, CURL, experiment)
-    wait_until(lambda: counts(tuner).get("succeeded", 0) >= 2, 60)
+    wait_until(lambda: counts(tuner).get("succeeded", 0) >= 2)
     os.kill(tuner.service_pid(), signal.SIGKILL)
 
     with tuner.start("serve", "--port", port) as service:

@@ -92,7 +92,7 @@ def test_the_outcome_of_an_added_trial_reaches_the_tuner_and_a_replay_agrees(tun
     tuner.run("start", user_file(tuner, budget={"trials": 200, "parallel": 2}))
     [added] = tuner.read("trial", "add", "@last", "--set", "lr=0.25")
     told = [added["number"], "custom", "succeeded", {"lr": 0.25}, 0.25]
-    wait_until(lambda: told in observed(tuner), timeout_s=30)
+    wait_until(lambda: told in observed(tuner))
     tuner.run("stop", "@last", "--wait")
 
     assert tuner.read("show", added["id"])["source"] == "custom"
@@ -108,7 +108,7 @@ def test_imported_results_reach_the_tuner(tuner: CommandLine) -> None:
 
     tuner.run("import", "@last", written(tuner, "found.csv", "lr,value\n0.5,0.75\n0.25,NaN\n"))
 
-    imported = wait_until(lambda: [told for told in observed(tuner) if told[0] == 0], timeout_s=30)
+    imported = wait_until(lambda: [told for told in observed(tuner) if told[0] == 0])
     tuner.run("stop", "@last", "--wait")
     assert imported[0] == [0, "imported", "succeeded", {"lr": 0.5}, 0.75]
     assert imported[1][3] == {"lr": 0.25}
@@ -140,9 +140,9 @@ def test_what_one_experiment_exports_another_imports(tuner: CommandLine) -> None
 
 def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None:
     tuner.run("start", with_script(tuner, FAILING, budget={"trials": 5_000, "parallel": 2, "failures": 5_000}))
-    wait_until(lambda: tuner.read("show", "@last")["counts"].get("failed"), timeout_s=30)
+    wait_until(lambda: tuner.read("show", "@last")["counts"].get("failed"))
     tuner.run("pause", "@last")  # some hundred have failed by now on a quick machine
-    wait_until(lambda: not tuner.read("show", "@last")["running"], timeout_s=30)
+    wait_until(lambda: not tuner.read("show", "@last")["running"])
     failed = tuner.read("trials", "@last", "--status", "failed")
 
     retried = tuner.read("trial", "retry", "@last", "--failed")
@@ -154,21 +154,21 @@ def test_failed_trials_are_tried_again_as_new_trials(tuner: CommandLine) -> None
     assert {t["source"] for t in retried + one} == {"retry"}
     tuner.run("resume", "@last")
     ends = [tuner.read("show", t["id"])["status"] for t in retried[:5]]
-    wait_until(lambda: tuner.read("show", retried[0]["id"])["status"] == "failed", timeout_s=30)
+    wait_until(lambda: tuner.read("show", retried[0]["id"])["status"] == "failed")
     assert set(ends) <= {"waiting", "running", "failed"}
 
 
 # ── the space, limits and labels ────────────────────────────────────────────────────────────────
 def test_later_suggestions_lie_in_the_new_space(tuner: CommandLine) -> None:
     tuner.run("start", tuner.slow_file(budget={"trials": 10, "parallel": 2}))
-    wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
+    wait_until(lambda: len(tuner.running()) == 2)
     narrow = {"lr": {"_type": "uniform", "_value": [0.4, 0.41]}}
-    wait_until(lambda: len(tuner.read("trials", "@last")) == 4, timeout_s=30)  # two of them suggested ahead
+    wait_until(lambda: len(tuner.read("trials", "@last")) == 4)  # two of them suggested ahead
 
     tuner.run("space", "@last", "set", written(tuner, "narrow.json", narrow))
     tuner.run("trial", "stop", "@last/1")
     tuner.run("trial", "stop", "@last/2")
-    wait_until(lambda: len(tuner.read("trials", "@last")) >= 6, timeout_s=30)
+    wait_until(lambda: len(tuner.read("trials", "@last")) >= 6)
 
     found = tuner.read("trials", "@last")
     assert all(0.4 <= trial["parameters"]["lr"] <= 0.41 for trial in found[4:])
@@ -184,11 +184,11 @@ def test_parallelism_changes_live_and_labels_are_shown(tuner: CommandLine) -> No
         budget={"trials": 9, "parallel": 1},
     )
     tuner.run("start", file)
-    wait_until(lambda: len(tuner.running()) == 1, timeout_s=30)
+    wait_until(lambda: len(tuner.running()) == 1)
 
     tuner.run("set", "@last", "--parallel", "3", "--note", "faster", "--tag", "a", "--tag", "b", "--priority", "2")
 
-    wait_until(lambda: len(tuner.running()) == 3, timeout_s=30)
+    wait_until(lambda: len(tuner.running()) == 3)
     shown = tuner.read("show", "@last")
     assert (shown["note"], shown["tags"], shown["priority"]) == ("faster", ["a", "b"], 2)
     assert "faster" in tuner.run("show", "@last")
@@ -260,7 +260,7 @@ def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(
     second = tuner.run("run", file).strip()
     assert "serve --stop" in tuner.run("gc", code=4)
     tuner.run("serve", "--stop")
-    wait_until(lambda: not agent_is_alive(tuner.home), timeout_s=30)
+    wait_until(lambda: not agent_is_alive(tuner.home))
     kept = tuner.home / "attempts" / second
     left = copied_attempts(tuner, first, "gone1")  # as a deletion leaves it that the agent never heard of
     foreign = copied_attempts(tuner, first, "gone2", lineage="another database")

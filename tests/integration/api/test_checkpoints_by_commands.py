@@ -65,7 +65,7 @@ def test_the_newest_and_the_best_are_in_the_store_and_another_trial_goes_on_from
         assert min(row["stall_s"], row["write_s"]) > 0
     assert "step 3, 17.8 MB" in tuner.run("show", "@last/1")
     assert "keeps no checkpoint of step 0; it has those of step 3, 1" in tuner.run("logs", "@last/2")
-    wait_until(lambda: stored(tuner) == ["000000001", "000000003"], 30)
+    wait_until(lambda: stored(tuner) == ["000000001", "000000003"])
 
     tuner.run("rm", "@last")
-    wait_until(lambda: stored(tuner) == [], 30)
+    wait_until(lambda: stored(tuner) == [])

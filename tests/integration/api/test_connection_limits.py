@@ -260,7 +260,7 @@ def test_who_reads_an_answer_slowly_is_given_all_of_it(
         parts.append(response.read(1 << 18))
         return not parts[-1]
 
-    wait_until(read_some, timeout_s=60)
+    wait_until(read_some)
     assert len(json.loads(b"".join(parts))["items"]) == 7
 
 

@@ -200,7 +200,7 @@ with trials.init() as trial:
     started(tuner)
     experiment_id = tuner.run("start", file_of(tuner, script=script)).strip()
     attempts = tuner.home / "attempts" / experiment_id
-    wait_until(lambda: list(attempts.glob("*/*/exit.json")), timeout_s=60)
+    wait_until(lambda: list(attempts.glob("*/*/exit.json")))
     agent = next(a["pid"] for a in call(tuner, "GET", "/agents")["items"])
     if victim in {"agent", "both"}:
         os.kill(agent, signal.SIGKILL)

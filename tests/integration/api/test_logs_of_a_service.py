@@ -41,7 +41,7 @@ def test_the_logs_of_a_service_in_the_background_are_lines_of_json_without_a_tok
     preload = {"code": "code", "command": "python train.py 2 0", "preload": ["nothing_of_this_name"]}
     tuner.run("run", tuner.experiment_file(trial=preload))
     tuner.run("start", tuner.slow_file())
-    (running, _) = wait_until(lambda: len(found := tuner.running()) == 2 and found, timeout_s=30)
+    (running, _) = wait_until(lambda: len(found := tuner.running()) == 2 and found)
     os.kill(running["pid"], signal.SIGKILL)
     tuner.run("open", "--print")
     tuner.run("stop", "@last", "--wait")
@@ -69,8 +69,8 @@ def test_a_log_that_has_grown_too_long_is_moved_while_the_service_writes_and_rea
     tuner.home.mkdir(mode=0o700, exist_ok=True)
     log.write_text("\n".join(before) + "\n")
     tuner.run("start", tuner.slow_file())
-    wait_until((tuner.home / "service.log.1").exists, timeout_s=30)
-    wait_until(lambda: log.stat().st_size < LOG_BYTES, timeout_s=30)
+    wait_until((tuner.home / "service.log.1").exists)
+    wait_until(lambda: log.stat().st_size < LOG_BYTES)
     tuner.run("stop", "@last", "--wait")
     tuner.run("serve", "--stop")
 
@@ -88,7 +88,7 @@ def test_a_log_that_has_grown_too_long_is_moved_while_the_service_writes_and_rea
 
 def test_text_that_is_asked_for_is_text_everywhere(tuner: CommandLine) -> None:
     tuner.run("start", tuner.slow_file(), "--log-format", "text")
-    wait_until(tuner.running, timeout_s=30)
+    wait_until(tuner.running)
     tuner.run("stop", "@last", "--wait")
 
     for name in ("service.log", "agent.log"):
@@ -103,7 +103,7 @@ def test_a_service_whose_output_is_a_pipe_says_json_and_its_address_in_words(tun
         assert service.stdout is not None
         assert service.stdout.readline().startswith("Tuner Service listens on http://")
         tuner.run("start", tuner.slow_file())
-        wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
+        wait_until(lambda: len(tuner.running()) == 2)
         service.send_signal(signal.SIGTERM)
         _, said = service.communicate(timeout=COMMAND_TIMEOUT_S)
 

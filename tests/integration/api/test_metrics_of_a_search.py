@@ -74,7 +74,7 @@ def test_after_a_search_every_measure_is_what_the_rows_say(tuner: CommandLine) -
 
 def test_a_search_that_runs_is_seen_with_its_worker_and_its_streams(tuner: CommandLine) -> None:
     tuner.run("start", tuner.slow_file())
-    wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
+    wait_until(lambda: len(tuner.running()) == 2)
 
     found = scraped(tuner)
     assert (found["tuner_trials"][("running",)], found["tuner_worker_processes"][()]) == (2, 1)

@@ -69,7 +69,7 @@ def test_at_the_end_of_the_grid_a_script_is_told_that_there_are_no_more(tuner: C
 
 def test_a_script_that_waits_while_the_service_is_dead_gets_its_parameters_from_the_next(tuner: CommandLine) -> None:
     tuner.run("start", phases_file(tuner, 30, 0.1, budget={"trials": 1, "parallel": 1}))
-    wait_until(lambda: [a for a in tuner.running() if a["step"] >= 3], timeout_s=30)
+    wait_until(lambda: [a for a in tuner.running() if a["step"] >= 3])
     os.kill(tuner.service_pid(), signal.SIGKILL)
 
     with tuner.start("resume", "@last", "--wait") as process:

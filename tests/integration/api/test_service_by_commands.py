@@ -51,7 +51,7 @@ def test_a_completed_experiment_goes_on_with_a_raised_budget_with_the_service_up
 
 def test_an_experiment_whose_service_was_killed_goes_on_with_its_running_trials(tuner: CommandLine) -> None:
     tuner.run("start", tuner.slow_file())
-    before = wait_until(lambda: len(found := tuner.running()) == 2 and found, timeout_s=30)
+    before = wait_until(lambda: len(found := tuner.running()) == 2 and found)
     os.kill(tuner.service_pid(), signal.SIGKILL)
     local = tuner.read("ps", "--local")
     assert sorted(a["pid"] for a in local if a["alive"]) == sorted(a["pid"] for a in before)
@@ -108,7 +108,7 @@ def test_ctrl_c_on_serve_leaves_trials_running_and_says_so(tuner: CommandLine) -
         assert service.stdout is not None
         assert "http://127.0.0.1:" in service.stdout.readline()
         tuner.run("start", tuner.slow_file())
-        wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
+        wait_until(lambda: len(tuner.running()) == 2)
         service.send_signal(signal.SIGINT)
         _, said = service.communicate(timeout=COMMAND_TIMEOUT_S)
 
@@ -121,7 +121,7 @@ def test_ctrl_c_on_serve_leaves_trials_running_and_says_so(tuner: CommandLine) -
 
 def test_one_trial_is_stopped_and_the_others_go_on(tuner: CommandLine) -> None:
     tuner.run("start", tuner.slow_file())
-    wait_until(lambda: len(tuner.running()) == 2, timeout_s=30)
+    wait_until(lambda: len(tuner.running()) == 2)
 
     tuner.run("stop", "@last/1", "--wait")
 

@@ -68,7 +68,7 @@ def test_a_stream_of_a_session_that_is_ended_closes(tuner: CommandLine) -> None:
     with urlopen(Request(f"{url(tuner)}/api/v1/events", headers=headers), timeout=60) as stream:
         assert stream.readline().startswith((b"id:", b"event:", b"retry:", b":"))
         tuner.run("sessions", "end", "--all")
-        assert wait_until(lambda: stream.read() is not None, timeout_s=30)  # it has an end
+        assert wait_until(lambda: stream.read() is not None)  # it has an end
 
 
 @pytest.mark.parametrize("arguments", [("end",), ("ls", "abc"), ("ls", "--all"), ("end", "abc", "--all")], ids=" ".join)

@@ -63,10 +63,10 @@ class Follower(threading.Thread):
 def restarted(tuner: CommandLine) -> Process:
     pid = tuner.service_pid()
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), timeout_s=10)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
     (tuner.home / "service.json").unlink(missing_ok=True)
     service = tuner.start("serve")
-    wait_until((tuner.home / "service.json").exists, timeout_s=60)
+    wait_until((tuner.home / "service.json").exists)
     return service
 
 
@@ -78,10 +78,10 @@ def test_what_streams_tell_of_a_search_adds_up_to_its_rows_however_often_the_ser
         everything = Follower(tuner, "/api/v1/events")
         for follower in (one, everything):
             follower.start()
-            wait_until(lambda follower=follower: follower.told, timeout_s=30)
+            wait_until(lambda follower=follower: follower.told)
         for _ in range(KILLS):
             before = len(one.told)
-            wait_until(lambda before=before: len(one.told) > before + 2 or one.status() == "completed", timeout_s=60)
+            wait_until(lambda before=before: len(one.told) > before + 2 or one.status() == "completed")
             services.append(restarted(tuner))
         wait_until(lambda: one.status() == everything.status() == "completed", timeout_s=120)
         for follower in (one, everything):

@@ -74,7 +74,7 @@ def test_commands_of_the_home_and_from_elsewhere_speak_tls(tuner: SecureLine, ce
 
     assert address.startswith("https://127.0.0.1:")
     assert len(tuner.read("ps")) == 1
-    wait_until(lambda: [agent["id"] for agent in tuner.read("agent", "ls")] == ["local"], timeout_s=60)
+    wait_until(lambda: [agent["id"] for agent in tuner.read("agent", "ls")] == ["local"])
     assert tuner.run("open", "--print").startswith(f"{address}/login#code=")
     tuner.more = {"TUNER_URL": address, "TUNER_TOKEN": token}
     assert "the certificate that is shown there is not trusted" in tuner.run("ps", code=5)
@@ -94,11 +94,11 @@ def test_a_service_shows_the_certificate_that_took_the_place_of_its_own(
     other = a_certificate(certificates[0], folder=tmp_path, name="other")
 
     other.cert.replace(tuner.certificate.cert)  # not yet its key: what was there is shown
-    wait_until(lambda: "certificate_not_read" in (tuner.home / "service.log").read_text(), timeout_s=60)
+    wait_until(lambda: "certificate_not_read" in (tuner.home / "service.log").read_text())
     assert ssl.get_server_certificate(place) == shown
     other.key.replace(tuner.certificate.key)
 
-    wait_until(lambda: ssl.get_server_certificate(place) != shown, timeout_s=60)
+    wait_until(lambda: ssl.get_server_certificate(place) != shown)
     assert len(tuner.read("ps")) == 1
 
 
@@ -299,7 +299,7 @@ def test_beyond_this_machine_it_speaks_tls_or_somebody_said_that_it_need_not(
         mistaken = tuner.run("serve", "--tls-cert", str(certificates[1].cert), code=2)
         assert "TLS needs the certificate and its key" in mistaken
         with tuner.start("serve", "--host", "0.0.0.0", "--insecure-network", "--log-format", "json") as process:
-            wait_until((tuner.home / "service.json").exists, timeout_s=60)
+            wait_until((tuner.home / "service.json").exists)
             assert url(tuner).startswith("http://0.0.0.0:")
             tuner.run("ps")
             tuner.run("serve", "--stop")

@@ -110,7 +110,7 @@ def a_standby(url: str) -> tuple[threading.Thread, list[Any]]:
 
 
 def seconds_until(opened: list[Any], since: float) -> float:
-    wait_until(lambda: len(opened) == 2, timeout_s=20)
+    wait_until(lambda: len(opened) == 2)
     return float(opened[1]) - since
 
 

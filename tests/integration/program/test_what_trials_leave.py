@@ -86,7 +86,7 @@ def test_logs_are_followed_over_the_end_of_the_service(
     tuner: CommandLine, service: Service, capfd: pytest.CaptureFixture[str]
 ) -> None:
     experiment = begun(service)
-    wait_until(lambda: experiment.show()["running"] and experiment.show()["running"][0]["pid"], timeout_s=30)
+    wait_until(lambda: experiment.show()["running"] and experiment.show()["running"][0]["pid"])
     followed = experiment.trial(1).follow_logs()
     text = next(followed)
 

@@ -193,7 +193,7 @@ def test_nothing_of_ours_is_left_on_a_foreign_cluster_after_the_service(search: 
 
     nothing = {"groups": [], "actors": []}
     wait_until(lambda: cluster.left(namespace) == nothing, timeout_s=90)
-    wait_until(lambda: not any(is_running(pid) for pid in pids), timeout_s=30)
+    wait_until(lambda: not any(is_running(pid) for pid in pids))
 
 
 def agents(search: Home) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ class AgentProcess:
 
     def terminate(self) -> int:
         self._process.terminate()
-        return self._process.wait(timeout=10)
+        return self._process.wait(timeout=60)
 
     def wait(self, timeout_s: float = 10) -> int:
         return self._process.wait(timeout=timeout_s)

@@ -33,7 +33,7 @@ def answering(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], list[dict[s
 
     def work(listing: dict[str, Any]) -> None:
         wanted = tmp_path / "wanted.json"
-        wait_until(wanted.exists, 30)
+        wait_until(wanted.exists)
         questions.append(json.loads(wanted.read_text()))
         folder = tmp_path / f"wanted-{questions[-1]['id']}"
         folder.mkdir()

@@ -44,7 +44,7 @@ def s3(tmp_path: Path) -> Iterator[dict[str, str]]:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: answers(f"{url}/moto-api/"), 60)
+        wait_until(lambda: answers(f"{url}/moto-api/"))
         make = urllib.request.Request(f"{url}/weights", method="PUT", headers={"Authorization": SIGNED})
         urllib.request.urlopen(make, timeout=30).close()
         yield {
@@ -106,13 +106,13 @@ def test_a_large_checkpoint_goes_to_the_folder_of_the_store_and_comes_back(
     assert ref.path is not None
     place = Path(ref.path)
     service.send(DeleteCheckpoint(nonce="n1", name=name, location=ref.path))
-    wait_until(lambda: not place.exists(), 20)
+    wait_until(lambda: not place.exists())
     outside = tmp_path / "outside"
     outside.write_text("not of the store")
     service.send(DeleteCheckpoint(nonce="n1", name="x", location=f"{store}/../outside"))
     service.send(DeleteCheckpoint(nonce="n1", name="x", location=str(outside)))
     service.send(RemoveExperiment(experiment_id="exp"))
-    wait_until(lambda: not (store / "exp").exists(), 20)
+    wait_until(lambda: not (store / "exp").exists())
     assert outside.exists()
 
 
@@ -155,7 +155,7 @@ def test_a_large_checkpoint_goes_to_s3_and_comes_back(
     assert service.wait_for_exit("n2", timeout_s=120).exit.code == 0
 
     service.send(DeleteCheckpoint(nonce="n1", name="gone", location=ref.path))
-    wait_until(lambda: "<Key>" not in listing(s3), 60)
+    wait_until(lambda: "<Key>" not in listing(s3))
 
 
 def test_without_the_store_the_checkpoint_of_the_node_is_used_and_the_reports_go_on(
@@ -237,10 +237,10 @@ def test_a_trial_that_asked_before_its_agent_died_is_answered_by_the_next_one(
         nonce="n2",
         number=2,
     )
-    wait_until(lambda: service.values("ready", "n2") == [1.0], 30)
+    wait_until(lambda: service.values("ready", "n2") == [1.0])
     agent.kill()
     (service.folder("n2", number=2) / "go").touch()
-    wait_until((service.folder("n2", number=2) / "wanted.json").exists, 30)
+    wait_until((service.folder("n2", number=2) / "wanted.json").exists)
     service.others[1] = (reference(service),)
     start_agent()
 
@@ -273,10 +273,10 @@ def test_killed_at_any_moment_while_it_writes_it_goes_on_from_a_whole_checkpoint
         nonce = f"k{attempt}"
         service.launch(KILLED, nonce=nonce, attempt=attempt, checkpoints=tuple(refs[::-1][:3]))
         some = chance.randint(1, 4)
-        wait_until(lambda some=some, nonce=nonce: checkpoints_of(service, nonce) >= some, 60)
+        wait_until(lambda some=some, nonce=nonce: checkpoints_of(service, nonce) >= some)
         at = chance.randint(0, 20_000_000)
         folder = service.folder(nonce, attempt=attempt) / "checkpoints"
-        wait_until(lambda at=at, folder=folder: drafted(folder) >= at % 6_000_000, 60)
+        wait_until(lambda at=at, folder=folder: drafted(folder) >= at % 6_000_000)
         os.kill(started_pid(service, nonce), signal.SIGKILL)
         assert service.wait_for_exit(nonce, timeout_s=60).exit.signal == signal.SIGKILL
         restored = service.values("restored", nonce)[0]
@@ -287,7 +287,7 @@ def test_killed_at_any_moment_while_it_writes_it_goes_on_from_a_whole_checkpoint
         reports = [r["step"] for r in service.spools[nonce] if r.get("step") and r["kind"] == "metric"]
         assert max(reports) >= latest  # a checkpoint never knows more than the reports
         service.forget(nonce)
-        wait_until(lambda folder=folder: not list(folder.glob(".*")), 30)
+        wait_until(lambda folder=folder: not list(folder.glob(".*")))
 
 
 def checkpoints_of(service: FakeService, nonce: str) -> int:

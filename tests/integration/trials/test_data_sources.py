@@ -64,7 +64,7 @@ def test_a_killed_worker_reads_an_iterable_on_from_where_it_was() -> None:
         iterator = iter(loader)
         found = [next(iterator).tolist()]
         pool: Any = loader.workers.pool  # type: ignore[union-attr]  # it has workers
-        wait_until(lambda: 0 in pool.pids, 60)
+        wait_until(lambda: 0 in pool.pids)
         os.kill(pool.pids[0], 9)
         found += [batch.tolist() for batch in iterator]
 
@@ -168,7 +168,7 @@ def come_from_a_fork() -> None:
             iterators.append(iter(one))
             next(iterators[-1])
             assert command_of(pool_of(one).server_pid) == command_of(os.getpid())
-            wait_until(lambda: all(not thread.busy() for thread in loop_threads()), 60)
+            wait_until(lambda: all(not thread.busy() for thread in loop_threads()))
 
 
 def loop_threads() -> list[LoopThread]:

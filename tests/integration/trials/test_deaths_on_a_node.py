@@ -169,8 +169,8 @@ def test_trials_of_a_home_that_was_removed_end_with_their_parents_though_no_agen
 
     wait_until(lambda: shutil.rmtree(service.home, ignore_errors=True) or not service.home.exists())
 
-    wait_until(lambda: not is_running(trial), timeout_s=20)
-    wait_until(lambda: not is_running(parent), timeout_s=40)
+    wait_until(lambda: not is_running(trial))
+    wait_until(lambda: not is_running(parent))
 
 
 def test_a_trial_whose_home_was_moved_runs_on(service: FakeService, start_agent: StartAgent, tmp_path: Path) -> None:

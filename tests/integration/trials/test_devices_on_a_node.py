@@ -67,11 +67,11 @@ def test_the_hello_says_which_devices_there_are_and_changes_are_told(
     assert hello.resources.devices == (device("g0"), device("g1"))
 
     gpus.change(1, pids=[os.getpid()])
-    wait_until(lambda: told(service, device("g0"), device("g1", occupied=True)), timeout_s=20)
+    wait_until(lambda: told(service, device("g0"), device("g1", occupied=True)))
     gpus.change(1, pids=[], fault="fell off the bus")
-    wait_until(lambda: told(service, device("g0"), device("g1", lost="fell off the bus")), timeout_s=20)
+    wait_until(lambda: told(service, device("g0"), device("g1", lost="fell off the bus")))
     gpus.change(1, fault="")
-    wait_until(lambda: told(service, device("g0"), device("g1")), timeout_s=20)
+    wait_until(lambda: told(service, device("g0"), device("g1")))
 
 
 def test_a_node_without_devices_tells_of_none_and_hides_nothing(
@@ -143,7 +143,7 @@ def test_what_a_trial_uses_is_measured_and_what_it_leaves_behind_is_told_before_
     service: FakeService, agent: AgentProcess, gpus: Gpus
 ) -> None:
     service.launch(HOLDS, devices=given("g0"), environment={"DEVICES": str(gpus.file)})
-    wait_until(lambda: any(3_000 * MIB in c.peaks.values() for c in service.of(DevicesChanged)), timeout_s=20)
+    wait_until(lambda: any(3_000 * MIB in c.peaks.values() for c in service.of(DevicesChanged)))
     gpus.change(0, used_mb=900)
     Path(f"{gpus.file}.gate").touch()
 
@@ -151,7 +151,7 @@ def test_what_a_trial_uses_is_measured_and_what_it_leaves_behind_is_told_before_
 
     assert told(service, device("g0", occupied=True), device("g1"))
     gpus.change(0, used_mb=0)
-    wait_until(lambda: told(service, device("g0"), device("g1")), timeout_s=20)
+    wait_until(lambda: told(service, device("g0"), device("g1")))
 
 
 def test_an_agent_that_adopts_a_trial_knows_its_devices(
@@ -159,7 +159,7 @@ def test_an_agent_that_adopts_a_trial_knows_its_devices(
 ) -> None:
     service.launch(HOLDS, devices=given("g0"), environment={"DEVICES": str(gpus.file)})
     started(service)
-    wait_until(lambda: list(Path(f"{gpus.file}.uses").glob("*.json")), timeout_s=20)
+    wait_until(lambda: list(Path(f"{gpus.file}.uses").glob("*.json")))
     agent.kill()
     start_agent(TUNER_SIMULATED_DEVICES=str(gpus.file))
 

@@ -31,8 +31,8 @@ class Held:
 
     def agent(self) -> int:
         """Of one that serves the home."""
-        wait_until((self.home / "agent" / "agent.log").exists, timeout_s=30)
-        return wait_until(lambda: self.pids("trials.agent"), timeout_s=30)[0]
+        wait_until((self.home / "agent" / "agent.log").exists)
+        return wait_until(lambda: self.pids("trials.agent"))[0]
 
     def let_go(self) -> None:
         assert self.keeper.stdin is not None
@@ -57,7 +57,7 @@ def test_an_agent_that_dies_is_started_again(held: Held) -> None:
     first = held.agent()
     os.kill(first, signal.SIGKILL)
 
-    wait_until(lambda: any(pid != first and is_running(pid) for pid in held.pids("trials.agent")), timeout_s=30)
+    wait_until(lambda: any(pid != first and is_running(pid) for pid in held.pids("trials.agent")))
 
 
 def test_nothing_is_left_when_the_holder_is_gone(held: Held) -> None:
@@ -85,7 +85,7 @@ def test_whoever_kills_the_keeper_kills_what_holds_the_agent(held: Held) -> None
     holders = held.pids("trials.agent.held")
     held.keeper.kill()
 
-    wait_until(lambda: not any(map(is_running, holders)), timeout_s=30)
+    wait_until(lambda: not any(map(is_running, holders)))
     left = held.pids("trials.agent")
     # The next keeper of the folder ends what this one left.
     subprocess.run([*held.keeper.args[:8], "true"], stdin=subprocess.PIPE, check=True, timeout=60)  # type: ignore[index,misc]  # a list

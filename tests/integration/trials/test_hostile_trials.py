@@ -148,13 +148,13 @@ def test_whatever_trials_do_to_their_files_each_fails_for_itself_and_the_others_
     )
     service.wait_for(LogChunk)
     before = len(service.values("loss"))
-    wait_until(lambda: len(service.values("loss")) > before + 5, 30)
+    wait_until(lambda: len(service.values("loss")) > before + 5)
     service.send(
         Stop(key=AttemptKey(experiment_id="exp", number=1, attempt=1), nonce="n1", grace_s=20, reason="stopped")
     )
     assert service.wait_for_exit().exit.cause == "stopped"
     service.send(RemoveExperiment(experiment_id="exp"))
-    wait_until(lambda: not (home / "attempts" / "exp").exists(), 60)
+    wait_until(lambda: not (home / "attempts" / "exp").exists())
     assert list_local(home) == []
 
 
@@ -172,7 +172,7 @@ def test_what_a_trial_writes_into_its_claim_is_in_that_of_no_other(
     service.send(Stop(key=launch.key, nonce="n2", grace_s=0.5, reason="stopped"))
 
     assert service.wait_for_exit("n2", 90).exit.cause == "stopped"
-    wait_until(lambda: not is_running(process.pid), 30)
+    wait_until(lambda: not is_running(process.pid))
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_a_trial_that_stops_its_parent_again_and_again_can_be_stopped(
         "while True: os.kill(os.getppid(), signal.SIGSTOP); time.sleep(0.001)\n",
         isolation=isolation,
     )
-    wait_until(lambda: service.values("loss"), 60)
+    wait_until(lambda: service.values("loss"))
 
     service.send(Stop(key=launch.key, nonce="n1", grace_s=0.5, reason="stopped"))
 
@@ -240,14 +240,14 @@ def test_what_a_trial_did_to_its_files_while_there_was_no_agent_is_found_by_the_
     )
     service.launch(script + FOREVER)
     process = started(service, timeout_s=60).process
-    wait_until((service.folder() / "acknowledged.json").exists, 30)
+    wait_until((service.folder() / "acknowledged.json").exists)
     agent.kill()
     go.touch()
-    wait_until(gone.exists, 30)
+    wait_until(gone.exists)
 
     start_agent()
 
     record = service.wait_for_exit(timeout_s=60).exit
     assert record.cause == "files_damaged"
     assert "removed" in record.tail
-    wait_until(lambda: not is_running(process.pid), 30)
+    wait_until(lambda: not is_running(process.pid))

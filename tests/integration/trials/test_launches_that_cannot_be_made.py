@@ -60,7 +60,7 @@ def server(service: FakeService, start_agent: StartAgent) -> dict[str, Any]:
     """One that runs a trial."""
     start_agent()
     service.launch(WAITS)
-    wait_until((service.folder() / "process.json").exists, 20)
+    wait_until((service.folder() / "process.json").exists)
     return fork_server_of(service)
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_started_fails_by_itself_with_its_reason(service: FakeSer
     for number, (what, spec) in enumerate(WRONG.items()):
         folder = a_copy(service.folder(), number, **spec)
         order(server, {"start": str(folder)})
-        record = wait_until(lambda: read_json(str(folder / "exit.json")), 20)  # noqa: B023  within this turn
+        record = wait_until(lambda: read_json(str(folder / "exit.json")))  # noqa: B023  within this turn
         assert record["cause"] == "launch_failed", what
         assert "cannot be" in record["tail"], what
         record["tail"].encode()

@@ -103,7 +103,7 @@ def test_a_task_from_its_start_to_its_close(port: LearnerPort) -> None:
         resource = client.ask(task="resource")["ok"]
         assert (resource["name"], resource["pid"], resource["task_id"]) == ("left", os.getpid(), None)
         assert client.ask(task="start", task_id=TASK, info={"lr": 0.5})["ok"]["task_id"] == TASK
-        assert port.wait_for_task(timeout_s=5) == {"lr": 0.5}
+        assert port.wait_for_task(timeout_s=60) == {"lr": 0.5}
         asking = threading.Thread(target=lambda: given.append(port.data_for(2, 0)))
         given: list[Any] = []
         asking.start()
@@ -154,7 +154,7 @@ def test_a_second_coordinator_is_told_that_there_is_one_and_heard_when_that_is_g
             assert second.receive()["error"]["kind"] == "busy"
             assert second.receive() is None
         assert "ok" in first.ask(task="resource")
-    wait_until(lambda: heard(port), 20)
+    wait_until(lambda: heard(port))
 
 
 def test_a_coordinator_that_says_nothing_makes_room(port: LearnerPort, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_whoever_never_reads_costs_no_memory_and_nobody_else(
     with Client(port.place) as client:
         client.socket.setblocking(False)
         assert pushed(client.socket) < 2 * FRAME_BYTES
-        wait_until(lambda: heard_beside(port), 20)
+        wait_until(lambda: heard_beside(port))
 
 
 def pushed(connection: socket.socket) -> int:
@@ -338,7 +338,7 @@ def test_a_coordinator_that_comes_after_a_learner_has_ended_hears_what_it_left(t
 
 
 def client_when_there(place: Path) -> Client:
-    wait_until((place / "left.sock").exists, 20)
+    wait_until((place / "left.sock").exists)
     return Client(place)
 
 

@@ -35,7 +35,7 @@ def agent(request: pytest.FixtureRequest, start_agent: StartAgent) -> AgentProce
 
 def pids_of(service: FakeService, nonce: str, number: int) -> list[int]:
     work = service.folder(nonce, number=number) / "work"
-    return [*wait_until(partial(children_in, work), timeout_s=30), started(service, nonce).process.pid]
+    return [*wait_until(partial(children_in, work)), started(service, nonce).process.pid]
 
 
 def stop(service: FakeService, nonce: str, launch: Any, *, grace_s: float = 0.1) -> None:

@@ -90,7 +90,7 @@ def test_two_trials_share_one_server_that_is_gone_after_them(
     for number in (1, 2):
         launch_sharing(number=number)
     for number in (1, 2):
-        wait_until(lambda number=number: len(service.values("first", f"n{number}")) >= 4, 60)
+        wait_until(lambda number=number: len(service.values("first", f"n{number}")) >= 4)
     (server,) = servers_of(home)
     worker = int(Path(f"/proc/{server['pid']}/task/{server['pid']}/children").read_text().split()[0])
     go.touch()
@@ -112,7 +112,7 @@ def test_a_trial_whose_server_is_killed_goes_on_and_asks_for_another(
 ) -> None:
     go = tmp_path / "go"
     launch_sharing(number=1)
-    wait_until(lambda: len(service.values("first")) >= 4, 60)
+    wait_until(lambda: len(service.values("first")) >= 4)
     os.kill(servers_of(home)[0]["pid"], signal.SIGKILL)
     wait_until(lambda: not servers_of(home))
     go.touch()
@@ -133,12 +133,12 @@ def test_a_server_outlives_its_agent_and_is_adopted_by_the_next(
     go = tmp_path / "go"
     agent = start_agent(TUNER_DATA_IDLE_EXIT_S="0.3")
     launch_sharing(number=1)
-    wait_until(lambda: len(service.values("first")) >= 4, 60)
+    wait_until(lambda: len(service.values("first")) >= 4)
     (server,) = servers_of(home)
     agent.kill()
     start_agent(TUNER_DATA_IDLE_EXIT_S="0.3")
     launch_sharing(number=2)
-    wait_until(lambda: len(service.values("first", "n2")) >= 4, 60)
+    wait_until(lambda: len(service.values("first", "n2")) >= 4)
     assert [found["pid"] for found in servers_of(home)] == [server["pid"]]
     go.touch()
 

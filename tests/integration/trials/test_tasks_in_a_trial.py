@@ -67,7 +67,7 @@ def test_the_code_of_the_first_process_that_fails_is_the_trials(service: FakeSer
 
 def test_a_stop_is_told_to_all_processes_and_each_may_save(service: FakeService, agent: AgentProcess) -> None:
     launch = service.launch(STOPPING, processes_per_node=2)
-    wait_until(lambda: len(pids(service.folder())) == 2 and all(pids(service.folder())), timeout_s=60)
+    wait_until(lambda: len(pids(service.folder())) == 2 and all(pids(service.folder())))
 
     service.send(Stop(key=launch.key, nonce="n1", grace_s=30, reason="assessor"))
     record = service.wait_for_exit(timeout_s=60).exit

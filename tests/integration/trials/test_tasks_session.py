@@ -255,11 +255,11 @@ def test_functions_of_a_script_run_and_nothing_is_left_when_the_script_is_killed
     environment = {**os.environ, **own}
     with subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=environment) as script:
         try:
-            wait_until(lambda: len(pids(tmp_path)) == 2, timeout_s=60)
+            wait_until(lambda: len(pids(tmp_path)) == 2)
         finally:
             script.send_signal(signal.SIGKILL)
 
     assert notes(tmp_path)[0] == "of the script"
-    wait_until(lambda: not [pid for pid in pids(tmp_path) if is_running(pid)], timeout_s=30)
+    wait_until(lambda: not [pid for pid in pids(tmp_path) if is_running(pid)])
     for folder in (tmp_path / "workspaces" / "local", tmp_path / "temporary"):
-        wait_until(lambda folder=folder: not list(folder.iterdir()), timeout_s=30)
+        wait_until(lambda folder=folder: not list(folder.iterdir()))

@@ -153,7 +153,7 @@ class Worker:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
     def wait(self, kind: type[Event]) -> Event:
-        return wait_until(lambda: self.of(kind), timeout_s=60)[0]
+        return wait_until(lambda: self.of(kind))[0]
 
     def started(self) -> list[int]:
         return [int(text) for text in self.pids_file.read_text().split()] if self.pids_file.exists() else []
@@ -239,7 +239,7 @@ def test_what_a_killed_keeper_leaves_is_ended_by_the_next(worker: Worker) -> Non
     records = worker.folder / "workers" / "kept"
     assert len(list(records.iterdir())) == 1
     next_one = spawn_worker(worker.folder / "workers")
-    wait_until(lambda: worker.left() == [], timeout_s=30)
+    wait_until(lambda: worker.left() == [])
     next_one.communicate()
     assert list(records.iterdir()) == []
 

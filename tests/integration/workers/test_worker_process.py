@@ -89,7 +89,7 @@ class Spins(Echo):
 class Meets(Echo):
     # answers only while two are asked at a time
     suggests_in_parallel = True
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def suggest(self, number, rng):
         self.both.wait()
@@ -99,7 +99,7 @@ class Meets(Echo):
 class Learns(Echo):
     # learns only while two have ended at a time; its snapshots hold what it was told
     observes_in_parallel = True
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
@@ -177,13 +177,13 @@ class Worker:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
     def wait(self, kind: type[Event]) -> Event:
-        return wait_until(lambda: self.of(kind), timeout_s=30)[0]
+        return wait_until(lambda: self.of(kind))[0]
 
     def answers(self, queue: Queue = Queue.TUNER) -> list[Answer]:
         return [answer for event in self.of(QueueAnswered) if event.queue is queue for answer in event.answers]
 
     def wait_for_answers(self, count: int, queue: Queue = Queue.TUNER) -> list[Answer]:
-        wait_until(lambda: len(self.answers(queue)) >= count, timeout_s=30)
+        wait_until(lambda: len(self.answers(queue)) >= count)
         return self.answers(queue)
 
 
@@ -257,7 +257,7 @@ def test_with_workers_a_tuner_that_can_is_told_of_several_ends_at_a_time(worker:
     worker.start("own_algorithms:Learns", workers=2, snapshot_every=1)
 
     assert [answer.line for answer in worker.wait_for_answers(4)] == [1, 2, 3, 4]
-    snapshots = wait_until(lambda: [s for s in worker.of(SnapshotTaken) if s.line == 4], timeout_s=30)
+    snapshots = wait_until(lambda: [s for s in worker.of(SnapshotTaken) if s.line == 4])
     assert json.loads(snapshots[0].state)["tuner"]["told"] == [1, 2, 3, 4]
     told = {s.line: json.loads(s.state)["tuner"]["told"] for s in worker.of(SnapshotTaken)}
     assert all(numbers == list(range(1, line + 1)) for line, numbers in told.items())
@@ -449,7 +449,7 @@ def test_a_worker_whose_service_is_gone_ends_although_its_tuner_hangs(tmp_path: 
         assert process.stdin is not None
         process.stdin.write(encode_frame([command_to_wire(command), command_to_wire(ask)]))
         process.stdin.close()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_a_frame_that_makes_no_sense_ends_the_worker_with_a_word() -> None:
