@@ -4,7 +4,7 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign agents-campaign campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -38,7 +38,8 @@ documented-campaign: setup ; $(RUN) tests.acceptance.documented_campaign --round
 schema-campaign: setup ; $(RUN) tests.schema_campaign --examples 300
 freeze-campaign: setup ; $(RUN) tests.freeze_campaign
 takeover-campaign: setup ; $(RUN) tests.takeover_campaign --rounds 100
-campaigns: setup takeover-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
+agents-campaign: setup ; $(RUN) tests.agents_campaign --rounds 10
+campaigns: setup takeover-campaign agents-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.acceptance.campaign --rounds 4 --kills 30 --postgresql

@@ -122,6 +122,13 @@ SETTINGS = (
         meaning="who provides agents: local, ray, local,ray, or a table (docs/ray.md)",
     ),
     Setting(
+        name="service_lost_timeout",
+        flag="--service-lost-timeout",
+        environment="TUNER_SERVICE_LOST_TIMEOUT",
+        default="never",
+        meaning="how long trials of an agent without a connection run on: then it ends them, and they go on elsewhere",
+    ),
+    Setting(
         name="worker_memory",
         flag="--worker-memory",
         environment="TUNER_WORKER_MEMORY",
@@ -197,6 +204,7 @@ class Settings:
     asset_store: str = ""  # a path or a URL; empty: HOME/assets
     asset_cache: int = 64 << 30  # bytes
     executor: ExecutorOptions = field(default_factory=ExecutorOptions)
+    service_lost_timeout: float | None = None  # seconds
     worker_memory: int = 4 << 30  # bytes; 0: without a limit
     url: str = ""
     token: str = field(default="", repr=False)
@@ -343,6 +351,7 @@ def _check(
         "asset_store": lambda value: setting_values.store_location(setting_values.text_of(value), folder=folder),
         "asset_cache": lambda value: setting_values.size_of(value, name="asset_cache", least=0),
         "executor": parse_executor,
+        "service_lost_timeout": setting_values.service_lost_of,
         "worker_memory": setting_values.worker_memory_of,
         "url": setting_values.url_of,
         "token": setting_values.token_of,

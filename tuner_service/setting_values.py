@@ -11,6 +11,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65_535
 WORKER_MEMORY_LEAST = 256 << 20  # a worker that has imported its own algorithms holds a fifth of it
 MEMORY_DIGITS = 7
+NEVER = "never"
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+SERVICE_LOST_LEAST_S = 1.0
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
@@ -64,6 +67,20 @@ def store_location(value: str, *, folder: Path) -> str:
 
 def worker_memory_of(value: Any) -> int:
     return size_of(value, name="worker_memory", least=WORKER_MEMORY_LEAST)
+
+
+def service_lost_of(value: Any) -> float | None:
+    """Seconds; None for never."""
+    text = str(value).strip().lower()
+    if text == NEVER:
+        return None
+    found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)\s*([smhd]?)", text)
+    seconds = 0.0 if found is None or isinstance(value, bool) else float(found[1]) * SECONDS[found[2] or "s"]
+    if seconds < SERVICE_LOST_LEAST_S:
+        raise ValueError(
+            f'a time such as "90s", "10m" or "2h", at least {SERVICE_LOST_LEAST_S:g} s, or "never", got {value!r:.40}'
+        )
+    return seconds
 
 
 def size_of(value: Any, *, name: str, least: int) -> int:

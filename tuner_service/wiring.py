@@ -125,9 +125,8 @@ def _dispatching(
         events = stack.enter_context(closing(EventHub(queries=store.queries, lineage=store.lineage, clock=clock)))
         hub = AgentHub(dismiss=executor.dismiss, on_change=events.cluster_changed)
         go_on_in_time(clock, store.newest_at())
-        wanted = read_notify_file(settings.home)
+        runners, wanted = list[Runner](), read_notify_file(settings.home)
         notifier = stack.enter_context(closing(Notifier(settings.home, wanted)))
-        runners: list[Runner] = []
 
         def on_event(event: WorkerEvent) -> None:
             runners[0].submit(event)
@@ -145,6 +144,7 @@ def _dispatching(
             forget_agents=hub.close_all,
             on_saved=notifier.look,
             on_committed=events.committed,
+            service_lost_s=settings.service_lost_timeout,
         )
         runners.append(runner)
         ray = stack.enter_context(ray_nodes(settings, store.lineage, clock, runner))
@@ -177,6 +177,7 @@ def _performer(settings: Settings, files: NodeFiles, *, lineage: str, hub: Agent
         asset_store=settings.asset_root,
         asset_staging=str(staging_of(settings.asset_root, home=settings.home, lineage=lineage)),
         asset_cache_bytes=settings.asset_cache,
+        service_lost_s=settings.service_lost_timeout,
         removed=files.remove,
         removed_experiment=files.remove_experiment,
     )

@@ -68,6 +68,21 @@ def test_a_memory_of_workers_that_is_no_size_or_too_small_is_refused(tmp_path: P
         resolve(tmp_path, TUNER_WORKER_MEMORY=given)
 
 
+@pytest.mark.parametrize(
+    ("given", "used"), [("never", None), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5_400.0), ("1d", 86_400.0), ("2", 2.0)]
+)
+def test_how_long_a_lost_service_is_waited_for_is_a_time_or_never(
+    tmp_path: Path, given: str, used: float | None
+) -> None:
+    assert resolve(tmp_path, TUNER_SERVICE_LOST_TIMEOUT=given).service_lost_timeout == used
+
+
+@pytest.mark.parametrize("given", ["0", "0.5s", "-1m", "1w", "soon", "nan", "inf", "9" * 5_000])
+def test_a_wait_for_a_lost_service_that_is_no_time_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(InputError, match='"never"'):
+        resolve(tmp_path, TUNER_SERVICE_LOST_TIMEOUT=given)
+
+
 def test_names_come_as_text_or_as_a_list(tmp_path: Path) -> None:
     write_files(tmp_path, user='allowed_hosts = ["a", "b"]\n')
 

@@ -13,8 +13,10 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
+from trials.agent.patience import Patience
 from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, Way
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
+from trials.wire.messages import Welcome
 from trials.wire.plain import ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
@@ -51,6 +53,9 @@ class Channel:
         self._agent_id = agent_id
         self._idle_exit_s, self._lost_exit_s = idle_exit_s, lost_exit_s
         self._asked = asyncio.Event()
+        self._patience = Patience(agent.home)
+        self._talked_at = time.monotonic()
+        self._is_welcome = False  # on the connection at hand
 
     def connect_now(self) -> None:
         self._asked.set()
@@ -62,7 +67,7 @@ class Channel:
         """
         tried: ServiceAddress | None = None
         pause, next_try = BACKOFF_FIRST_S, 0.0
-        idle_since = talked_at = time.monotonic()
+        idle_since = self._talked_at = time.monotonic()
         while True:
             address = self._way.address()
             is_elsewhere = address != tried and not self._way.is_joined  # of several addresses each has its turn
@@ -79,12 +84,15 @@ class Channel:
                 next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
                 tried = address
                 if outcome is Outcome.TALKED:
-                    idle_since = talked_at = time.monotonic()
+                    idle_since = time.monotonic()
             if not self._agent.is_idle():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since >= self._idle_exit_s:
                 return False
-            if self._lost_exit_s is not None and time.monotonic() - talked_at >= self._lost_exit_s:
+            away_s = time.monotonic() - self._talked_at
+            if self._lost_exit_s is None:
+                self._patience.look(self._agent, away_s=away_s)
+            elif away_s >= self._lost_exit_s:
                 return True
             await self._wait()
 
@@ -113,7 +121,8 @@ class Channel:
                 max_size=MESSAGE_LIMIT_BYTES,
             )
             async with connecting as connection:
-                await Conversation(self._agent, connection, agent_id=self._agent_id).run()
+                talk = Conversation(self._agent, connection, agent_id=self._agent_id, on_welcome=self._welcomed)
+                await talk.run()
             return Outcome.TALKED
         except RefusedError as error:
             logger.error("refused", extra={"url": address.url, "reason": error})
@@ -125,7 +134,14 @@ class Channel:
             logger.warning("not_let_in", extra={"url": address.url, "why": _why(error)})
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("not_connected", extra={"url": address.url, "error": repr(error)})
+        finally:
+            if self._is_welcome:
+                self._is_welcome, self._talked_at = False, time.monotonic()
         return Outcome.FAILED
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        self._is_welcome = True
+        self._patience.welcomed(welcome.service_lost_s)
 
 
 def _why(error: InvalidStatus) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, get_args
@@ -91,10 +91,11 @@ class OrderedToLeaveError(Exception):
 class Conversation:
     """From Hello to the end of the connection."""
 
-    def __init__(self, agent: Agent, connection: ClientConnection, *, agent_id: str) -> None:
-        self._agent = agent
-        self._connection = connection
-        self._agent_id = agent_id
+    def __init__(
+        self, agent: Agent, connection: ClientConnection, *, agent_id: str, on_welcome: Callable[[Welcome], None]
+    ) -> None:
+        self._agent, self._connection = agent, connection
+        self._agent_id, self._on_welcome = agent_id, on_welcome
         self._lineage = ""
         self._not_understood = 0
         self._sending = asyncio.Lock()
@@ -169,6 +170,7 @@ class Conversation:
         if answer.version != PROTOCOL_VERSION:
             raise RefusedError(f"the service speaks version {answer.version}, the agent {PROTOCOL_VERSION}")
         self._lineage = answer.lineage
+        self._on_welcome(answer)
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         self._agent.cache.store = FileStore(answer.asset_store) if answer.asset_store else None
         own = self._agent.home.agent / "outgoing" if self._agent.facts.is_joined else None

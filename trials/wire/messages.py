@@ -26,7 +26,7 @@ from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -172,6 +172,7 @@ class Welcome:
 
     ``checkpoint_store`` is a folder or a URL for checkpoints over the inline limit; empty: the agent's own folder.
     ``asset_store`` is where the files of assets lie; ``asset_staging`` the folder in which the service takes them in.
+    ``service_lost_s``: trials that were without a service for so long are to be stopped; None: they run on.
     """
 
     kind: ClassVar[str] = "welcome"
@@ -182,6 +183,7 @@ class Welcome:
     asset_store: str = ""
     asset_staging: str = ""
     asset_cache_bytes: int = 64 << 30  # of what a node keeps of assets
+    service_lost_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

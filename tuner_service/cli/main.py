@@ -125,6 +125,9 @@ def _add_service(commands: Commands[argparse.ArgumentParser]) -> None:
     serve.add_argument("--checkpoint-store", metavar="FOLDER|URL", help="where large checkpoints go")
     serve.add_argument("--asset-store", metavar="FOLDER|URL", help="where the files of assets lie")
     serve.add_argument("--asset-cache", metavar="SIZE", help="the most that a node keeps of assets; 64GiB")
+    serve.add_argument(
+        "--service-lost-timeout", metavar="TIME", help="how long trials of an agent without a connection run on; never"
+    )
     serve.add_argument("--worker-memory", metavar="SIZE", help="the most an experiment's algorithms may hold; 4GiB")
     serve.add_argument("--executor", metavar="NAME|JSON", help="who provides agents: local, ray, local,ray, or a table")
     serve.add_argument("--ray-local", action="store_true", help="start a Ray cluster on this machine for the purpose")

@@ -73,6 +73,7 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
             trouble=command.trouble,
             drained=command.drained,
         )
+    step.state.away.pop(command.agent_id, None)
     step.state.placement_is_due = True
     believed = {
         held.attempt.nonce: held
@@ -141,17 +142,17 @@ def _stop_not_believed(key: AttemptKey, nonce: str) -> Stop:
     return Stop(key=key, nonce=nonce, grace_s=0.0, reason="not_believed")
 
 
-def _lose(held: _Held) -> None:
+def _lose(held: _Held, why: str = "") -> None:
     if held.ts.live.parts:
-        parts.lose(held.ts, held.node)
+        parts.lose(held.ts, held.node, why=why)
     else:
-        attempts.lose(held.ts)
+        attempts.lose(held.ts, why=why)
 
 
-def lose_on(ts: TrialStep, agent_id: str) -> None:
+def lose_on(ts: TrialStep, agent_id: str, *, why: str = "") -> None:
     """What this agent has of the live attempt is lost: all of it, or a part, which ends the others."""
     for held in list(_held(ts, agent_id)):
-        _lose(held)
+        _lose(held, why)
 
 
 def _adopt(held: _Held, finding: Adopt) -> None:
@@ -170,8 +171,9 @@ def _adopt(held: _Held, finding: Adopt) -> None:
 
 
 def disconnected(step: Step, command: AgentDisconnected) -> None:
-    """Its trials run on; nothing is concluded from silence."""
+    """Its trials run on; nothing is concluded from silence, unless it lasts: see ``away``."""
     step.state.agents.pop(command.agent_id, None)
+    step.state.away[command.agent_id] = step.at
 
 
 # ── attempts ────────────────────────────────────────────────────────────────────────────────────

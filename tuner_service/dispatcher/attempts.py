@@ -15,9 +15,9 @@ from tuner_service.domain.trial import AttemptStatus, PartState
 LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
 
 
-def lose(ts: TrialStep) -> None:
+def lose(ts: TrialStep, *, why: str = "") -> None:
     """Nobody holds its live attempt any more; the trial goes on in a new one."""
-    attempt_over(ts, AttemptStatus.LOST, LOST)
+    attempt_over(ts, AttemptStatus.LOST, replace(LOST, tail=why))
 
 
 def attempt_over(

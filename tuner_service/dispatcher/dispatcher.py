@@ -21,6 +21,7 @@ from tuner_service.dispatcher import (
     archiving,
     asks,
     attempts,
+    away,
     devices,
     endings,
     experiments,
@@ -113,6 +114,7 @@ class Dispatcher:
             if xs.wants_worker:
                 algorithms.start_worker(step, xs)
             schedule.advance(step, xs)
+        away.begin(step)
         return step.effects
 
     def handle(self, command: c.Command) -> list[Effect]:
@@ -290,6 +292,7 @@ class Dispatcher:
                 assert_never(command)
 
     def _apply_time(self, step: Step) -> list[ExperimentState]:
+        away.time_passed(step)
         busy = [xs for xs in step.all() if not xs.experiment.status.has_ended]
         for xs in busy:
             algorithms.time_passed(step, xs)

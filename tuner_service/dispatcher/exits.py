@@ -81,7 +81,8 @@ def meaning(record: ExitRecord, *, was_told: bool = False, has_result: bool = Fa
             return Interrupted(reason=TrialReason.PREEMPTED, message="stopped on its machine")
         case _:
             unseen: Unseen = record.cause
-            message = unseen.value.replace("_", " ") + "; nobody saw how it ended"
+            said = last_line(record.tail) if unseen is ExitCause.ATTEMPT_LOST else ""  # else it is the script's own
+            message = said or f"{unseen.value.replace('_', ' ')}; nobody saw how it ended"
             return Interrupted(reason=TrialReason.ATTEMPT_LOST, message=message)
 
 

@@ -93,9 +93,9 @@ def exited(ts: TrialStep, node: int, record: ExitRecord) -> None:
         orders.order_parts(ts)
 
 
-def lose(ts: TrialStep, node: int) -> None:
+def lose(ts: TrialStep, node: int, *, why: str = "") -> None:
     """Nobody holds this part any more."""
-    exited(ts, node, attempts.LOST)
+    exited(ts, node, replace(attempts.LOST, tail=why))
 
 
 def _give_back(ts: TrialStep, why: str) -> None:

@@ -169,6 +169,8 @@ class DispatcherState:
     experiments: dict[ExperimentId, ExperimentState] = field(default_factory=dict)
     set_aside: dict[ExperimentId, SetAside] = field(default_factory=dict)  # left as they are, their trials too
     agents: dict[str, Node] = field(default_factory=dict)
+    away: dict[str, float] = field(default_factory=dict)  # agents that may hold attempts: since when, not connected
+    service_lost_s: float | None = None  # after so long, what they hold is given up
     retired: dict[str, None] = field(default_factory=dict)  # agents that get no more trials; oldest first
     promised: Node | None = None  # what a node would be like that an executor can provide
     groups: dict[str, QuotaGroup] = field(default_factory=dict)

@@ -279,6 +279,11 @@ class Attempt:
         return any(agent_id == theirs and nonce in {None, known} for theirs, known in held)
 
     @property
+    def agent_ids(self) -> frozenset[str]:
+        """Of all that have it, or a part of it."""
+        return frozenset(part.agent_id for part in self.parts) or frozenset({self.agent_id})
+
+    @property
     def is_preparing(self) -> bool:
         """Whether not all of its parts are ready, so that none was ordered to begin."""
         return any(part.state is PartState.PREPARING for part in self.parts)

@@ -28,6 +28,7 @@ class Performer:
     asset_store: str = ""  # a folder or a URL
     asset_staging: str = ""  # the folder in which assets are taken in
     asset_cache_bytes: int = 0  # of what a node keeps of them
+    service_lost_s: float | None = None
     removed: Callable[[str], None] = _nothing  # of what nodes have sent: a checkpoint, by where it lies
     removed_experiment: Callable[[str], None] = _nothing  # and all of an experiment
 
@@ -59,6 +60,7 @@ class Performer:
                     asset_store=self.asset_store,
                     asset_staging=self.asset_staging,
                     asset_cache_bytes=self.asset_cache_bytes,
+                    service_lost_s=self.service_lost_s,
                 )
                 self.hub.send(effect.agent_id, welcome)
             case e.WarnQueueLength():

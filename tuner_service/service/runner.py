@@ -59,6 +59,7 @@ class Runner:
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     on_stepped: Callable[[Dispatcher], None] = lambda _: None  # after each step, to look at it; never waits
     promised: Node | None = None  # what a node would be like that an executor can provide
+    service_lost_s: float | None = None  # after so long, what an agent without a connection has is given up
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     measures: Measures = field(default_factory=Measures)
@@ -283,7 +284,7 @@ class Runner:
             incarnation=f"{self.incarnation}{self._dispatchers or ''}",
             first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
         )
-        dispatcher.state.promised = self.promised
+        dispatcher.state.promised, dispatcher.state.service_lost_s = self.promised, self.service_lost_s
         dispatcher.restore_groups(groups)
         for one in loaded:
             dispatcher.restore(one)

@@ -361,7 +361,7 @@ def test_an_exception_that_nobody_has_foreseen_ends_one_attempt_and_says_why(
         lay_out(home)
         agent = Agent(home)
         held = a_held_by(agent, home)
-        conversation = Conversation(agent, cast("Any", None), agent_id="a")
+        conversation = Conversation(agent, cast("Any", None), agent_id="a", on_welcome=lambda _: None)
         told: list[str] = []
 
         async def tell(held: HeldAttempt) -> None:

@@ -8,7 +8,7 @@ from tuner_service.cli.context import settings_of
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.output.tables import Column, Row, print_rows
 from tuner_service.config import SETTINGS
-from tuner_service.setting_values import without_password
+from tuner_service.setting_values import NEVER, without_password
 
 HIDDEN = "(set)"
 ADDRESSES = frozenset({"db", "url", "checkpoint_store"})
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows: list[Row] = []
     for setting in SETTINGS:
         value = getattr(settings, setting.name)
-        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        text = ",".join(value) if isinstance(value, tuple) else NEVER if value is None else str(value)
         if setting.name == "token" and text:
             text = HIDDEN
         elif setting.name in ADDRESSES:
