@@ -22,7 +22,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 ANSWER_S = 30.0
-VERSION = 7
+VERSION = 8
 CHUNK = 1 << 20  # BLOB_CHUNK_BYTES
 
 
