@@ -121,6 +121,7 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.local",
     "trials.agent.joining",
     "trials.agent.channel",
+    "trials.agent.patience",
     "trials.agent.conversation",
     "trials.agent.agent",
     "trials.agent.parts",
