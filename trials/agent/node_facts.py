@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import getpass
 import os
 import platform
@@ -19,46 +20,36 @@ from trials.files import write_atomically
 from trials.wire.messages import Message
 from trials.wire.nodes import NodeChanged, NodeFacts
 
-LEAST_FREE_BYTES = 64 << 20  # below it no trial is started: its files would not be whole
+# With less no trial is started: its files would not be whole. A small disk has to have a sixteenth of itself.
+LEAST_FREE_BYTES = 64 << 20
+LEAST_FREE_SHARE = 16
 LOOK_S = 5.0  # between two looks at the disk
 TOLD_S = 60.0  # how much is free is told so often, even where nothing else changes
 PROBE = "probe"
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def free_bytes_of(folder: Path) -> int:
-    """For this process, on the file system of ``folder``."""
+def room_of(folder: Path) -> tuple[int, int]:
+    """Bytes that this process may still write on the file system of ``folder``, and all that it has."""
     status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
+    return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
 
 
 class FactsOfNode:
     """``is_joined``: the agent shares no folder with its service."""
 
     def __init__(
-        self, home: Home, *, is_joined: bool = False, free_bytes: Callable[[Path], int] = free_bytes_of
+        self, home: Home, *, is_joined: bool = False, room: Callable[[Path], tuple[int, int]] = room_of
     ) -> None:
         self.is_joined = is_joined
-        self._home, self._free_bytes = home, free_bytes
+        self._home, self._room = home, room
         self._drained = home.agent / "drained"
         self._told: NodeFacts | None = None
         self._told_at = 0.0
 
     def now(self) -> NodeFacts:
         """As of this moment. Writes a small file into the home, and removes it."""
-        free, trouble = -1, ""
-        try:
-            free = self._free_bytes(self._home.agent)
-            self._write_probe()
-        except OSError as error:
-            trouble = (
-                f"the agent cannot write into its home {self._home.path}: {error.strerror}; give its user the right "
-                "to, or start it with another --home"
-            )
-        if not trouble and free < LEAST_FREE_BYTES:
-            trouble = (
-                f"the disk of {self._home.path} is full: {free >> 20} MiB are free, and {LEAST_FREE_BYTES >> 20} MiB "
-                "are needed; make room there"
-            )
+        free, trouble = self._look()
         return NodeFacts(
             home_id=self._home.home_id(),
             is_joined=self.is_joined,
@@ -102,12 +93,37 @@ class FactsOfNode:
                 with suppress(ConnectionClosed):  # the next hello says it
                     await send(NodeChanged(node=found))
 
+    def _look(self) -> tuple[int, str]:
+        """The bytes that are free, -1 where nobody can say, and why no trial can be started."""
+        free, path = -1, self._home.path
+        try:
+            free, size = self._room(self._home.agent)
+            self._write_probe()
+        except OSError as error:
+            if error.errno in NO_ROOM:  # a quota, perhaps, or a file system that can have no more files
+                return free, f"the disk of {path} is full: {error.strerror}; make room there"
+            return free, (
+                f"the agent cannot write into its home {path}: {error.strerror}; give its user the right to, or "
+                "start it with another --home"
+            )
+        needed = min(LEAST_FREE_BYTES, size // LEAST_FREE_SHARE)
+        if free >= needed:
+            return free, ""
+        return free, (
+            f"the disk of {path} is full: {_mebibytes(free)} are free, and {_mebibytes(needed)} are needed; make room "
+            "there"
+        )
+
     def _write_probe(self) -> None:
         path = self._home.agent / PROBE
         try:
             path.write_bytes(b"x")
         finally:
             path.unlink(missing_ok=True)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):.3g} MiB"
 
 
 def _user() -> str:

@@ -53,6 +53,7 @@ from tuner_service.service.events import EventHub
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
 from tuner_service.service.measures import Measures
 from tuner_service.service.node_files import NodeFiles, part_of_log
+from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
 from tuner_service.service.parts import part_on
 from tuner_service.service.questions import Analyst
@@ -353,6 +354,7 @@ class Experiments:
                 search_space=self.queries.search_space(experiment_id),
                 queues=self.runner.queue_depths(experiment_id),
                 variables=self.variables,
+                no_node=why_no_node(self.hub.channels()),
                 sees_values=sees_values,
             )
 

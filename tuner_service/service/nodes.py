@@ -19,6 +19,9 @@ AWAY_SAYS = (
 )
 
 
+NAMED_NODES = 3  # of which it is said why nothing is started there
+
+
 def node_views(channels: Sequence[Channel], trials: Mapping[str, Sequence[str]]) -> list[View]:
     """By name. ``trials``: by agent, those that run there."""
     here = {channel.hello.agent_id: channel for channel in channels}
@@ -64,6 +67,20 @@ def _view(channel: Channel, trials: Sequence[str]) -> View:
         "connected_at": moment(channel.connected_at),
         "trials": list(trials),
     }
+
+
+def why_no_node(channels: Sequence[Channel]) -> str | None:
+    """Why nothing can be started on any node now; None where it can on one."""
+    found = {channel.hello.agent_id: channel.node for channel in channels}
+    if any(_state(node, ()) == READY for node in found.values()):
+        return None
+    if not found:
+        return "no agent is connected"
+    named = [
+        f"{name} is drained" if node.drained else f"{name}: {node.trouble}" for name, node in sorted(found.items())
+    ]
+    more = [f"and {len(named) - NAMED_NODES} more"] if len(named) > NAMED_NODES else []
+    return "; ".join([*named[:NAMED_NODES], *more])
 
 
 def running_on(attempts: Sequence[Attempt]) -> dict[str, list[str]]:

@@ -99,12 +99,14 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
     search_space: Mapping[str, Any] | None = None,
     queues: Mapping[str, int] | None = None,
     variables: Sequence[str] = (),
+    no_node: str | None = None,
     sees_values: bool = True,
 ) -> View:
     """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
 
     ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision;
-    ``queues`` says how many lines wait for each algorithm; ``variables`` are the names that the service has.
+    ``queues`` says how many lines wait for each algorithm; ``variables`` are the names that the service has;
+    ``no_node``: why no node takes a trial now.
     ``sees_values``: of the variables of trials; else they are null.
     """
     spec = spec_view(experiment.spec)
@@ -117,6 +119,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "detail": experiment.detail,
         "queues": dict(queues or {}),
         "waits_for": _waits_for(experiment, len(running)),
+        "no_node": no_node if _waits(experiment, len(running)) else None,
         "chosen": _chosen_view(experiment.spec),
         "inputs": inputs_view(experiment.spec.trial.inputs),
         "left_out": _left_out(experiment.spec.trial, variables),
@@ -128,11 +131,13 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
 
 def _waits_for(experiment: Experiment, running: int) -> str | None:
     """What a waiting trial would need beside those that run; None where none waits for devices, cores or memory."""
-    waiting = experiment.counts.get(TrialStatus.WAITING.value, 0)
     demand = demand_of(experiment.spec)
-    if not waiting or demand.is_nothing or running >= experiment.spec.budget.parallel:
-        return None
-    return describe_demand(demand)
+    return None if demand.is_nothing or not _waits(experiment, running) else describe_demand(demand)
+
+
+def _waits(experiment: Experiment, running: int) -> bool:
+    """Whether trials wait although more may run at a time."""
+    return bool(experiment.counts.get(TrialStatus.WAITING.value)) and running < experiment.spec.budget.parallel
 
 
 def _left_out(template: TrialTemplate, variables: Sequence[str]) -> list[str]:

@@ -2910,6 +2910,12 @@ export interface components {
              */
             name: string;
             /**
+             * No Node
+             * @description why a waiting trial is started on no node now
+             * @example gpu-3 is drained
+             */
+            no_node: string | null;
+            /**
              * Not Set
              * @description variables that the service has not
              * @example []
@@ -8715,6 +8721,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -9227,6 +9234,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -9693,6 +9701,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -10016,6 +10025,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -10732,6 +10742,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -12508,6 +12519,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -13124,6 +13136,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -14158,6 +14171,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {
@@ -15829,6 +15843,7 @@ export interface operations {
                      *       "left_out": [],
                      *       "message": "",
                      *       "name": "digits",
+                     *       "no_node": "gpu-3 is drained",
                      *       "not_set": [],
                      *       "note": "with augmentation",
                      *       "objective": {

@@ -213,10 +213,13 @@ function Head({ view }: { view: ExperimentDetail }) {
       </div>
       <p class="why-line">
         {whyExperiment(view)}
-        {view.waits_for && (
+        {(view.no_node || view.waits_for) && (
           <>
             {" "}
-            · <span class="warn-text">a trial waits for {view.waits_for}</span>
+            ·{" "}
+            <span class="warn-text">
+              a trial waits for {view.no_node ? `a node: ${view.no_node}` : view.waits_for}
+            </span>
           </>
         )}
       </p>

@@ -146,7 +146,7 @@ def test_where_no_file_can_be_made_the_rows_stay_and_it_says_why(database: str |
 
 def test_what_is_deleted_goes_some_rows_at_a_time_and_leaves_nothing(database: str | Path, tmp_path: Path) -> None:
     filled(database, tmp_path)
-    assert in_a_process(database, tmp_path, "remove", 20) == -signal.SIGKILL
+    assert in_a_process(database, tmp_path, "remove", 10) == -signal.SIGKILL
     with a_life(database, tmp_path) as life:
         archive = life.archive()
         assert archive is not None

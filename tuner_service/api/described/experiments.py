@@ -178,6 +178,9 @@ class ExperimentDetail(Experiment, ExperimentFile):
     detail: Annotated[str, Field(description="the traceback, where there is one", examples=[""])]
     queues: Annotated[dict[str, int], Field(description="lines that wait for each algorithm", examples=[{"tuner": 0}])]
     waits_for: Annotated[str | None, Field(description="what a waiting trial would need", examples=["1 GPU"])]
+    no_node: Annotated[
+        str | None, Field(description="why a waiting trial is started on no node now", examples=["gpu-3 is drained"])
+    ]
     inputs: Inputs
     chosen: Annotated[dict[str, str], Field(description="why `auto` chose what it did", examples=[{}])]
     left_out: Annotated[list[str], Field(description="variables that trials are not given", examples=[[]])]

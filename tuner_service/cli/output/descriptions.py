@@ -122,6 +122,8 @@ def _names(names: list[str]) -> str:
 
 def _waiting_text(view: Row) -> str | None:
     """Why trials wait although more may run at a time."""
+    if view.get("no_node"):
+        return f"a node: {clip(view['no_node'], 1_000)} (`tuner agent ls`)"
     if not view.get("waits_for"):
         return None
     return f"{view['waits_for']} (quota group {view['quota_group']}); see `tuner ps --devices` and `tuner quota`"

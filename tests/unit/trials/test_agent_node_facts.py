@@ -1,0 +1,78 @@
+"""What the agent says of its machine: whether a trial could be started there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from trials.agent.home import Home
+from trials.agent.node_facts import FactsOfNode
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    made.agent.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def trouble(home: Home, free: int, size: int) -> str:
+    return FactsOfNode(home, room=lambda _: (free, size)).now().trouble
+
+
+@pytest.mark.parametrize(("free", "size"), [(64 * MIB, 1 << 40), (2 * MIB, 32 * MIB), (23 * MIB, 24 * MIB)])
+def test_a_disk_with_room_is_no_trouble(home: Home, free: int, size: int) -> None:
+    assert trouble(home, free, size) == ""
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "told"),
+    [
+        (64 * MIB - 1, 1 << 40, "64 MiB are needed"),
+        (2 * MIB - 1, 32 * MIB, "2 MiB are needed"),
+        (0, MIB, "0 MiB are free"),
+    ],
+)
+def test_a_disk_without_room_is_said_with_what_is_needed(home: Home, free: int, size: int, told: str) -> None:
+    found = trouble(home, free, size)
+    assert told in found
+    assert found.endswith("make room there")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_quota_or_a_disk_without_inodes_is_no_question_of_rights(
+    home: Home, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    refuse_writing(monkeypatch, number)
+    found = trouble(home, 1 << 40, 1 << 41)
+    assert os.strerror(number) in found
+    assert "make room" in found
+    assert "right" not in found
+
+
+def test_a_home_that_cannot_be_written_is_a_question_of_rights(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_writing(monkeypatch, errno.EACCES)
+    assert "give its user the right to" in trouble(home, 1 << 40, 1 << 41)
+
+
+def refuse_writing(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_bytes", refused)
+
+
+def test_what_changes_is_news_and_what_does_not_is_none(home: Home) -> None:
+    room = [(0, 1 << 40)]
+    facts = FactsOfNode(home, room=lambda _: room[0])
+    assert facts.taken_as_told().trouble
+    assert facts.news() is None
+    room[0] = (1 << 30, 1 << 40)
+    news = facts.news()
+    assert news is not None
+    assert (news.trouble, news.free_bytes) == ("", 1 << 30)
