@@ -12,7 +12,7 @@ setup: .venv/.installed
 with-ray: setup ; @.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 demo: setup ; @$(RUN) examples.demo
 # What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
-PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto
+PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto --dist loadfile
 QUICK := tests/unit tests/simulation tests/contract tests/migrations
 test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
 everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) tests.parts tests/integration tests/acceptance tests/gpu

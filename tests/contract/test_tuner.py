@@ -90,6 +90,7 @@ class Case:
     name: str
     args: dict[str, Any] = field(default_factory=dict)
     share: float = 1.0
+    spaces: tuple[str, ...] = tuple(SPACES)
 
     def of(self, trials: int) -> int:
         return max(8, round(trials * self.share))
@@ -98,30 +99,24 @@ class Case:
 CASES = {
     "tpe": Case(name="tpe"),
     "tpe without a start": Case(name="tpe", args={"n_startup_trials": 0}),
-    "tpe one by one": Case(name="tpe", args={"multivariate": False}),
-    "gp": Case(name="gp", args={"n_startup_trials": 4}, share=0.3),
-    "auto": Case(name="auto", share=0.5),
+    "tpe one by one": Case(name="tpe", args={"multivariate": False}, share=0.4),
+    "gp": Case(name="gp", args={"n_startup_trials": 4}, share=0.3, spaces=("conditional",)),
+    "auto": Case(name="auto", share=0.5, spaces=("conditional",)),
     "cma_es": Case(name="cma_es", args={"population_size": 4}),
     "nsga2": Case(name="nsga2", args={"population_size": 4}),
     "nsga3": Case(name="nsga3", args={"population_size": 4}),
     "evolution": Case(name="evolution", args={"population_size": 6, "sample_size": 3}),
 }
 CASES |= {name: Case(name=name) for name in TUNERS if name not in {case.name for case in CASES.values()}}
-SLOW_SPACES = ("conditional",)  # those where a tuner that takes long is tried
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "space" in metafunc.fixturenames:
-        every = [(case, name) for case in CASES.values() for name in SPACES if case.share == 1 or name in SLOW_SPACES]
-        names = [f"{case}-{name}" for case, (_, name) in zip(labels(every), every, strict=True)]
-        metafunc.parametrize(("case", "space"), [(case, SPACES[name]) for case, name in every], ids=names)
+        every = [(label, case, name) for label, case in CASES.items() for name in case.spaces]
+        names = [f"{label}-{name}" for label, _, name in every]
+        metafunc.parametrize(("case", "space"), [(case, SPACES[name]) for _, case, name in every], ids=names)
     elif "case" in metafunc.fixturenames:
         metafunc.parametrize("case", list(CASES.values()), ids=list(CASES))
-
-
-def labels(every: list[tuple[Case, str]]) -> list[str]:
-    names = {id(case): label for label, case in CASES.items()}
-    return [names[id(case)] for case, _ in every]
 
 
 @pytest.fixture

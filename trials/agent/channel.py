@@ -72,8 +72,8 @@ class Channel:
             address = self._way.address()
             is_elsewhere = address != tried and not self._way.is_joined  # of several addresses each has its turn
             due = is_elsewhere or self._asked.is_set() or time.monotonic() >= next_try
+            self._asked.clear()  # also where no service is to be found: else nothing would be waited for any more
             if address is not None and due:
-                self._asked.clear()
                 outcome = await self._converse(address)
                 if outcome is Outcome.ORDERED_TO_LEAVE:
                     return False
