@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, is_done, target_of, trial_path
-from tuner_service.client_tls import opened, system_context
-from tuner_service.told import told
+from tuner_service.client_http import (
+    REFUSING_STATUS,
+    REQUEST_TIMEOUT_S,
+    Answer,
+    ClientError,
+    ProblemError,
+    ServiceConnection,
+    TokenWithheldError,
+    UnreachableError,
+    UnsendableError,
+    problem_of,
+)
+from tuner_service.client_paths import asset_path, cells, experiment_path, group_path, is_done, trial_path
 
-if TYPE_CHECKING:
-    import socket
-    import ssl
-    from http.client import HTTPConnection
+__all__ = [
+    "Answer",
+    "Client",
+    "ClientError",
+    "ProblemError",
+    "TokenWithheldError",
+    "UnreachableError",
+    "UnsendableError",
+]
 
 HEALTH_TIMEOUT_S = 2.0
-REQUEST_TIMEOUT_S = 60.0
 TELL_WAIT_S = 30.0  # for the assessor's word about a report
 MADE_AS_A_WHOLE = {"parquet", "optuna"}  # exports whose first byte comes when they are complete
 SLOW_TIMEOUT_S = 3_600.0  # for a disk to take in what was sent, or a file to be made as a whole
@@ -26,93 +37,11 @@ WAIT_MARGIN_S = 10.0  # on top of how long the service was asked to wait
 PAGE_SIZE = 1_000
 TABLE_PAGE_SIZE = 2_000
 EXACT_DIGITS = 17  # tell every number from every other
-STREAM_BYTES = 1 << 16
 EVENTS_TIMEOUT_S = 40.0  # without a word on a stream of events; the service sends a heartbeat every fifteen seconds
-REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 
 
-class ClientError(Exception):
-    """Its text says what went wrong and what to do."""
-
-
-class UnreachableError(ClientError):
-    """No service answers."""
-
-
-class TokenWithheldError(ClientError):
-    """The token was not sent, because nothing says that it belongs to whoever is at the address."""
-
-
-class UnsendableError(ClientError):
-    """The request holds what HTTP or JSON has no form for. Nothing was sent."""
-
-
-@dataclass
-class ProblemError(ClientError):
-    """The service refused; ``status`` is HTTP's, ``problem`` the object it sent."""
-
-    status: int
-    problem: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        lines = [str(self.problem.get("detail") or f"the service answered {self.status}")]
-        lines += [f"  {e.get('pointer') or '/'}: {e.get('detail')}" for e in self.problem.get("errors", ())]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-    def json(self) -> Any:
-        """ClientError where it is no JSON object, or lacks what it is asked for: something else is at the address."""
-        try:
-            return told(json.loads(self.data) if self.data else None, ClientError)
-        except (ValueError, RecursionError) as exc:
-            what = f"no JSON object, but begins {self.data[:60].decode('utf-8', 'replace')!r}"
-            raise ClientError(f"the answer is {what}; is it a service of Tuner Service?") from exc
-
-
-class Client:
-    """One connection, kept open between calls. Not thread-safe.
-
-    Redirects are not followed and proxies not used: the token goes to ``url`` and nowhere else.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        admit: Callable[[socket.socket], None] | None = None,
-        tls: Callable[[], ssl.SSLContext] = system_context,
-    ) -> None:
-        """``admit`` is asked about every connection before anything is sent on it; an OSError of it closes it.
-
-        ``tls`` makes what an https address is known by.
-        """
-        self.url = url.rstrip("/")
-        self._token = token
-        self._admit, self._make_tls = admit, tls
-        self._tls: ssl.SSLContext | None = None
-        self._connection: HTTPConnection | None = None
-        self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
-
-    def hang_up(self) -> None:
-        """Whoever reads an answer finds its end. Any thread, unlike everything else."""
-        connection = self._connection
-        sock = None if connection is None else connection.sock
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(2)  # socket.SHUT_RDWR, of a module that is not imported here
-
-    def close(self) -> None:
-        self._asked = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+class Client(ServiceConnection):
+    """What a service can be asked. Not thread-safe."""
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────
     def create(self, body: Mapping[str, Any], *, key: str | None = None, dry_run: bool = False) -> Any:
@@ -344,7 +273,7 @@ class Client:
             "PUT", f"/api/v1/assets/pieces/{digest}", data=data, headers=headers, timeout_s=REQUEST_TIMEOUT_S
         )
         if answer.status >= REFUSING_STATUS:
-            raise ProblemError(answer.status, _problem(answer))
+            raise ProblemError(answer.status, problem_of(answer))
 
     def asset_bytes(self, digest: str, *, offset: int, length: int) -> bytes:
         """A range of a file of the store."""
@@ -385,116 +314,3 @@ class Client:
             cursor = answer["next"]
             if cursor is None:
                 return
-
-    # ── HTTP ────────────────────────────────────────────────────────────────────────────────────
-    def call(  # noqa: PLR0913  # the parts of a request
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> Answer:
-        """The answer; ProblemError for one that refuses, UnreachableError for none."""
-        target = target_of(path, query)
-        for name, text in (headers or {}).items():
-            if not (text.isascii() and text.isprintable()):
-                raise UnsendableError(f"{name} is one line of plain letters, digits and signs, not {text!a}")
-        sent = {**self._authorization, **(headers or {})}
-        data = None
-        if body is not None:
-            try:
-                data = json.dumps(body, allow_nan=False).encode()
-            except ValueError as exc:  # NaN, too deep, too many digits
-                raise UnsendableError(f"the request cannot be written as JSON: {exc}") from exc
-            sent["Content-Type"] = "application/json"
-        answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)
-        if answer.status >= REFUSING_STATUS:
-            raise ProblemError(answer.status, _problem(answer))
-        return answer
-
-    @property
-    def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token}"}
-
-    def _ask(self, path: str, query: Mapping[str, Any]) -> None:
-        """Have the service begin with what is read next. Any other call gives that up; a fault is met by the call."""
-        import http.client
-
-        target = target_of(path, query)
-        with suppress(OSError, http.client.HTTPException):
-            self._connect(REQUEST_TIMEOUT_S).request("GET", target, headers=self._authorization)
-            self._asked = target
-
-    def _stream(
-        self, path: str, query: Mapping[str, Any], *, timeout_s: float, as_it_comes: bool = False
-    ) -> Iterator[bytes]:
-        import http.client
-
-        self.close()  # an answer that was not read to its end must leave nothing on a connection that is kept
-        try:
-            connection = self._connect(timeout_s)
-            connection.request("GET", target_of(path, query), headers=self._authorization)
-            response = connection.getresponse()
-            if response.status >= REFUSING_STATUS:
-                headers = dict(response.headers.items())
-                answer = Answer(status=response.status, headers=headers, data=response.read())
-                raise ProblemError(answer.status, _problem(answer))
-            read = response.read1 if as_it_comes else response.read
-            while data := read(STREAM_BYTES):
-                yield data
-        except (OSError, http.client.HTTPException) as exc:
-            raise UnreachableError(f"{self.url} broke off its answer: {exc!r}") from exc
-        finally:
-            self.close()
-
-    def _exchange(
-        self, method: str, target: str, *, data: bytes | None, headers: Mapping[str, str], timeout_s: float
-    ) -> Answer:
-        import http.client  # here, because a command that starts a service has that started first
-
-        # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once. Only what
-        # may safely be repeated is: reads, creations that carry their key, and what is known by its digest.
-        is_repeatable = method == "GET" or "Idempotency-Key" in headers or target.startswith("/api/v1/assets")
-        if self._asked not in (None, target):
-            self.close()
-        for is_last in (False, True):
-            is_fresh = self._connection is None or self._connection.sock is None
-            try:
-                connection = self._connect(timeout_s)
-                if self._asked is None:
-                    connection.request(method, target, body=data, headers=dict(headers))
-                self._asked = None
-                response = connection.getresponse()
-                return Answer(status=response.status, headers=dict(response.headers.items()), data=response.read())
-            except TimeoutError as exc:
-                self.close()
-                raise UnreachableError(f"{self.url} did not answer within {timeout_s:g} s") from exc
-            except (OSError, http.client.HTTPException) as exc:
-                self.close()
-                if is_last or is_fresh or not is_repeatable:
-                    raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
-        raise UnreachableError(f"no service answers at {self.url}")
-
-    def _connect(self, timeout_s: float) -> HTTPConnection:
-        connection = self._connection
-        if connection is None or connection.sock is None:  # the service closes one with its answer when it ends
-            connection = opened(self.url, timeout_s=timeout_s, admit=self._admit, tls=self._context)
-            self._connection = connection
-        connection.timeout = timeout_s
-        connection.sock.settimeout(timeout_s)
-        return connection
-
-    def _context(self) -> ssl.SSLContext:
-        self._tls = self._tls or self._make_tls()
-        return self._tls
-
-
-def _problem(answer: Answer) -> Mapping[str, Any]:
-    try:
-        problem = answer.json()
-    except ClientError:
-        problem = None
-    return problem if isinstance(problem, dict) else {"detail": f"the service answered {answer.status}"}

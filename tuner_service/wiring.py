@@ -229,7 +229,7 @@ def active_url(settings: Settings) -> str:
     """Of the active service of the database, as it says there; "" where there is none."""
     from tuner_service.storage.engine import services_of
 
-    return next((service.url for service in services_of(settings.db) if service.role == "active"), "")
+    return next((service.reached_at for service in services_of(settings.db) if service.role == "active"), "")
 
 
 def url_of(listening: socket.socket, certificate: Certificate | None = None) -> str:

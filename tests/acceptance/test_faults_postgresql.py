@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ import httpx
 import pytest
 
 from tests.acceptance.harness import Home, is_running
+from tests.joined_agents import JoinedAgent
 from tests.postgresql import the_server
 from tests.waiting import wait_until
+from tuner_service import connect
 
 pytestmark = pytest.mark.slow
 MakeHome = Callable[..., Home]
@@ -55,10 +58,16 @@ def check_what_it_answers(home: Home) -> None:
         ("/api/v1/experiments", 503, f"the active one is {services['active']}"),
     ):
         answer = httpx.get(services["standby"] + path)
+        assert answer.headers.get("tuner-active") == (services["active"] if "/api/" in path else None)
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
     sent = httpx.get(services["standby"] + "/experiments/x", headers={"accept": "text/html"})
     assert (sent.status_code, sent.headers["location"]) == (307, services["active"] + "/experiments/x")
     assert httpx.post(services["standby"] + "/api/v1/experiments", json={"x": "y" * 100_000}).status_code == 503
+
+
+def service_in_role(home: Home, role: str) -> str:
+    found = json.loads(home.tuner("ps", "--services", "-o", "json"))
+    return next(str(service["url"]) for service in found if service["role"] == role)
 
 
 def roles(home: Home) -> list[str]:
@@ -124,3 +133,37 @@ def test_a_standby_takes_over_and_no_trial_is_disturbed(number: signal.Signals, 
         home.completed()
         assert [trial["attempts"] for trial in home.trials()] == [1, 1, 1, 1]
         assert roles(home)[0] == "active"
+
+
+def test_agents_and_programs_with_the_standbys_address_find_whoever_is_active(home: Home) -> None:
+    home.begin(budget={"trials": 4, "parallel": 2})
+    home.running(2, step=4)
+    active, token = int(str(address(home)["pid"])), (home.home / "token").read_text().strip()
+    with a_standby(home) as standby:
+        url = service_in_role(home, "standby")
+        agent = JoinedAgent(home, "node-b", url=url)
+        elsewhere = {**home.variables(), "TUNER_URL": url, "TUNER_TOKEN": token}
+
+        def tuner(*arguments: str) -> str:
+            command = [sys.executable, "-m", "tuner_service.cli.main", *arguments]
+            done = subprocess.run(command, env=elsewhere, cwd=home.folder, capture_output=True, text=True, check=True)
+            return done.stdout
+
+        def is_joined() -> bool:
+            nodes = json.loads(tuner("agent", "ls", "-o", "json"))
+            return any(node["id"] == "node-b" and node["state"] == "ready" for node in nodes)
+
+        try:
+            agent.start()
+            wait_until(is_joined)
+            tuner("set", home.id, "--parallel", "1")
+            assert httpx.get(f"{address(home)['url']}/readyz").json()["role"] == "active"
+            os.kill(active, signal.SIGKILL)
+            wait_until(lambda: address(home).get("pid") == standby)
+            wait_until(is_joined)
+            with connect(url=url, token=token) as service:
+                assert service.experiment(home.id).view["budget"]["parallel"] == 1
+            home.open_gate()
+            home.completed()
+        finally:
+            agent.end()

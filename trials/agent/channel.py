@@ -15,6 +15,7 @@ from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
 from trials.agent.patience import Patience
 from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, Way
+from trials.wire.addresses import ACTIVE_HEADER
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
 from trials.wire.messages import Welcome
 from trials.wire.plain import ProtocolError
@@ -33,6 +34,7 @@ class Outcome(Enum):
     TALKED = "talked"
     REFUSED = "refused"
     ORDERED_TO_LEAVE = "ordered_to_leave"
+    SENT_ON = "sent_on"
     FAILED = "failed"
 
 
@@ -80,8 +82,10 @@ class Channel:
                 failed_again = outcome is Outcome.FAILED and tried is not None and not is_elsewhere
                 if outcome is Outcome.FAILED:
                     self._way.failed()
-                pause = min(pause * 2, BACKOFF_MAX_S) if failed_again else BACKOFF_FIRST_S
-                next_try = time.monotonic() + (REFUSED_PAUSE_S if outcome is Outcome.REFUSED else pause)
+                if outcome is not Outcome.SENT_ON:
+                    pause = min(pause * 2, BACKOFF_MAX_S) if failed_again else BACKOFF_FIRST_S
+                pauses = {Outcome.REFUSED: REFUSED_PAUSE_S, Outcome.SENT_ON: 0.0}
+                next_try = time.monotonic() + pauses.get(outcome, pause)
                 tried = address
                 if outcome is Outcome.TALKED:
                     idle_since = time.monotonic()
@@ -131,6 +135,9 @@ class Channel:
             logger.warning("ordered_to_leave", extra={"url": address.url, "reason": error})
             return Outcome.ORDERED_TO_LEAVE
         except InvalidStatus as error:
+            if self._way.sent_on(error.response.headers.get(ACTIVE_HEADER)):
+                logger.info("sent_on_by_a_standby", extra={"url": address.url, "to": self._way.address()})
+                return Outcome.SENT_ON
             logger.warning("not_let_in", extra={"url": address.url, "why": _why(error)})
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("not_connected", extra={"url": address.url, "error": repr(error)})

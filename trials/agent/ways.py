@@ -6,21 +6,20 @@ there. An agent that was joined has an address, a token of its own, and the cert
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import socket
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from trials.agent.home import Home
+from trials.wire.addresses import PORTS, address_told, is_loopback, parts_of
 from trials.wire.peers import require_peer
 from trials.wire.plain import ProtocolError
 
 OPEN_TIMEOUT_S = 5.0
-PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,9 @@ class Way(Protocol):
     def failed(self) -> None:
         """The service was not at the last ``address``."""
 
+    def sent_on(self, told: str | None) -> bool:
+        """A standby at the last ``address`` names the active service. Whether that is the next ``address``."""
+
 
 class HomeWay:
     """To the service of the agent's own home."""
@@ -82,19 +84,25 @@ class HomeWay:
     def failed(self) -> None:
         """There is no other one."""
 
+    def sent_on(self, told: str | None) -> bool:
+        """The home names its service, and nobody else does."""
+        del told
+        return False
+
 
 @dataclass(slots=True)
 class JoinedWay:
-    """To a service elsewhere, at the first of ``urls`` that answers."""
+    """To a service elsewhere, at the first of ``urls`` that answers, or at the one that a standby there names."""
 
     urls: tuple[str, ...]
     token_file: Path
     ca: Path | None = None
     is_joined: bool = True
     _at: int = field(default=0, init=False)
+    _told: str | None = field(default=None, init=False)  # by the one of ``urls`` whose turn it is
 
     def address(self) -> ServiceAddress | None:
-        return ServiceAddress(url=self.urls[self._at % len(self.urls)])
+        return ServiceAddress(url=self._told or self.urls[self._at % len(self.urls)])
 
     def token(self) -> str:
         return self.token_file.read_text(encoding="utf-8").strip()
@@ -105,18 +113,26 @@ class JoinedWay:
         return ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
 
     def opened(self, address: ServiceAddress) -> socket.socket:
-        parts = _parts(address.url)
+        parts = parts_of(address.url)
         return socket.create_connection((parts.hostname or "", parts.port or PORTS[parts.scheme]), OPEN_TIMEOUT_S)
 
     def failed(self) -> None:
-        self._at += 1
+        if self._told is None:
+            self._at += 1
+        self._told = None  # who named it may be the active one now
+
+    def sent_on(self, told: str | None) -> bool:
+        if self._told is not None:  # of two that send an agent to each other, neither is
+            return False
+        self._told = address_told(told, by=self.urls[self._at % len(self.urls)])
+        return self._told is not None
 
 
 def join_fault(urls: tuple[str, ...], *, may_be_plain: bool) -> str | None:
     """Why an agent may not be joined to these addresses; None if it may."""
     for url in urls:
         try:
-            parts = _parts(url)
+            parts = parts_of(url)
         except ProtocolError as error:
             return str(error)
         if parts.scheme == "http" and not may_be_plain and not is_loopback(parts.hostname or ""):
@@ -125,24 +141,6 @@ def join_fault(urls: tuple[str, ...], *, may_be_plain: bool) -> str | None:
                 "service use TLS (tuner serve --tls-cert --tls-key) and name https://, or say --insecure-network"
             )
     return None
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _parts(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        is_whole = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:
-        is_whole = False
-    if not is_whole or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ProtocolError(f"the address of a service is http://HOST:PORT or https://HOST:PORT, not {url!r:.200}")
-    return parts
 
 
 def connected(address: ServiceAddress, *, uid: int) -> socket.socket:

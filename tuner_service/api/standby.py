@@ -1,6 +1,7 @@
 """What a standby answers while it waits: that it lives, that it is not ready, and who is active.
 
-Of nothing else it says anything: who asks is sent to the active service, a browser by a redirect.
+Of nothing else it says anything: who asks is sent to the active service, a browser by a redirect, agents and clients by
+a header that names its address.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from trials.wire.addresses import ACTIVE_HEADER
 from tuner_service.domain.errors import TunerServiceError
 
 REQUEST_TIMEOUT_S = 2.0  # of a client, who is answered before the next one
@@ -66,6 +68,7 @@ class _Server(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # another one is no answer to an agent, which asks for a WebSocket
     timeout = REQUEST_TIMEOUT_S
     find_active: Callable[[], str]
 
@@ -91,16 +94,21 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/healthz":
             self._send(200, {"status": "ok", "pid": os.getpid()})
         elif path == "/readyz":
-            self._send(503, {"ready": False, "parts": {"lease": "this service is a standby"}})
+            parts = {"lease": "this service is a standby"}
+            self._send(503, {"ready": False, "role": "standby", "active": self._active() or None, "parts": parts})
         else:
             self._send_away()
 
-    def _send_away(self) -> None:
+    def _active(self) -> str:
+        """ "" where nobody is, or the database does not say."""
         try:
-            url = self.find_active()
+            return self.find_active()
         except TunerServiceError as exc:
             logger.warning("active_service_unknown", extra={"error": str(exc)})
-            url = ""
+            return ""
+
+    def _send_away(self) -> None:
+        url = self._active()
         if (
             url
             and self.path.startswith("/")
@@ -112,7 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
         where = f"the active one is {url}" if url else "nobody is active at this moment"
         detail = f"this service is a standby and does nothing yet; {where}"
         kind, title = "urn:tuner:problem:unavailable", "Service Unavailable"
-        self._send(503, {"type": kind, "title": title, "status": 503, "detail": detail})
+        named = {ACTIVE_HEADER: url} if url else {}
+        self._send(503, {"type": kind, "title": title, "status": 503, "detail": detail}, **named)
 
     def _send(self, status: int, content: dict[str, Any], **headers: str) -> None:
         body = json.dumps(content).encode()

@@ -43,7 +43,7 @@ async def read_readiness(request: Request, services: CurrentServices) -> Respons
     is_ready = all(state == "ok" for state in parts.values())
     if role_of(request) is None:
         parts = {name: "ok" if state == "ok" else "in trouble" for name, state in parts.items()}
-    return json_response({"ready": is_ready, "parts": parts}, status=200 if is_ready else 503)
+    return json_response({"ready": is_ready, "role": "active", "parts": parts}, status=200 if is_ready else 503)
 
 
 @router.get("/version")
