@@ -88,7 +88,8 @@ class ServiceConnection:
 
         ``tls`` makes what an https address is known by.
         """
-        self.url = self._first_url = url.rstrip("/")
+        self.url = url.rstrip("/")
+        self._standby = ""  # which named the service at ``url``
         self._token = token
         self._admit, self._make_tls = admit, tls
         self._tls: ssl.SSLContext | None = None
@@ -190,7 +191,7 @@ class ServiceConnection:
         if active is None:
             return False
         self.close()
-        self.url = active
+        self.url, self._standby = active, self._standby or self.url
         return True
 
     def _exchange(
@@ -203,9 +204,9 @@ class ServiceConnection:
         try:
             answer = self._exchange_here(method, target, data=data, headers=headers, timeout_s=timeout_s)
         except UnreachableError:
-            if self.url == self._first_url:
+            if not self._standby:
                 raise
-            self.url = self._first_url
+            self.url, self._standby = self._standby, ""
             if not _is_repeatable(method, target, headers):
                 raise
             answer = self._exchange_here(method, target, data=data, headers=headers, timeout_s=timeout_s)
