@@ -237,5 +237,5 @@ def test_the_trials_of_a_node_that_is_gone_go_on_elsewhere_and_what_it_runs_is_s
 
 
 def test_a_node_that_is_not_there_is_not_found(alone: Home) -> None:
-    assert alone.ended("agent", "rm", "nobody").returncode == 3
-    assert alone.ended("agent", "drain", "nobody").returncode == 5
+    for verb in ("rm", "drain"):
+        assert alone.ended("agent", verb, "nobody").returncode == 3

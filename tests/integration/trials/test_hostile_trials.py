@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running, started
+from tests.process_table import parent
 from tests.waiting import wait_until
 from trials.agent.local import list_local
 from trials.wire.attempt import AttemptKey
@@ -242,6 +245,7 @@ def test_what_a_trial_did_to_its_files_while_there_was_no_agent_is_found_by_the_
     process = started(service, timeout_s=60).process
     wait_until((service.folder() / "acknowledged.json").exists)
     agent.kill()
+    os.kill(parent(process.pid), signal.SIGSTOP)  # else it ends the trial within a second where its folder is gone
     go.touch()
     wait_until(gone.exists)
 
