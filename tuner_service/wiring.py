@@ -34,7 +34,7 @@ from tuner_service.domain.errors import Fault, InputError, StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.executors.ray.building import ray_nodes
 from tuner_service.local_service import process_mark
-from tuner_service.service.access import Role, read_or_make_token
+from tuner_service.service.access import read_or_make_token
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
 from tuner_service.setting_values import MAX_PORT
 from tuner_service.tls import Certificate, certificate_of
@@ -207,29 +207,26 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
     with contextlib.ExitStack() as stack:
         stack.enter_context(kept_bounded([*own_log(settings), settings.home / "agent" / "agent.out"]))
         if is_standby:
-            from tuner_service.api.standby import StandbyServer
+            from tuner_service.api.standby import StandbyApp, StandbyServer
+            from tuner_service.standing_by import Standby
 
             listening = stack.enter_context(listening_socket(settings))
             context = None if certificate is None else certificate.context
-            standby = StandbyServer(listening, lambda: active_url(settings), tls=context)
-            stack.callback(standby.stop)
+            standby = stack.enter_context(closing(Standby(settings)))
+            server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context)
+            stack.callback(server.stop)
+            server.start()
             standby.start()
             url = url_of(listening, certificate)
             core = stack.enter_context(running_core(settings, umask=umask, url=url, waits=_say_that_it_waits))
-            standby.stop()
+            server.stop()
+            standby.close()
         else:
             core = stack.enter_context(running_core(settings, umask=umask))
             listening = stack.enter_context(listening_socket(settings))
         tokens = make_tokens(settings, core)
         _serve_http(settings, core, listening, tokens=tokens, certificate=certificate)
     return 0
-
-
-def active_url(settings: Settings) -> str:
-    """Of the active service of the database, as it says there; "" where there is none."""
-    from tuner_service.storage.engine import services_of
-
-    return next((service.reached_at for service in services_of(settings.db) if service.role == "active"), "")
 
 
 def url_of(listening: socket.socket, certificate: Certificate | None = None) -> str:
@@ -439,16 +436,11 @@ def last_port(settings: Settings) -> int:
 
 def make_tokens(settings: Settings, core: Core) -> Tokens:
     """Those of the home folder, made at the first start, and those that people and agents were given."""
-    from tuner_service.service.tokens import Tokens, hash_of
+    from tuner_service.service.tokens import Tokens
+    from tuner_service.standing_by import home_tokens
 
-    files = {
-        Role.ADMIN: settings.token_file,
-        Role.READ_ONLY: settings.read_only_token_file,
-        Role.AGENT: settings.agent_token_file,
-    }
-    home = {hash_of(read_or_make_token(file)): role for role, file in files.items()}
     node_key = "" if core.ray is None else core.ray.key()
-    return Tokens(home=home, store=core.store, clock=core.clock, node_key=node_key)
+    return Tokens(home=home_tokens(settings), store=core.store, clock=core.clock, node_key=node_key)
 
 
 def announce(settings: Settings, core: Core, *, url: str) -> None:

@@ -60,9 +60,23 @@ def check_what_it_answers(home: Home) -> None:
         answer = httpx.get(services["standby"] + path)
         assert answer.headers.get("tuner-active") == (services["active"] if "/api/" in path else None)
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
+    check_what_it_reads(home, services["standby"], services["active"])
     sent = httpx.get(services["standby"] + "/experiments/x", headers={"accept": "text/html"})
     assert (sent.status_code, sent.headers["location"]) == (307, services["active"] + "/experiments/x")
     assert httpx.post(services["standby"] + "/api/v1/experiments", json={"x": "y" * 100_000}).status_code == 503
+
+
+def check_what_it_reads(home: Home, standby: str, active: str) -> None:
+    headers = {"authorization": f"Bearer {(home.home / 'token').read_text().strip()}"}
+    experiment = f"/api/v1/experiments/{home.id}"
+    for path in ("/api/v1/quota-groups", f"{experiment}/search-space", f"{experiment}/pareto"):
+        there, here = httpx.get(active + path, headers=headers), httpx.get(standby + path, headers=headers)
+        assert (here.status_code, here.text) == (there.status_code, there.text)
+        assert here.headers["tuner-role"] == "standby"
+    for path in ("/api/v1/agents", f"/api/v1/trials/{home.id}/1/logs", f"{experiment}?wait_for=ended"):
+        assert httpx.get(standby + path, headers=headers).headers["tuner-active"] == active
+    changed = httpx.post(f"{standby}{experiment}/stop", headers=headers, json={})
+    assert (changed.status_code, changed.headers["tuner-active"]) == (503, active)
 
 
 def service_in_role(home: Home, role: str) -> str:

@@ -1,141 +1,155 @@
-"""What a standby answers while it waits: that it lives, that it is not ready, and who is active.
+"""What a standby answers while it waits: reads of the rows, that it lives, that it is not ready, and who is active.
 
-Of nothing else it says anything: who asks is sent to the active service, a browser by a redirect, agents and clients by
-a header that names its address.
+Everything else is left to the active service: agents, programs and commands are sent there by a header that names its
+address, a browser by a redirect. A token that is not known here may be known there, so whoever shows one is sent on,
+too, and not turned away.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
+import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from collections.abc import Callable, Sequence
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trials.wire.addresses import ACTIVE_HEADER
-from tuner_service.domain.errors import TunerServiceError
+from tuner_service.api.errors import RETRY_AFTER_S, problem
+from tuner_service.api.responses import json_response
+from tuner_service.api.server import Server, http_config
+from tuner_service.service.standing_by import STANDS_BY
 
-REQUEST_TIMEOUT_S = 2.0  # of a client, who is answered before the next one
-LINE_LIMIT_BYTES = 1 << 16
-BODY_LIMIT_BYTES = 1 << 20
+GRACEFUL_S = 1  # for reads under way when the service takes over
+STOP_TIMEOUT_S = 3.0
+UNAUTHENTICATED = 401
+ROLE_HEADER = "Tuner-Role"
 
-logger = logging.getLogger(__name__)
+_E, _T = "/api/v1/experiments/{experiment_id}", "/api/v1/trials/{experiment_id}/{number}"
+# By their routes: those that are answered from rows alone. Agents, devices, logs, files and events are with the active
+# service, whose folders may be on another machine.
+READS = frozenset(
+    {
+        "/api/v1/experiments",
+        _E,
+        *(f"{_E}/{of}" for of in ("best", "pareto", "slices", "failures", "importance", "curves", "timeline")),
+        *(f"{_E}/{of}" for of in ("trials", "code-changes", "journal", "search-space", "search-space/revisions")),
+        *(f"{_E}/{of}" for of in ("table", "export", "plot.png", "plot.svg")),
+        _T,
+        f"{_T}/metrics",
+        f"{_T}/checkpoints",
+        "/api/v1/quota-groups",
+        "/api/v1/quota-groups/{name}",
+        "/api/v1/algorithms",
+        "/version",
+        "/docs",
+        "/docs/{name}",
+    }
+)
+OPEN_READS = frozenset({"/openapi.json"})  # which are no routes of ours
+
+
+class StandbyApp:
+    """``active`` gives the address of the active service, or ""; ``reads`` what reads the database, where it can."""
+
+    def __init__(self, active: Callable[[], str], reads: Callable[[], FastAPI | None] = lambda: None) -> None:
+        self._active, self._reads = active, reads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._leave_channel(receive, send)
+        elif scope["type"] == "http":
+            reads = self._reads()
+            if reads is not None and is_answered(scope, reads):
+                await self._read(reads, scope, receive, send)
+            else:
+                await self._own_answer(scope)(scope, receive, send)
+
+    async def _read(self, reads: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        is_sent_on = False
+
+        async def send_marked(message: Message) -> None:
+            nonlocal is_sent_on
+            if message["type"] == "http.response.start":
+                is_sent_on = message["status"] == UNAUTHENTICATED and bool(self._active())
+                message["headers"] = [*message["headers"], (ROLE_HEADER.lower().encode(), b"standby")]
+            if not is_sent_on:
+                await send(message)
+
+        await reads(scope, receive, send_marked)
+        if is_sent_on:
+            await self._own_answer(scope)(scope, receive, send)
+
+    def _own_answer(self, scope: Scope) -> Response:
+        path, url = scope["path"], self._active()
+        if path == "/healthz":
+            return json_response({"status": "ok", "pid": os.getpid()})
+        if path == "/readyz":
+            said = {"ready": False, "role": "standby", "active": url or None, "parts": {"lease": STANDS_BY}}
+            return json_response(said, status=503)
+        if url and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
+            query = scope["query_string"].decode("latin-1")
+            target = url + path + (f"?{query}" if query else "")
+            return RedirectResponse(target, status_code=307, headers={"cache-control": "no-store"})
+        return self._left(url)
+
+    def _left(self, url: str) -> Response:
+        where = f"the active one is {url}" if url else "nobody is active at this moment"
+        headers = {"Retry-After": str(RETRY_AFTER_S), "Cache-Control": "no-store", ROLE_HEADER: "standby"}
+        headers |= {ACTIVE_HEADER: url} if url else {}
+        detail = f"{STANDS_BY} and answers reads of the database alone; {where}"
+        return problem(503, detail, kind="unavailable", headers=headers)
+
+    async def _leave_channel(self, receive: Receive, send: Send) -> None:
+        """An agent is answered in HTTP, as it asked."""
+        await receive()
+        answer = self._left(self._active())
+        kind = "websocket.http.response"
+        await send({"type": f"{kind}.start", "status": answer.status_code, "headers": answer.raw_headers})
+        await send({"type": f"{kind}.body", "body": bytes(answer.body)})
+
+
+def is_answered(scope: Scope, reads: FastAPI) -> bool:
+    """Whether a standby answers it from rows alone, and at once."""
+    if scope["method"] not in {"GET", "HEAD"}:
+        return False
+    if "wait_for" in parse_qs(scope["query_string"].decode("latin-1")):
+        return False  # whoever waits should find the active service before that changes
+    path = scope["path"]
+    return path in OPEN_READS or any(
+        route.path in READS and "GET" in route.methods and route.path_regex.match(path) for route in reads.state.routes
+    )
 
 
 class StandbyServer:
-    """Answers on ``listening``, which it leaves open. ``active`` gives the address of the active service, or ""."""
+    """Answers on ``listening``, which it leaves open, in a thread of its own. Its ``app`` must not wait."""
 
-    def __init__(
-        self, listening: socket.socket, active: Callable[[], str], *, tls: ssl.SSLContext | None = None
-    ) -> None:
-        class Handler(_Handler):
-            find_active = staticmethod(active)
-
-        self._server = _Server(listening.getsockname()[:2], Handler, bind_and_activate=False)
-        self._server.tls = tls
-        self._server.socket.close()
-        self._server.socket = listening
-        self._thread = threading.Thread(target=self._server.serve_forever, name="standby", daemon=True)
+    def __init__(self, listening: socket.socket, app: ASGIApp, *, tls: ssl.SSLContext | None = None) -> None:
+        config = http_config(app)
+        config.timeout_graceful_shutdown = GRACEFUL_S
+        self._listens = threading.Event()
+        self._sockets: Sequence[socket.socket] = (listening.dup(),)  # which the server closes
+        self._server = Server(config, listens=self._listens.set, may_go_on=lambda: True, ends=lambda: None, tls=tls)
+        self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
+        """It answers when this returns."""
         self._thread.start()
+        self._listens.wait(STOP_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Nothing is answered any more when it returns. Safe to repeat."""
+        """Nothing more is taken when it returns. Safe to repeat."""
         if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
+            self._server.handle_exit(signal.SIGTERM, None)
+            self._thread.join(STOP_TIMEOUT_S)
+        for one in self._sockets:
+            one.close()
 
-
-class _Server(HTTPServer):
-    tls: ssl.SSLContext | None = None
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """The handshake waits for the handler, which has a time limit."""
-        connection, address = super().get_request()
-        if self.tls is not None:
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever does not keep to the protocol is hung up on."""
-        del request
-        logger.debug("standby_request_failed", extra={"address": str(client_address)}, exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # another one is no answer to an agent, which asks for a WebSocket
-    timeout = REQUEST_TIMEOUT_S
-    find_active: Callable[[], str]
-
-    def handle_one_request(self) -> None:
-        """Any method: none of them is carried out here."""
-        self.close_connection = True
-        try:
-            self.raw_requestline = self.rfile.readline(LINE_LIMIT_BYTES)
-            if self.raw_requestline and self.parse_request():
-                self.close_connection = True
-                self._take_body()
-                self._answer()
-        except (OSError, ValueError):  # it says nothing more, or nothing that makes sense
-            return
-
-    def _take_body(self) -> None:
-        """What nobody needs: who is still sending would not read the answer."""
-        length = int(self.headers.get("content-length") or 0)
-        self.rfile.read(max(0, min(length, BODY_LIMIT_BYTES)))
-
-    def _answer(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/healthz":
-            self._send(200, {"status": "ok", "pid": os.getpid()})
-        elif path == "/readyz":
-            parts = {"lease": "this service is a standby"}
-            self._send(503, {"ready": False, "role": "standby", "active": self._active() or None, "parts": parts})
-        else:
-            self._send_away()
-
-    def _active(self) -> str:
-        """ "" where nobody is, or the database does not say."""
-        try:
-            return self.find_active()
-        except TunerServiceError as exc:
-            logger.warning("active_service_unknown", extra={"error": str(exc)})
-            return ""
-
-    def _send_away(self) -> None:
-        url = self._active()
-        if (
-            url
-            and self.path.startswith("/")
-            and self.command == "GET"
-            and "text/html" in self.headers.get("accept", "")
-        ):
-            self._send(307, {}, location=url + self.path)
-            return
-        where = f"the active one is {url}" if url else "nobody is active at this moment"
-        detail = f"this service is a standby and does nothing yet; {where}"
-        kind, title = "urn:tuner:problem:unavailable", "Service Unavailable"
-        named = {ACTIVE_HEADER: url} if url else {}
-        self._send(503, {"type": kind, "title": title, "status": 503, "detail": detail}, **named)
-
-    def _send(self, status: int, content: dict[str, Any], **headers: str) -> None:
-        body = json.dumps(content).encode()
-        kind = "application/problem+json" if "detail" in content else "application/json"
-        self.send_response(status)
-        fixed = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}
-        for name, value in {**fixed, "connection": "close", **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def version_string(self) -> str:
-        return "tuner"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the library's own name
-        """Requests are no events."""
+    def _run(self) -> None:
+        self._server.run(sockets=list(self._sockets))

@@ -70,7 +70,6 @@ JOURNAL_PAGE = 1_000
 WAIT_POLL_S = 0.1  # between two looks of a request that waits
 WAITING_EASILY = 32  # requests; of more each looks less often, so that all of them together cost no more
 
-
 IsGone = Callable[[], Awaitable[bool]]
 
 
@@ -168,6 +167,7 @@ class Experiments:
     collected: Callable[[Attempt, str], Path | None] = lambda _, __: None  # a stream that its node has sent here
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
+    knows_nodes: bool = True  # else agents are connected to another service, which alone can say of them
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -354,7 +354,7 @@ class Experiments:
                 search_space=self.queries.search_space(experiment_id),
                 queues=self.runner.queue_depths(experiment_id),
                 variables=self.variables,
-                no_node=why_no_node(self.hub.channels()),
+                no_node=why_no_node(self.hub.channels()) if self.knows_nodes else None,
                 sees_values=sees_values,
             )
 

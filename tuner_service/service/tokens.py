@@ -108,6 +108,12 @@ class Tokens:
         """Whether it still is what it was."""
         return self.of_hash(token.sha256) == token
 
+    def look_again(self) -> None:
+        """At the rows, where another service changes them: what it revoked opens nothing here either."""
+        with self._lock:
+            self._rows = {row.name: row for row in self.store.tokens()}
+            self._know()
+
     def _of_node(self, secret: str) -> Token | None:
         agent_id = agent_of(self.node_key, secret) if self.node_key else None
         if agent_id is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, tuple_
 
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.storage import mapping, tables
@@ -92,3 +93,12 @@ def _of(moved: MovedMetrics, after: MetricKey) -> list[ColumnElement[bool]]:
         tuple_(*_KEY.clauses) > tuple_(*max(after, (moved.first, 0, 0))),
     ]
     return found if moved.upto is None else [*found, _m.c.line <= moved.upto]
+
+
+def read_only_moved_rows(queries: SqlQueries) -> MovedRows:
+    """Beside an active service."""
+
+    def begin() -> AbstractContextManager[Connection]:
+        raise StorageError("the database was opened to be read only")
+
+    return MovedRows(queries, begin, add=lambda _, __: None, vacuum=lambda: False)

@@ -33,6 +33,7 @@ from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import AttemptStatus, Checkpoint
 from tuner_service.ports import Clock, LoadedExperiment, MovedMetrics, StoredSession, StoredToken
 from tuner_service.storage import blobs, damage, mapping, reading, tables
+from tuner_service.storage.access_rows import stored_sessions, stored_tokens
 from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
@@ -172,16 +173,7 @@ class SqlStore:
 
     def tokens(self) -> Sequence[StoredToken]:
         """By name; those that have expired or were revoked too."""
-        t = tables.tokens
-        with self.queries.reading() as connection:
-            rows = connection.execute(select(t).order_by(t.c.name)).mappings().all()
-        found = []
-        for row in rows:
-            try:
-                found.append(mapping.TOKENS.value(row))
-            except StorageError as exc:  # it opens nothing
-                logger.error("token_left_out", extra={"error": str(exc)})  # the row is what is wrong
-        return found
+        return stored_tokens(self.queries)
 
     def put_token(self, token: StoredToken, *, in_place_of: Sequence[str] = ()) -> None:
         """In place of the one of its name and of those with these names, in one transaction. Any thread."""
@@ -200,16 +192,7 @@ class SqlStore:
 
     def sessions(self) -> Sequence[StoredSession]:
         """Of browsers, oldest first; those that have expired too."""
-        s = tables.sessions
-        with self.queries.reading() as connection:
-            rows = connection.execute(select(s).order_by(s.c.created_at, s.c.id)).mappings().all()
-        found = []
-        for row in rows:
-            try:
-                found.append(mapping.SESSIONS.value(row))
-            except StorageError as exc:  # whoever it was signs in again
-                logger.error("session_left_out", extra={"error": str(exc)})  # the row is what is wrong
-        return found
+        return stored_sessions(self.queries)
 
     def put_session(self, session: StoredSession, *, in_place_of: Sequence[str]) -> None:
         """Add it, and drop those with these ids, in one transaction. Any thread."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, ApiService, a_body
-from tuner_service.api.standby import StandbyServer
+from tuner_service.api.standby import StandbyApp, StandbyServer
 from tuner_service.client import Client, ProblemError, UnreachableError
 from tuner_service.local_service import read_service_file
 from tuner_service.program.lines import settings_for
@@ -21,7 +21,7 @@ from tuner_service.program.lines import settings_for
 def a_standby(active: list[str]) -> Iterator[str]:
     """Its address; the last in ``active`` is what it says of the active service."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = StandbyServer(listening, lambda: active[-1])
+        server = StandbyServer(listening, StandbyApp(lambda: active[-1]))
         server.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
