@@ -4077,6 +4077,12 @@ export interface components {
              * @example true
              */
             ready: boolean;
+            /**
+             * Role
+             * @description a standby is never ready, and names the address of the active service as `active`
+             * @enum {string}
+             */
+            role: "active" | "standby";
         };
         /** Report */
         Report: {
@@ -20475,7 +20481,8 @@ export interface operations {
                      *         "database": "ok",
                      *         "runner": "ok"
                      *       },
-                     *       "ready": true
+                     *       "ready": true,
+                     *       "role": "active"
                      *     }
                      */
                     "application/json": components["schemas"]["Readiness"];
@@ -20493,7 +20500,8 @@ export interface operations {
                      *         "database": "ok",
                      *         "runner": "ok"
                      *       },
-                     *       "ready": true
+                     *       "ready": true,
+                     *       "role": "active"
                      *     }
                      */
                     "application/json": components["schemas"]["Readiness"];

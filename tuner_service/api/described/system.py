@@ -16,6 +16,10 @@ class Health(Shown):
 
 class Readiness(Shown):
     ready: Annotated[bool, Field(examples=[True])]
+    role: Annotated[
+        Literal["active", "standby"],
+        Field(description="a standby is never ready, and names the address of the active service as `active`"),
+    ]
     parts: Annotated[
         dict[str, str], Field(description="`ok`, or the trouble", examples=[{"database": "ok", "runner": "ok"}])
     ]
