@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from trials.tasks import TaskGroup
-from trials.tasks.progress import Progress
+from trials.tasks.progress import Progress, ports_wanted
 
 
 def do_nothing() -> None:
     """A step."""
 
 
-def progress(group: TaskGroup, folder: Path) -> Progress:
+def progress(group: TaskGroup) -> Progress:
     group.use()
-    nodes = group.nodes()
+    wanted = ports_wanted(group)
     return Progress(
         group,
-        workspaces={node: folder / node for node in nodes},
-        addresses=dict.fromkeys(nodes, "127.0.0.1"),
-        plans=folder,
-        free_port=lambda _: 4711,
+        addresses=dict.fromkeys(group.nodes(), "127.0.0.1"),
+        ports={node: [4711 + number for number in range(count)] for node, count in wanted.items()},
     )
 
 

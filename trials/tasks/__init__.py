@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from trials.tasks.cluster import Cluster, Node, WorkspaceType
 from trials.tasks.instance import Instance, current_instance, set_output
-from trials.tasks.session import LocalSession, NodeStartError, TaskFailedError
+from trials.tasks.running import NodeStartError, TaskFailedError
+from trials.tasks.session import GroupSession, LocalSession
 from trials.tasks.task_group import (
     GroupUsedError,
     OutputMissingError,
@@ -18,6 +19,7 @@ from trials.tasks.task_group import (
 
 __all__ = [
     "Cluster",
+    "GroupSession",
     "GroupUsedError",
     "Instance",
     "LocalSession",

@@ -12,7 +12,8 @@ import signal
 import sys
 
 from trials.tasks.progress import OuterWorld
-from trials.tasks.session import LocalSession, TaskFailedError
+from trials.tasks.running import TaskFailedError
+from trials.tasks.session import LocalSession
 from trials.tasks.task_group import Task, TaskGroup
 
 NODE = "node0"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,15 +76,39 @@ def set_output(name: str, value: Any) -> None:
         other.unlink()
 
 
+class OutputTooLargeError(ValueError):
+    """A command wrote more than an output may have."""
+
+
+def output_bytes(folder: Path, name: str) -> tuple[str, bytes]:
+    """What was given last into a workspace, and in which form. FileNotFoundError without any."""
+    for kind in ("json", "state"):
+        path = folder / FOLDER_OUTPUTS / f"{name}.{kind}"
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            data = file.read(OUTPUT_LIMIT_BYTES + 1)
+            if len(data) > OUTPUT_LIMIT_BYTES:
+                raise OutputTooLargeError(f"it has more than {OUTPUT_LIMIT_BYTES} bytes; give a file of a workspace")
+            return kind, data
+    raise FileNotFoundError(f"no output {name!r} in {folder}")
+
+
+def output_value(kind: str, data: bytes) -> Any:
+    """Of the bytes that an output has in this form. ValueError for damaged ones."""
+    if kind == "json":
+        return json.loads(data)
+    if kind != "state":
+        raise ValueError(data.decode(errors="replace"))
+    from trials.checkpoints.file_format import read_state
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return read_state(Path(file.name))[1]
+
+
 def read_output(folder: Path, name: str) -> Any:
     """What ``set_output`` gave last into a workspace. FileNotFoundError without any; ValueError for a damaged one."""
-    try:
-        data = (folder / FOLDER_OUTPUTS / f"{name}.json").read_bytes()
-    except FileNotFoundError:
-        from trials.checkpoints.file_format import read_state
-
-        return read_state(folder / FOLDER_OUTPUTS / f"{name}.state")[1]
-    return json.loads(data)
+    return output_value(*output_bytes(folder, name))
 
 
 def _state_of(name: str, value: Any) -> bytes:

@@ -1,90 +1,186 @@
-"""A runner as its session sees it: one process, two pipes."""
+"""Runners as a session sees them, and the nodes of a session on this machine: a process and two pipes each."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import select
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import trials
+from trials.tasks.cluster import WorkspaceType
+from trials.tasks.port import Event, Order, Placed, Wanted
+from trials.tasks.shares import shares_of
 
 QUIT_TIMEOUT_S = 30.0
 READ_BYTES = 1 << 16
+HERE = "127.0.0.1"
+
+
+class Lines:
+    """Orders to a runner and events of it, over descriptors that this object owns."""
+
+    def __init__(self, events: int, orders: int) -> None:
+        self._events, self._orders = events, orders
+        self._rest = bytearray()
+        self.is_lost = False
+
+    def fileno(self) -> int:
+        return self._events
+
+    def order(self, order: Order) -> None:
+        """Nothing where the other end is gone: ``read`` says so."""
+        with contextlib.suppress(OSError):
+            data = memoryview(json.dumps(order).encode() + b"\n")
+            while data:
+                data = data[os.write(self._orders, data) :]
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """What the runner has said; waits for something. None when nothing more can come."""
+        try:
+            data = os.read(self._events, READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            self.is_lost = True
+            return None
+        end = data.rfind(b"\n")
+        if end < 0:  # a part of a long line: it is looked at once, when it is whole
+            self._rest += data
+            return []
+        whole, self._rest = bytes(self._rest) + data[:end], bytearray(data[end + 1 :])
+        return [json.loads(line) for line in whole.split(b"\n")]
+
+    def close(self) -> None:
+        """The runner ends everything and itself."""
+        os.close(self._orders)
+        if self._events != self._orders:
+            os.close(self._events)
+
+
+def spawn_runner(orders: int, events: int, folder: Path | None) -> subprocess.Popen[bytes]:
+    """A runner that reads and writes these descriptors; ``folder`` holds the workspaces of its node."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trials.tasks.runner", str(orders), str(events), "" if folder is None else str(folder)],
+        env={**os.environ, "PYTHONPATH": path_with_this_package(os.environ)},
+        stdin=subprocess.DEVNULL,
+        pass_fds={orders, events},
+        start_new_session=True,
+    )
 
 
 class LocalNode:
-    """A node on this machine: a runner, started with the object."""
+    """A node on this machine: its runner is started with the object."""
 
-    address = "127.0.0.1"
-
-    def __init__(
-        self,
-        name: str,
-        workspace: Path,
-        *,
-        removed: Sequence[Path],
-        environment: Mapping[str, str],
-        cpus: Sequence[int] = (),
-    ) -> None:
-        """``removed`` are folders that go with the node, also where the session was killed; ``cpus``, if any are
-        given, are the only cores that its processes run on."""
-        self.name, self.workspace = name, workspace
-        commands_out, self._commands = os.pipe2(os.O_CLOEXEC)
-        self.events, events_in = os.pipe2(os.O_CLOEXEC)
-        self._rest = b""
-        self.is_lost = False
+    def __init__(self, folder: Path) -> None:
+        orders_out, orders = os.pipe2(os.O_CLOEXEC)
+        events, events_in = os.pipe2(os.O_CLOEXEC)
+        self.lines = Lines(events, orders)
         try:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "trials.tasks.runner", str(commands_out), str(events_in)),
-                    *(",".join(map(str, cpus)), *map(str, removed)),
-                ],
-                env={**os.environ, **environment, "PYTHONPATH": _path_with_this_package()},
-                stdin=subprocess.DEVNULL,
-                pass_fds=(commands_out, events_in),
-                start_new_session=True,
-            )
+            self._process = spawn_runner(orders_out, events_in, folder)
+        except BaseException:
+            self.lines.close()
+            raise
         finally:
-            os.close(commands_out)
+            os.close(orders_out)
             os.close(events_in)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def order(self, **order: Any) -> None:
-        """Nothing where the runner is gone: ``read`` says so."""
-        with contextlib.suppress(BrokenPipeError):
-            data = memoryview(json.dumps(order).encode() + b"\n")
-            while data:
-                data = data[os.write(self._commands, data) :]
-
-    def read(self) -> Sequence[dict[str, Any]]:
-        """What the runner has said; waits for something. ``{"event": "lost"}`` when it ended by itself."""
-        data = os.read(self.events, READ_BYTES)
-        if not data:
-            self.is_lost = True
-            return [{"event": "lost", "code": self._process.wait()}]
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+    def read(self) -> Sequence[Event]:
+        """``lost`` when the runner ended by itself."""
+        found = self.lines.read()
+        return [{"event": "lost", "why": f"it ended with {self._process.wait()}"}] if found is None else found
 
     def close(self) -> None:
         """Nothing of the node runs when this returns."""
-        os.close(self._commands)
+        self.lines.close()
         try:
             self._process.wait(QUIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()  # its children die with it
             self._process.wait()
-        os.close(self.events)
 
 
-def _path_with_this_package() -> str:
+class LocalNodes:
+    """All nodes here: names, each with cores and devices of its own where it asks for some."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        environment: Mapping[str, str],
+        labels: Mapping[str, str],
+        workspace: Path | None = None,
+    ) -> None:
+        """``workspace``: of the task that runs the group; else each node has one of its own below ``folder``, or
+        below a temporary folder, which is removed."""
+        self._folder, self._environment, self._labels = folder, dict(environment), labels
+        self._workspace = workspace
+        self._own: Path | None = None
+        self._nodes: dict[str, LocalNode] = {}
+
+    def check(self, wanted: Sequence[Wanted]) -> None:
+        shares_of({one.name: one.properties for one in wanted}, self._labels)
+
+    def start(self, wanted: Sequence[Wanted], workspace_type: WorkspaceType) -> None:
+        shares = shares_of({one.name: one.properties for one in wanted}, self._labels)
+        self._own = None if self._folder is not None else Path(tempfile.mkdtemp(prefix="tasks-"))
+        for one in wanted:
+            share = shares[one.name]
+            placed = Placed(
+                workspace_type=workspace_type,
+                workspace=self._workspace,
+                cpus=share.cpus,
+                environment={**self._environment, **share.environment},
+            )
+            self._nodes[one.name] = LocalNode(self._folder or self._own)  # type: ignore[arg-type]  # one is there
+            self.order(one.name, placed.order(one))
+
+    def address(self, node: str) -> str:  # noqa: ARG002  all are here
+        return HERE
+
+    def order(self, node: str, order: Order) -> None:
+        self._nodes[node].lines.order(order)
+
+    def events(self, timeout_s: float | None) -> list[tuple[str, Event]]:
+        return heard({name: (node.lines, node.read) for name, node in self._nodes.items()}, timeout_s)
+
+    def close(self, result: Mapping[str, Any]) -> None:  # noqa: ARG002  nobody else waits for it
+        for node in self._nodes.values():
+            node.close()
+        self._nodes.clear()
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+
+def heard(nodes: Mapping[str, tuple[Lines, Any]], timeout_s: float | None) -> list[tuple[str, Event]]:
+    """As ``Nodes.events`` has it, of nodes with a descriptor and a function that reads it when there is something."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    poller = select.poll()
+    living = {lines.fileno(): (name, read) for name, (lines, read) in nodes.items() if not lines.is_lost}
+    for descriptor in living:
+        poller.register(descriptor, select.POLLIN)
+    found: list[tuple[str, Event]] = []
+    while living and not found:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready = poller.poll(None if left is None else left * 1000)
+        if not ready:
+            break
+        for descriptor, _ in ready:
+            name, read = living[descriptor]
+            found += [(name, event) for event in read()]
+    return found
+
+
+def path_with_this_package(environment: Mapping[str, str]) -> str:
+    """PYTHONPATH of ``environment`` on which this package is found before all else."""
     root = str(Path(trials.__file__).parents[1])
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     return os.pathsep.join(dict.fromkeys(paths))

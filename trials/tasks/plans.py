@@ -10,6 +10,7 @@ import multiprocessing.spawn
 import select
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from trials.tasks.steps import CommandFailedError, read_plan, runner_of
 def main(arguments: list[str]) -> int:
     """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
     plan = read_plan(Path(arguments[0]))
-    multiprocessing.spawn.prepare(plan.prepare)
+    multiprocessing.spawn.prepare(placed(plan.prepare, here=str(Path.cwd()), path=sys.path))
     steps = [runner_of(step, run_nested=run_nested) for step in plan.steps]
     try:
         if len(arguments) == 1:
@@ -32,6 +33,22 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return error.code if error.code > 0 else 1
     return 0
+
+
+def placed(prepare: Mapping[str, Any], *, here: str, path: Sequence[str]) -> dict[str, Any]:
+    """What was said of the session's process, for one that works in the folder ``here``: the program lies there as it
+    does in the session's folder, and what is installed is found on this process's own ``path``."""
+    there = prepare["dir"]
+    if there == here:
+        return dict(prepare)
+
+    def moved(text: str) -> str:
+        inside = text == there or text.startswith(f"{there}/")
+        return here + text.removeprefix(there) if inside else text
+
+    names = [name for name in ("dir", "orig_dir", "init_main_from_path") if prepare.get(name)]
+    program = [moved(entry) for entry in prepare["sys_path"] if moved(entry) != entry]
+    return {**prepare, **{name: moved(prepare[name]) for name in names}, "sys_path": [*program, *path]}
 
 
 def _repeat(steps: list[Any], *, interval_s: float, until_closed: int) -> None:

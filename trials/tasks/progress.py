@@ -1,18 +1,19 @@
-"""What a group does next: a state machine that does nothing but write plans. Nodes do what it orders."""
+"""What a group does next: a state machine without any I/O. Nodes do what it orders (``trials.tasks.port``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import base64
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from trials.tasks.instance import ENV_NODE, ENV_TASK, ENV_WORKSPACE
-from trials.tasks.steps import Step, only_command, plan_of, with_interpreter, write_plan
+from trials.tasks.instance import ENV_TASK
+from trials.tasks.steps import Step, only_command, plan_of
 from trials.tasks.task_group import ReportStep, Task, TaskGroup
 
 Order = tuple[str, dict[str, Any]]  # (node, what its runner is told)
-PLAN_RUNNER = ("python", "-m", "trials.tasks.plans")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +58,28 @@ def worlds_of(tasks: Iterable[Task]) -> dict[str, World]:
     return worlds
 
 
+def ports_wanted(group: TaskGroup) -> Counter[str]:
+    """By node: one for each world whose first process is there."""
+    return Counter(world.first_node for world in worlds_of(group.tasks).values())
+
+
 class Progress:
     """Of one group. Jobs are named by what they are for, such as ``task:node0/train``."""
 
-    def __init__(  # noqa: PLR0913  # each is a fact of where the group runs
+    def __init__(
         self,
         group: TaskGroup,
         *,
-        workspaces: Mapping[str, Path],
         addresses: Mapping[str, str],
-        plans: Path,
-        free_port: Callable[[str], int],
+        ports: Mapping[str, Sequence[int]],
         outer: OuterWorld | None = None,
     ) -> None:
+        """``addresses`` of all nodes, and on each at least as many ``ports`` as ``ports_wanted`` says."""
         self._group = group
-        self._workspaces, self._addresses = workspaces, addresses
-        self._plans, self._free_port = plans, free_port
+        self._nodes = group.nodes()
+        self._addresses = addresses
+        self._free_ports = {node: list(found) for node, found in ports.items()}
         self._outer = outer
-        self._written = 0
         self._tasks = {task.name: task for task in group.tasks}
         self._worlds = worlds_of(group.tasks)
         self._ports: dict[str, int] = {}
@@ -82,10 +87,10 @@ class Progress:
         self._done: set[str] = set()  # tasks
         self._begun: set[str] = set()  # tasks
         self._set_up: set[str] = set()  # "node:NAME" and "task:NAME" whose setup steps have ended, exit steps not
-        self._nodes_waiting = set(workspaces)  # for their setup steps
+        self._nodes_waiting = set(self._nodes)  # for their setup steps
         self._nodes_reporting: set[str] = set()
         self._nodes_done: set[str] = set()
-        self._first_node = next(iter(workspaces))
+        self._first_node = self._nodes[0]
         self._is_group_done = False
 
     def is_done(self) -> bool:
@@ -122,14 +127,14 @@ class Progress:
     def _group_set_up(self) -> list[Order]:
         self._set_up.add("group")
         orders: list[Order] = []
-        for node in self._workspaces:
+        for node in self._nodes:
             steps = [step for setup in self._group.setups_of(node) for step in setup.before]
             if steps:
                 orders.append(self._job(f"node_setup:{node}", node, steps))
         if not orders:
             return self._all_set_up()
         self._nodes_waiting = {node for node, _ in orders}
-        self._set_up |= {f"node:{node}" for node in self._workspaces if node not in self._nodes_waiting}
+        self._set_up |= {f"node:{node}" for node in self._nodes if node not in self._nodes_waiting}
         return orders
 
     def ended(self, job: str) -> list[Order]:
@@ -165,7 +170,7 @@ class Progress:
         self._running.clear()
         of_group = [] if "group" not in self._set_up else self._group_exit_orders()
         tasks = [task for task in self._tasks.values() if f"task:{task.name}" in self._set_up]
-        nodes = [node for node in self._workspaces if f"node:{node}" in self._set_up]
+        nodes = [node for node in self._nodes if f"node:{node}" in self._set_up]
         self._set_up.clear()
         of_tasks = [self._job(f"task_exit:{t.name}", t.node, t.setup.after, task=t) for t in tasks if t.setup.after]
         of_nodes = [
@@ -175,8 +180,8 @@ class Progress:
 
     def _all_set_up(self) -> list[Order]:
         self._nodes_waiting = set()
-        self._set_up |= {f"node:{node}" for node in self._workspaces}
-        orders = [order for node in self._workspaces for order in self._reports(node)]
+        self._set_up |= {f"node:{node}" for node in self._nodes}
+        orders = [order for node in self._nodes for order in self._reports(node)]
         return orders + self._start_tasks()
 
     def _start_tasks(self) -> list[Order]:
@@ -246,7 +251,7 @@ class Progress:
 
     def _node_done(self, node: str) -> list[Order]:
         self._nodes_done.add(node)
-        if self._nodes_done != set(self._workspaces):
+        if self._nodes_done != set(self._nodes):
             return []
         self._set_up.discard("group")
         orders = self._group_exit_orders()
@@ -273,12 +278,11 @@ class Progress:
         for index, report in enumerate(task.reports):
             job = f"task_report:{task.name}#{index}"
             self._running.add(job)
-            command = self._command([report.step], what=f"a report step of task {task.name!r}", repeated=True)
-            own = self._environment(task.node, task.name)
+            what = self._what([report.step], what=f"a report step of task {task.name!r}", repeated=True)
+            own = {ENV_TASK: task.name}
             count = task.num_instances if report.per_instance else 1
             ranks = [self._ranks(task, at) if report.per_instance else {} for at in range(count)]
-            instances = [{"command": command, "environment": own | rank} for rank in ranks]
-            order = {"do": "run", "job": job, "instances": instances, "interval_ms": report.interval_ms}
+            order = self._run(job, what, [own | rank for rank in ranks]) | {"interval_ms": report.interval_ms}
             orders.append((task.node, order))
         return orders
 
@@ -286,9 +290,8 @@ class Progress:
         self, job: str, node: str, steps: Sequence[Step], *, task: Task | None = None, report: ReportStep | None = None
     ) -> Order:
         self._running.add(job)
-        command = self._command(steps, what=job, repeated=report is not None)
-        environment = self._environment(node, "" if task is None else task.name)
-        order = {"do": "run", "job": job, "instances": [{"command": command, "environment": environment}]}
+        what = self._what(steps, what=job, repeated=report is not None)
+        order = self._run(job, what, [{ENV_TASK: "" if task is None else task.name}])
         return node, order | ({} if report is None else {"interval_ms": report.interval_ms})
 
     def _instances(self, task: Task) -> Order:
@@ -296,25 +299,24 @@ class Progress:
         self._running.add(job)
         own = [] if task.step is None else [task.step]
         steps = [*task.instance_setup.before, *own, *task.instance_setup.after]
-        command = self._command(steps, what=f"task {task.name!r}", repeated=False)
-        instances = [
-            {"command": command, "environment": self._environment(task.node, task.name) | self._ranks(task, index)}
-            for index in range(task.num_instances)
-        ]
-        return task.node, {"do": "run", "job": job, "instances": instances}
+        what = self._what(steps, what=f"task {task.name!r}", repeated=False)
+        environments = [{ENV_TASK: task.name} | self._ranks(task, index) for index in range(task.num_instances)]
+        return task.node, self._run(job, what, environments)
 
-    def _command(self, steps: Sequence[Step], *, what: str, repeated: bool) -> list[str]:
+    @staticmethod
+    def _what(steps: Sequence[Step], *, what: str, repeated: bool) -> tuple[list[str] | None, str]:
+        """A command, or else a plan as text."""
         plan = plan_of(steps, what=what)
         direct = None if repeated else only_command(plan)
         if direct is not None:
-            return list(direct)
-        self._written += 1
-        path = self._plans / f"{self._written}.plan"
-        write_plan(plan, path)
-        return [*with_interpreter(PLAN_RUNNER), str(path)]
+            return list(direct), ""
+        return None, base64.b64encode(pickle.dumps(plan)).decode()
 
-    def _environment(self, node: str, task: str) -> dict[str, str]:
-        return {ENV_NODE: node, ENV_TASK: task, ENV_WORKSPACE: str(self._workspaces[node])}
+    @staticmethod
+    def _run(job: str, what: tuple[list[str] | None, str], environments: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+        command, plan = what
+        instances = [{"command": command, "environment": dict(environment)} for environment in environments]
+        return {"do": "run", "job": job, "instances": instances} | ({"plan": plan} if plan else {})
 
     def _ranks(self, task: Task, index: int) -> dict[str, str]:
         world = self._worlds[task.world]
@@ -332,5 +334,5 @@ class Progress:
     def _port(self, world: str) -> int:
         """Chosen when the first task of the world starts."""
         if world not in self._ports:
-            self._ports[world] = self._free_port(self._addresses[self._worlds[world].first_node])
+            self._ports[world] = self._free_ports[self._worlds[world].first_node].pop()
         return self._ports[world]

@@ -1,31 +1,41 @@
 """One node of a session: starts processes when it is told to, says how they ended, and ends everything below it.
 
-``python -m trials.tasks.runner COMMANDS EVENTS CPUS [FOLDER …]``: two descriptors with JSON lines, the cores that are
-its own (``0,3``; empty: all), and folders that are removed at the end. When the session's end of COMMANDS closes,
-however that came, nothing of the node is left running.
+``python -m trials.tasks.runner ORDERS EVENTS FOLDER``: two descriptors with JSON lines, which may be one socket, and
+where workspaces are (empty: a temporary folder of its own). ``trials.tasks.port`` says which orders there are. When
+the session's end of ORDERS closes, however that came, nothing of the node is left running.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trials.processes.ending import Escalation, end, kill_tree, signal_all
 from trials.processes.identity import children_of, tree
 from trials.processes.parents import Waker, become_subreaper, die_with
+from trials.tasks.cluster import WorkspaceType
+from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, OutputTooLargeError, output_bytes
+from trials.tasks.nodes import path_with_this_package
+from trials.tasks.steps import with_interpreter
 
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05
+NODE_FOLDER_LIMIT = 200  # characters of a node's name that is a folder
+PLAN_RUNNER = (sys.executable, "-m", "trials.tasks.plans")
 
 
 @dataclass(kw_only=True)
@@ -41,9 +51,16 @@ class Job:
 class Runner:
     """Of one thread, so that it may fork."""
 
-    def __init__(self, commands: int, events: int) -> None:
-        self._commands, self._events = commands, events
-        self._rest = b""
+    def __init__(self, commands: int, events: int, folder: Path) -> None:
+        self._commands, self._events, self._folder = commands, events, folder
+        self._rest = bytearray()
+        self._node = ""
+        self._workspace = folder
+        self._environment: dict[str, str] = {}
+        self._plans = Path(tempfile.mkdtemp(prefix="plans-"))
+        self._written = 0
+        self._ports: list[socket.socket] = []  # kept free for the worlds that begin here
+        self.removed = [self._plans]  # folders that go with the node
         self._jobs: dict[str, Job] = {}
         # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
         self._waker = Waker([signal.SIGCHLD, signal.SIGTERM])
@@ -55,7 +72,6 @@ class Runner:
         poller = select.poll()
         poller.register(self._commands, select.POLLIN)
         poller.register(self._waker.descriptor, select.POLLIN)
-        self._tell({"event": "ready"})
         while True:
             ready = {descriptor for descriptor, _ in poller.poll()}
             if self._waker.descriptor in ready:
@@ -66,26 +82,74 @@ class Runner:
 
     def _take_commands(self) -> bool:
         data = os.read(self._commands, READ_BYTES)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
+        end_of_line = data.rfind(b"\n")
+        if end_of_line < 0:  # a part of a long line: it is looked at once, when it is whole
+            self._rest += data
+            return bool(data)
+        whole, self._rest = bytes(self._rest) + data[:end_of_line], bytearray(data[end_of_line + 1 :])
+        for line in whole.split(b"\n"):
             self._follow(json.loads(line))
-        return bool(data)
+        return True
 
     def _follow(self, order: dict[str, Any]) -> None:
         match order["do"]:
+            case "prepare":
+                self._prepare(order)
             case "run":
                 self._start(order)
             case "end":
                 self._let_end(order["job"])
             case "stop":
                 self._stop(order["grace_s"])
+            case "outputs":
+                self._give(order["names"])
             case _:
-                raise ValueError(f"unknown order {order['do']!r}; known: run, end, stop")
+                raise ValueError(f"unknown order {order['do']!r}; known: prepare, run, end, stop, outputs")
 
     def _tell(self, event: dict[str, Any]) -> None:
         data = memoryview(json.dumps(event).encode() + b"\n")
         while data:
             data = data[os.write(self._events, data) :]
+
+    # ── the node ────────────────────────────────────────────────────────────────────────────────
+    def _prepare(self, order: dict[str, Any]) -> None:
+        self._node = order["node"]
+        self._environment = {**os.environ, **order["environment"]}
+        self._environment["PYTHONPATH"] = path_with_this_package(self._environment)
+        try:
+            if order["cpus"]:
+                os.sched_setaffinity(0, order["cpus"])
+            self._workspace = self._made_workspace(order)
+            self._ports = [kept_port() for _ in range(order["ports"])]
+        except OSError as error:
+            self._tell({"event": "refused", "why": str(error)})
+        else:
+            self._tell({"event": "ready", "ports": [port.getsockname()[1] for port in self._ports]})
+
+    def _made_workspace(self, order: dict[str, Any]) -> Path:
+        if order["workspace"] is not None:
+            return Path(order["workspace"])
+        parent = self._folder / self._node[:NODE_FOLDER_LIMIT]
+        parent.mkdir(parents=True, exist_ok=True)
+        if order["workspace_type"] == WorkspaceType.GLOBAL:
+            workspace = parent / "global"
+            workspace.mkdir(exist_ok=True)
+            return workspace
+        workspace = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
+        self.removed.append(workspace)
+        return workspace
+
+    def _give(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                kind, data = output_bytes(self._workspace, name)
+            except FileNotFoundError:
+                continue
+            except (OSError, OutputTooLargeError) as error:
+                self._tell({"event": "output", "name": name, "kind": "unreadable", "data": _text(str(error).encode())})
+            else:
+                self._tell({"event": "output", "name": name, "kind": kind, "data": _text(data)})
+        self._tell({"event": "given"})
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────────
     def _start(self, order: dict[str, Any]) -> None:
@@ -95,22 +159,30 @@ class Runner:
         if order.get("interval_ms"):
             reading, job.until = os.pipe2(os.O_CLOEXEC)
             arguments, passed = [str(order["interval_ms"]), str(reading)], (reading,)
+        plan = self._written_plan(order["plan"]) if order.get("plan") else ()
         for index, instance in enumerate(order["instances"]):
+            command = with_interpreter(tuple(instance["command"] or plan))
             try:
-                job.processes.append(self._spawn([*instance["command"], *arguments], instance["environment"], passed))
+                job.processes.append(self._spawn([*command, *arguments], instance["environment"], passed))
             except OSError as error:
-                self._failed(job, index, f"cannot start {instance['command'][0]!r}: {error.strerror}", code=None)
+                self._failed(job, index, f"cannot start {command[0]!r}: {error.strerror}", code=None)
                 break
         for descriptor in passed:
             os.close(descriptor)
         self._look()
+
+    def _written_plan(self, text: str) -> tuple[str, ...]:
+        self._written += 1
+        path = self._plans / f"{self._written}.plan"
+        path.write_bytes(base64.b64decode(text))
+        return (*PLAN_RUNNER, str(path))
 
     def _spawn(
         self, command: list[str], environment: dict[str, str], passed: tuple[int, ...]
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env={**self._environment, ENV_NODE: self._node, ENV_WORKSPACE: str(self._workspace), **environment},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=passed,
@@ -195,21 +267,33 @@ class Runner:
                 continue
 
 
+def kept_port() -> socket.socket:
+    """A free one, bound and not listened to: nobody is given it who asks for any, and whoever says SO_REUSEADDR, as
+    PyTorch's store and most servers do, may listen there."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("", 0))
+    return kept
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
 def main(arguments: list[str]) -> int:
     commands, events = int(arguments[0]), int(arguments[1])
     os.set_inheritable(commands, False)  # noqa: FBT003  the standard library takes it by position only
     os.set_inheritable(events, False)  # noqa: FBT003  the standard library takes it by position only
-    if arguments[2]:
-        os.sched_setaffinity(0, map(int, arguments[2].split(",")))
+    own = Path(tempfile.mkdtemp(prefix="tasks-")) if not arguments[2] else None
     become_subreaper()
-    runner = Runner(commands, events)
+    runner = Runner(commands, events, own or Path(arguments[2]))
     try:
         runner.run()
-    except BrokenPipeError:
+    except OSError:
         pass  # the session is gone
     finally:
         runner.kill()
-        for folder in arguments[3:]:
+        for folder in [*runner.removed, *([] if own is None else [own])]:
             shutil.rmtree(folder, ignore_errors=True)
     return 0
 

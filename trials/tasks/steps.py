@@ -57,9 +57,7 @@ def plan_of(steps: Sequence[Step], *, what: str) -> Plan:
 
 def only_command(plan: Plan) -> tuple[str, ...] | None:
     """The command where the plan is nothing else, so that it needs no interpreter around it."""
-    if len(plan.steps) == 1 and isinstance(plan.steps[0], tuple):
-        return with_interpreter(plan.steps[0])
-    return None
+    return plan.steps[0] if len(plan.steps) == 1 and isinstance(plan.steps[0], tuple) else None
 
 
 def _travelling(step: Step, what: str) -> tuple[str, ...] | bytes:
@@ -80,17 +78,13 @@ def _travelling(step: Step, what: str) -> tuple[str, ...] | bytes:
 
 
 def with_interpreter(words: tuple[str, ...]) -> tuple[str, ...]:
-    """``python`` is the interpreter that runs the session."""
+    """``python`` is the interpreter that runs the node."""
     return (sys.executable, *words[1:]) if words[0] == "python" else words
 
 
-def write_plan(plan: Plan, path: Path) -> None:
-    path.write_bytes(pickle.dumps(plan))
-
-
 def read_plan(path: Path) -> Plan:
-    """From a file that ``write_plan`` made in the session's own folder."""
-    plan = pickle.loads(path.read_bytes())  # noqa: S301  written by the session of the same user, nobody else
+    """From a file that a runner wrote for its session."""
+    plan = pickle.loads(path.read_bytes())  # noqa: S301  sent by the session of the same user, nobody else
     assert isinstance(plan, Plan)
     return plan
 

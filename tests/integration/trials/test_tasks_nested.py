@@ -10,23 +10,23 @@ import pytest
 
 from tests.integration.trials import tasks_steps as steps
 from tests.integration.trials.fake_service import is_running
-from trials.tasks import LocalSession, Node, SetupSteps, Task, TaskFailedError, TaskGroup, final_output
+from tests.integration.trials.task_sessions import SESSIONS
+from trials.tasks import GroupSession, LocalSession, Node, SetupSteps, Task, TaskFailedError, TaskGroup, final_output
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60.0
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> LocalSession:
-    environment = {"NOTES": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    return LocalSession(tmp_path / "workspaces", environment=environment, grace_s=0.3)
+@pytest.fixture(params=sorted(SESSIONS))
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> GroupSession:
+    return SESSIONS[request.param](tmp_path)
 
 
 def notes(folder: Path) -> list[str]:
     return (folder / "notes").read_text().splitlines()
 
 
-def test_a_task_outside_any_group_runs_alone(session: LocalSession) -> None:
+def test_a_task_outside_any_group_runs_alone(session: GroupSession) -> None:
     task = Task(functools.partial(steps.give, "x", [1, 2]), outputs=["x"])
 
     session.run(task, timeout_s=TIMEOUT_S)
@@ -34,7 +34,7 @@ def test_a_task_outside_any_group_runs_alone(session: LocalSession) -> None:
     assert task.outputs[0].fetch() == [1, 2]
 
 
-def test_a_tensor_comes_back_from_a_task(session: LocalSession) -> None:
+def test_a_tensor_comes_back_from_a_task(session: GroupSession) -> None:
     task = Task(steps.give_tensor, outputs=["weights"])
 
     session.run(task, timeout_s=TIMEOUT_S)
@@ -42,7 +42,7 @@ def test_a_tensor_comes_back_from_a_task(session: LocalSession) -> None:
     assert task.outputs[0].fetch()["w"].tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_a_group_in_a_group_in_a_group_gives_its_outputs(session: LocalSession, tmp_path: Path) -> None:
+def test_a_group_in_a_group_in_a_group_gives_its_outputs(session: GroupSession, tmp_path: Path) -> None:
     with TaskGroup() as innermost:
         innermost.node_setup(steps.Marks("innermost"))
         Task(functools.partial(steps.give, "deep", 3))
@@ -60,7 +60,7 @@ def test_a_group_in_a_group_in_a_group_gives_its_outputs(session: LocalSession, 
     assert notes(tmp_path) == ["innermost set up", "innermost left", "after the innermost", "last"]
 
 
-def test_a_failure_in_a_nested_group_stops_everything(session: LocalSession, tmp_path: Path) -> None:
+def test_a_failure_in_a_nested_group_stops_everything(session: GroupSession, tmp_path: Path) -> None:
     with TaskGroup() as inner:
         Task(steps.resist)
         Task(steps.resist)
@@ -93,7 +93,7 @@ def test_a_nested_group_that_is_stopped_lets_its_tasks_end_within_the_grace(tmp_
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_nodes_that_ask_for_cores_share_none(session: LocalSession) -> None:
+def test_nodes_that_ask_for_cores_share_none(session: GroupSession) -> None:
     with TaskGroup() as group:
         for node in ("a", "b"):
             with Node(node, cpus=1):
@@ -108,7 +108,7 @@ def test_nodes_that_ask_for_cores_share_none(session: LocalSession) -> None:
 
 
 def test_setups_of_group_node_and_task_are_objects_and_run_around_each_other(
-    session: LocalSession, tmp_path: Path
+    session: GroupSession, tmp_path: Path
 ) -> None:
     with TaskGroup() as group, Node("n"):
         group.group_setup(steps.Marks("group"))
@@ -123,7 +123,7 @@ def test_setups_of_group_node_and_task_are_objects_and_run_around_each_other(
     ]  # fmt: skip
 
 
-def test_reports_of_a_task_end_with_it_and_before_its_exit_steps(session: LocalSession, tmp_path: Path) -> None:
+def test_reports_of_a_task_end_with_it_and_before_its_exit_steps(session: GroupSession, tmp_path: Path) -> None:
     wait = "until [ $(grep -c 'report of 1' $NOTES/notes) -ge 2 ]; do sleep 0.01; done; echo ended >> $NOTES/notes"
     with TaskGroup() as group:
         exits = SetupSteps(

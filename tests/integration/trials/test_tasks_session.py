@@ -13,9 +13,10 @@ import pytest
 
 from tests.integration.trials import tasks_steps as steps
 from tests.integration.trials.fake_service import is_running
+from tests.integration.trials.task_sessions import SESSIONS
 from tests.waiting import wait_until
 from trials.tasks import (
-    LocalSession,
+    GroupSession,
     Node,
     NodeStartError,
     OutputMissingError,
@@ -32,10 +33,9 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60.0
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> LocalSession:
-    environment = {"NOTES": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    return LocalSession(tmp_path / "workspaces", environment=environment, grace_s=0.3)
+@pytest.fixture(params=sorted(SESSIONS))
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> GroupSession:
+    return SESSIONS[request.param](tmp_path)
 
 
 def notes(folder: Path) -> list[str]:
@@ -47,7 +47,7 @@ def pids(folder: Path) -> list[int]:
     return [int(line.split()[1]) for line in notes(folder) if line.startswith("pid ")]
 
 
-def test_a_group_of_a_task_without_a_step_runs(session: LocalSession, tmp_path: Path) -> None:
+def test_a_group_of_a_task_without_a_step_runs(session: GroupSession, tmp_path: Path) -> None:
     with TaskGroup() as group:
         Task(name="nothing")
     session.run(group)
@@ -58,7 +58,7 @@ def test_a_group_of_a_task_without_a_step_runs(session: LocalSession, tmp_path: 
     assert notes(tmp_path) == ["task set up", "task left"]
 
 
-def test_a_group_with_everything_runs_in_order_and_gives_its_outputs(session: LocalSession, tmp_path: Path) -> None:
+def test_a_group_with_everything_runs_in_order_and_gives_its_outputs(session: GroupSession, tmp_path: Path) -> None:
     with TaskGroup() as group, Node("n"):
         group.node_setup(SetupSteps(before=[steps.set_up_node], after=[steps.leave_node]))
         group.report_step(steps.report, interval_ms=600_000)
@@ -80,7 +80,7 @@ def test_a_group_with_everything_runs_in_order_and_gives_its_outputs(session: Lo
     assert list((tmp_path / "workspaces" / "n").iterdir()) == []
 
 
-def test_commands_get_their_ranks_and_give_outputs_as_files(session: LocalSession) -> None:
+def test_commands_get_their_ranks_and_give_outputs_as_files(session: GroupSession) -> None:
     write = 'echo "[$RANK, $LOCAL_RANK, $WORLD_SIZE]" > $TASK_WORKSPACE/outputs/$RANK.json'
     with TaskGroup() as group, Node("n"):
         folder = Task("sh -c 'mkdir $TASK_WORKSPACE/outputs'")
@@ -93,7 +93,7 @@ def test_commands_get_their_ranks_and_give_outputs_as_files(session: LocalSessio
     assert ranks.fetch() == [[0, 0, 3], [1, 1, 3], [2, 2, 3]]
 
 
-def test_report_steps_run_again_and_again_and_once_more_at_the_end(session: LocalSession, tmp_path: Path) -> None:
+def test_report_steps_run_again_and_again_and_once_more_at_the_end(session: GroupSession, tmp_path: Path) -> None:
     wait = "until [ $(grep -c report $NOTES/notes) -ge 3 ]; do sleep 0.01; done; echo ended >> $NOTES/notes"
     with TaskGroup() as group:
         group.report_step(steps.report, interval_ms=20)
@@ -105,7 +105,7 @@ def test_report_steps_run_again_and_again_and_once_more_at_the_end(session: Loca
     assert notes(tmp_path)[-1] == "report"
 
 
-def test_processes_of_two_nodes_form_one_world_of_torch(session: LocalSession) -> None:
+def test_processes_of_two_nodes_form_one_world_of_torch(session: GroupSession) -> None:
     pytest.importorskip("torch")
     with TaskGroup() as group:
         distributed(steps.sum_of_ranks, nodes=["a", "b"], processes_per_node=1)
@@ -116,7 +116,7 @@ def test_processes_of_two_nodes_form_one_world_of_torch(session: LocalSession) -
     assert total.fetch() == 3
 
 
-def test_learners_of_one_world_stop_at_the_same_step_and_the_first_saves(session: LocalSession) -> None:
+def test_learners_of_one_world_stop_at_the_same_step_and_the_first_saves(session: GroupSession) -> None:
     pytest.importorskip("torch")
     with TaskGroup() as group:
         distributed(steps.learn_until_one_is_asked, nodes=["n"], processes_per_node=2)
@@ -130,7 +130,7 @@ def test_learners_of_one_world_stop_at_the_same_step_and_the_first_saves(session
 
 
 def test_a_global_workspace_is_there_for_the_next_group_and_a_private_one_is_not(
-    session: LocalSession, tmp_path: Path
+    session: GroupSession, tmp_path: Path
 ) -> None:
     counts = []
     for kind in (WorkspaceType.GLOBAL, WorkspaceType.GLOBAL, WorkspaceType.PRIVATE):
@@ -144,7 +144,7 @@ def test_a_global_workspace_is_there_for_the_next_group_and_a_private_one_is_not
     assert [path.name for path in (tmp_path / "workspaces" / "local").iterdir()] == ["global"]
 
 
-def test_the_first_failure_stops_all_nodes_and_leaves_nothing_running(session: LocalSession, tmp_path: Path) -> None:
+def test_the_first_failure_stops_all_nodes_and_leaves_nothing_running(session: GroupSession, tmp_path: Path) -> None:
     setup = SetupSteps(before=[steps.set_up_task], after=[steps.leave_task])
     with TaskGroup() as group:
         group.node_setup(SetupSteps(after=[steps.leave_node]))
@@ -185,7 +185,7 @@ def test_the_first_failure_stops_all_nodes_and_leaves_nothing_running(session: L
         ),
     ],
 )
-def test_whatever_fails_is_named(session: LocalSession, make: object, message: str) -> None:
+def test_whatever_fails_is_named(session: GroupSession, make: object, message: str) -> None:
     with TaskGroup() as group:
         make(group)  # type: ignore[operator]  # each is a function of the group
         Task("sleep 600")
@@ -194,7 +194,7 @@ def test_whatever_fails_is_named(session: LocalSession, make: object, message: s
         session.run(group, timeout_s=TIMEOUT_S)
 
 
-def test_a_group_that_takes_too_long_is_stopped(session: LocalSession, tmp_path: Path) -> None:
+def test_a_group_that_takes_too_long_is_stopped(session: GroupSession, tmp_path: Path) -> None:
     with TaskGroup() as group:
         Task("sleep 600")
 
@@ -203,7 +203,7 @@ def test_a_group_that_takes_too_long_is_stopped(session: LocalSession, tmp_path:
     assert list((tmp_path / "workspaces" / "local").iterdir()) == []
 
 
-def test_all_nodes_begin_or_none_does(session: LocalSession, tmp_path: Path) -> None:
+def test_all_nodes_begin_or_none_does(session: GroupSession, tmp_path: Path) -> None:
     (tmp_path / "workspaces").mkdir()
     (tmp_path / "workspaces" / "b").write_text("in the way")
     with TaskGroup() as group:
@@ -215,7 +215,7 @@ def test_all_nodes_begin_or_none_does(session: LocalSession, tmp_path: Path) -> 
     assert not (tmp_path / "began").exists()
 
 
-def test_a_runner_that_is_killed_ends_its_group(session: LocalSession, tmp_path: Path) -> None:
+def test_a_runner_that_is_killed_ends_its_group(session: GroupSession, tmp_path: Path) -> None:
     kill_runner = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()"
     with TaskGroup() as group:
         Task([sys.executable, "-c", kill_runner], node="a")
@@ -225,7 +225,7 @@ def test_a_runner_that_is_killed_ends_its_group(session: LocalSession, tmp_path:
         session.run(group, timeout_s=TIMEOUT_S)
 
 
-def test_an_output_nobody_gave_is_named(session: LocalSession) -> None:
+def test_an_output_nobody_gave_is_named(session: GroupSession) -> None:
     with TaskGroup() as group, Node("n"):
         Task("true")
         final_output("accuracy")

@@ -27,13 +27,14 @@ from trials.tasks import (
     set_output,
 )
 from trials.tasks.instance import read_output
+from trials.tasks.plans import placed
 from trials.tasks.progress import Progress, worlds_of
 from trials.tasks.shares import Share, shares_of
 
 
 @pytest.fixture
-def progress_of(tmp_path: Path) -> Callable[[TaskGroup], Progress]:
-    return lambda group: progress(group, tmp_path)
+def progress_of() -> Callable[[TaskGroup], Progress]:
+    return progress
 
 
 # ── what nodes ask for ──────────────────────────────────────────────────────────────────────────
@@ -314,3 +315,22 @@ def test_reading_an_output_leaves_the_generators_alone(tmp_path: Path, monkeypat
     read_output(tmp_path, "w")
 
     assert torch.equal(before, torch.get_rng_state())
+
+
+# ── plans on other machines ─────────────────────────────────────────────────────────────────────
+def test_a_program_is_found_where_it_lies_on_the_node_that_runs_a_plan() -> None:
+    sent = {
+        "dir": "/near/work", "orig_dir": "/near/work", "init_main_from_path": "/near/work/sub/group.py",
+        "sys_path": ["/near/work", "/near/site-packages", "/near/workshop"], "name": "task",
+    }  # fmt: skip
+
+    assert placed(sent, here="/near/work", path=["/far/site-packages"]) == sent
+    assert placed(sent, here="/far/1/work", path=["/far/site-packages"]) == {
+        "dir": "/far/1/work", "orig_dir": "/far/1/work", "init_main_from_path": "/far/1/work/sub/group.py",
+        "sys_path": ["/far/1/work", "/far/site-packages"], "name": "task",
+    }  # fmt: skip
+
+
+def test_a_program_without_a_file_has_none_elsewhere_either() -> None:
+    sent = {"dir": "/near", "orig_dir": None, "sys_path": [""]}
+    assert placed(sent, here="/far", path=["/x"]) == {"dir": "/far", "orig_dir": None, "sys_path": ["/x"]}
