@@ -64,8 +64,8 @@ def _rows(options: argparse.Namespace) -> list[Row]:
         build(made.database, Size(trials=options.trials, reports=options.reports), snapshots=False)
         rows = []
         for what, (path, target) in READS.items():
-            _serve(made)
-            asking = _Asking(made)
+            serve(made)
+            asking = Asking(made)
             first, size, _ = asking.get(path)
             changed = []
             for run in range(options.runs):
@@ -83,7 +83,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
         return rows
 
 
-def _serve(made: Service) -> None:
+def serve(made: Service) -> None:
     command = [str(Path(sys.executable).with_name("tuner")), "serve", "--port", "0"]
     subprocess.Popen(command, env=made.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for((made.home / "service.json").exists, "the service to listen")
@@ -99,7 +99,7 @@ def _row_of_command(made: Service, runs: int) -> Row:
     return {"read": "tuner best, the whole command", "changed s": median(seconds)}
 
 
-class _Asking:
+class Asking:
     """A client with one connection."""
 
     def __init__(self, made: Service) -> None:
