@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner_service.domain.errors import InUseError, StorageError, UnavailableError
@@ -19,19 +19,18 @@ from tuner_service.storage.postgresql.lease import (
     Lease,
     ThisService,
     connect_for_lease,
-    process_mark,
     sessions_of,
     try_lock,
 )
+from tuner_service.storage.postgresql.owner import SILENCE_S, Owner, Renewals
 
 if TYPE_CHECKING:
     import psycopg
 
-# An owner whose session ended and that lives renews within it; else it is taken for gone, before its lease runs out.
-SILENCE_S = 1.2
 LOOK_S = 0.1  # how often who waits looks
 SHOWN_S = 1.0  # how often it says that it is there
 RECONNECT_S = 0.5
+FIRST_EPOCHS = 1 << 62
 FORGOTTEN_AFTER = "1 day"  # rows of services that were killed
 
 _TABLES = (
@@ -49,31 +48,6 @@ END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()"""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    service: str
-    epoch: int
-    renewals: int
-    has_expired: bool
-    host: str | None
-    pid: int | None
-    process: str | None
-    home: str | None
-
-    @property
-    def has_died(self) -> bool:
-        """A process of this very machine and process namespace that is there no more."""
-        mine = process_mark(os.getpid()).split()
-        theirs = (self.process or "").split()
-        same_place = len(mine) == len(theirs) == 4 and mine[:2] == theirs[:2]
-        return same_place and process_mark(int(theirs[2])).split() != theirs
-
-    def __str__(self) -> str:
-        if self.host is None:
-            return "another service"
-        return f"the service of process {self.pid} on {self.host}" + (f" (home {self.home})" if self.home else "")
 
 
 def acquire(address: Address, me: ThisService, *, waits: Callable[[], None] | None) -> Lease:
@@ -117,8 +91,7 @@ class _Claim:
     def __init__(self, connection: psycopg.Connection[Any], me: ThisService, waits: Callable[[], None] | None) -> None:
         self._connection, self._me, self._waits = connection, me, waits
         self._has_lock = False
-        self._renewals: tuple[int, int] | None = None  # (epoch, renewals) as they were when they last changed
-        self._silent_since = 0.0
+        self._seen = Renewals()
         self._shown_at = 0.0
 
     def epoch(self) -> int:
@@ -129,7 +102,7 @@ class _Claim:
                 self._make_tables()
             owner = self._look() if self._has_lock or self._are_tables_there() else None
             now = time.monotonic()
-            is_alive = owner is not None and self._has_renewed(owner, now)
+            is_alive = owner is not None and self._seen.has_renewed(owner, now)
             if self._may_take(owner, now) and (epoch := self._take(owner)) is not None:
                 return epoch
             if owner is not None:
@@ -138,24 +111,16 @@ class _Claim:
                 self._show(now)
             time.sleep(LOOK_S)
 
-    def _may_take(self, owner: _Owner | None, now: float) -> bool:
+    def _may_take(self, owner: Owner | None, now: float) -> bool:
         if owner is None:
             return self._has_lock
-        return owner.has_expired or self._is_gone(owner, now)
+        return self._seen.has_run_out(owner, now) or self._is_gone(owner, now)
 
-    def _has_renewed(self, owner: _Owner, now: float) -> bool:
-        """Since this service looked for the first time."""
-        seen, first = (owner.epoch, owner.renewals), self._renewals is None
-        if seen == self._renewals:
-            return False
-        self._renewals, self._silent_since = seen, now
-        return not first
-
-    def _is_gone(self, owner: _Owner, now: float) -> bool:
+    def _is_gone(self, owner: Owner, now: float) -> bool:
         """Its session has ended; and so has its process, or it says nothing."""
-        return self._has_lock and (owner.has_died or now - self._silent_since > SILENCE_S)
+        return self._has_lock and (owner.has_died or self._seen.silent_s(now) > SILENCE_S)
 
-    def _give_way(self, owner: _Owner) -> None:
+    def _give_way(self, owner: Owner) -> None:
         if self._waits is None:
             raise InUseError(
                 f"the database is in use by {owner}; stop that service, name another database with --db, or let this "
@@ -173,7 +138,7 @@ class _Claim:
             with translated():
                 self._connection.execute(SEEN, self._me.row())
 
-    def _take(self, owner: _Owner | None) -> int | None:
+    def _take(self, owner: Owner | None) -> int | None:
         """Wait for a transaction of the one before, and raise the epoch. None where something has changed meanwhile."""
         if owner is not None:
             self._end_sessions(owner)
@@ -182,7 +147,8 @@ class _Claim:
             row = ask(self._connection, "SELECT epoch, renewals FROM tuner_lease FOR UPDATE")
             if row != (None if owner is None else (owner.epoch, owner.renewals)):
                 return None
-            epoch = 1 if row is None else int(row[0]) + 1
+            # Where somebody has deleted the row, a service of any epoch before may be asleep: never the same again.
+            epoch = secrets.randbelow(FIRST_EPOCHS) + 1 if row is None else int(row[0]) + 1
             self._connection.execute(
                 "INSERT INTO tuner_lease VALUES (true, %s, 0, %s, clock_timestamp() + %s * interval '1 s') "
                 "ON CONFLICT (one) DO UPDATE SET epoch = excluded.epoch, renewals = 0, service = excluded.service, "
@@ -202,7 +168,7 @@ class _Claim:
                 "DELETE FROM tuner_services WHERE seen_at < clock_timestamp() - %s::interval", (FORGOTTEN_AFTER,)
             )
 
-    def _end_sessions(self, owner: _Owner) -> None:
+    def _end_sessions(self, owner: Owner) -> None:
         """A stopped process's transaction would be waited for. An owner that lives connects again, with its epoch."""
         with contextlib.suppress(StorageError), translated():  # of another role: its end is not ours to order
             self._connection.execute(END_SESSIONS, (sessions_of(owner.service),))
@@ -216,6 +182,6 @@ class _Claim:
         row = ask(self._connection, "SELECT to_regclass('tuner_services') IS NOT NULL")
         return row is not None and bool(row[0])
 
-    def _look(self) -> _Owner | None:
+    def _look(self) -> Owner | None:
         row = ask(self._connection, _LOOK)
-        return None if row is None else _Owner(*row)
+        return None if row is None else Owner(*row)

@@ -37,6 +37,10 @@ DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
+# Of the writer, whatever the server or the role has been given: a migration, a removal and a copy take as long as they
+# take, and rows that others lock are waited for and read as they are then.
+WRITER = {"statement_timeout": "0", "default_transaction_isolation": "read committed"}
+_SINCE = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}  # the same of newer servers
 # Every transaction is ended by who began it; what is left of one is a connection that is gone.
 ENGINE: dict[str, Any] = {"url": "postgresql+psycopg://", "use_native_hstore": False, "pool_reset_on_return": None}
 
@@ -76,7 +80,8 @@ class Address:
         """
         own = {"client_encoding": "UTF8"} | ({"application_name": name} if name else {})
         connection: psycopg.Connection[Any] = _driver().connect(**(DEFAULTS | self._parts | own), autocommit=True)
-        for setting in settings.items():
+        unlimited = {setting: "0" for setting, since in _SINCE.items() if connection.info.server_version >= since}
+        for setting in (settings | unlimited).items():
             connection.execute("SELECT set_config(%s, %s, false)", setting)
         return connection
 
@@ -100,6 +105,7 @@ def writing_engine(address: Address, *, name: str, fence: Callable[[psycopg.Conn
             name=name,
             idle_in_transaction_session_timeout=str(IDLE_IN_TRANSACTION_MS),
             lock_timeout=str(LOCK_WAIT_MS),
+            **WRITER,
         )
         row = connection.execute("SHOW synchronous_commit").fetchone()
         if row is not None and row[0] in {"off", "local"}:  # an answer means: it is on the disk

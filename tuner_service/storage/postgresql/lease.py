@@ -38,13 +38,15 @@ SEEN = """INSERT INTO tuner_services VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clo
 _RENEW = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
     WHERE epoch = %s RETURNING epoch"""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s, current_schema()::regnamespace::oid::int)"
-_FENCE = "SELECT epoch FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
+_FENCE = "SELECT epoch, 0 FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
+_FENCE_WITH_NEWEST = """SELECT epoch, coalesce((SELECT max(sequence) FROM commits), 0)
+    FROM tuner_lease WHERE epoch = %s FOR KEY SHARE OF tuner_lease"""
 
 log = logging.getLogger(__name__)
 
 
 class LeaseLostError(StorageError):
-    """Another service has the database now."""
+    """Another service has the database now, or it is not what this service has written any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Lease:
 
     def __init__(self, address: Address, connection: psycopg.Connection[Any], me: ThisService, epoch: int) -> None:
         self.epoch = epoch
+        self.acknowledged = 0  # the newest commit that somebody was told of; 0: not known yet
         self._address, self._me = address, replace(me, role="active")
         self._connection: psycopg.Connection[Any] | None = connection
         self._has_lock = False
@@ -86,9 +89,23 @@ class Lease:
 
     # ── whoever writes ──────────────────────────────────────────────────────────────────────────
     def fence(self, connection: psycopg.Connection[Any]) -> None:
-        """Within a transaction: nobody else writes until it has ended. LeaseLostError where somebody else may."""
-        if ask(connection, _FENCE, self.epoch) is None:
-            self._lose()
+        """Within a transaction: nobody else writes until it has ended.
+
+        LeaseLostError where somebody else may write, and where what was acknowledged is not there any more, because a
+        backup was restored, or a replica that had not received everything is the server now.
+        """
+        known = self.acknowledged
+        row = ask(connection, _FENCE_WITH_NEWEST if known else _FENCE, self.epoch)
+        if row is None:
+            self._lose(connection)
+        elif row[1] < known:
+            self._lost = (
+                f"the database {self._address.shown} has gone back to an earlier state: its newest commit is {row[1]}, "
+                f"and commit {known} had been acknowledged (a backup was restored, or a replica took over that had not "
+                "received everything); this service has ended, and the next one goes on from what is there"
+            )
+            log.error("database_went_back", extra={"newest": row[1], "acknowledged": known})
+        if self._lost:
             raise LeaseLostError(self._lost)
 
     @property
@@ -137,12 +154,18 @@ class Lease:
         if self._connection is None:
             self._connection = connect_for_lease(self._address, self._me)
         if ask(self._connection, _RENEW, LEASE_S, self.epoch) is None:
-            self._lose()
+            self._lose(self._connection)
             return
         self._has_lock = self._has_lock or try_lock(self._connection)
         self._connection.execute(SEEN, self._me.row())
 
-    def _lose(self) -> None:
+    def _lose(self, connection: psycopg.Connection[Any]) -> None:
+        if ask(connection, "SELECT epoch FROM tuner_lease") is None:
+            self._lost = (
+                f"the row of the lease is gone from the database {self._address.shown} (table tuner_lease), so anybody "
+                "could write; this service has ended: start it again, and leave that table alone"
+            )
+            return
         self._lost = (
             f"another service has taken the database {self._address.shown} over; this one has ended, and what it had "
             "not been answered for is asked of that one again: `tuner ps --services` shows which it is"

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, inspect
 from tuner_service.domain.errors import StorageError
 from tuner_service.ports import Clock
 from tuner_service.storage import tables
+from tuner_service.storage.commits import newest_of
 from tuner_service.storage.faults import translated
 from tuner_service.storage.known_services import KnownService
 from tuner_service.storage.lineage import settle_lineage
@@ -150,16 +151,17 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
             _require_tables(connection, address)
             lineage = settle_lineage(connection, _fingerprint(connection))
             prune(connection, before=clock.now() - KEEP_UNNAMED_S)
+            lease.acknowledged = newest_of(connection)
     except BaseException:
         writer.close()
         raise
     queries = SqlQueries(reading_engine(address), commits)
-    return PostgresqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, hold=lease)
+    return PostgresqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, lease=lease)
 
 
 def _vacuum(address: Address) -> None:
     """Rows that were taken out leave room for others; what is free at the end of the table goes to the file system."""
-    with address.connect() as connection:
+    with address.connect(statement_timeout="0") as connection:
         connection.autocommit = True
         connection.execute("VACUUM (ANALYZE) metrics")
 

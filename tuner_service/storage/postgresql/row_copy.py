@@ -56,9 +56,10 @@ class MetricCopy:
     def save(self, connection: Connection, metrics: Sequence[MetricRow]) -> None:
         if metrics:
             _require_trials(connection, {(metric.experiment_id, metric.number) for metric in metrics})
-            self.add(connection, [mapping.metric_in(metric) for metric in metrics])
+            # One after the other while they are sent: in between, the server would take the transaction for idle.
+            self.add(connection, map(mapping.metric_in, metrics))
 
-    def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
         copy_rows(connection, tables.metrics, map(_as_copied, rows), mapping.METRIC_COLUMNS)
 
 

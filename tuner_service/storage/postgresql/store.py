@@ -12,13 +12,20 @@ from sqlalchemy import Connection, Engine, select
 
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import UnavailableError
+from tuner_service.ports import Clock
 from tuner_service.storage import tables
 from tuner_service.storage.faults import ConnectionLostError, translated
 from tuner_service.storage.metric_rows import MetricWriter
+from tuner_service.storage.postgresql.connecting import IDLE_IN_TRANSACTION_MS
+from tuner_service.storage.postgresql.lease import Lease
+from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import SqlStore, WritingConnection
 
 RETRIED_S = 5.0  # so long a commit waits for a server that went away; then whoever sent it is told to try again
 RETRY_PAUSE_S = 0.1
+PATIENT_MS = (
+    60_000  # as IDLE_IN_TRANSACTION_MS, of a transaction that is done again: who takes over ends it all the same
+)
 
 _END_SESSION = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE pid = %s AND application_name = current_setting('application_name') AND datname = current_database()"""
@@ -70,14 +77,29 @@ class PostgresqlStore(SqlStore):
 
     _under_way: int | None = None  # the sequence of a transaction whose COMMIT may have been asked for
     _session = 0  # the server's process that has it
+    _idle_ms = IDLE_IN_TRANSACTION_MS
+
+    def __init__(
+        self, *, writer: WritingConnection, queries: SqlQueries, lineage: str, clock: Clock, lease: Lease
+    ) -> None:
+        super().__init__(writer=writer, queries=queries, lineage=lineage, clock=clock, hold=lease)
+        self._lease = lease
 
     def commit(self, changes: Changes) -> int:
-        until = 0.0
+        sequence = self._committed(changes)
+        self._lease.acknowledged = sequence
+        return sequence
+
+    def _committed(self, changes: Changes) -> int:
+        until, self._idle_ms = 0.0, IDLE_IN_TRANSACTION_MS
         while True:
-            self._under_way = None
+            self._under_way, begun = None, time.monotonic()
             try:
                 return super().commit(changes)
             except ConnectionLostError as lost:
+                if (time.monotonic() - begun) * 1000 > self._idle_ms:
+                    # A machine so busy that the server took this process for stopped: once more in peace.
+                    self._idle_ms = PATIENT_MS
                 if not until:  # counted from here: this process may have been stopped for long
                     until = time.monotonic() + RETRIED_S
                     log.warning("commit_lost_its_connection", extra={"error": str(lost), "sequence": self._under_way})
@@ -88,6 +110,8 @@ class PostgresqlStore(SqlStore):
             time.sleep(RETRY_PAUSE_S)
 
     def _save(self, connection: Connection, changes: Changes) -> int:
+        if self._idle_ms != IDLE_IN_TRANSACTION_MS:
+            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {self._idle_ms}")
         sequence = super()._save(connection, changes)
         self._under_way, self._session = sequence, _session_of(connection)
         return sequence

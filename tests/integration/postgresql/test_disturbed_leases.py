@@ -1,0 +1,187 @@
+"""What people and machines do to the lease and to the database under a service: deleted rows, backups, roles."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, a_trial
+from tests.contract.stores import StillClock, changes_for, reports_line
+from tests.integration.postgresql.test_one_active_service import holder_of
+from tests.postgresql import the_server
+from tuner_service.domain.errors import StorageError
+from tuner_service.storage.engine import open_queries, open_store, services_of
+from tuner_service.storage.postgresql import connecting
+from tuner_service.storage.postgresql import store as store_of_a_server
+from tuner_service.storage.postgresql.lease import LeaseLostError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url() -> str:
+    return the_server().filled_database()
+
+
+def name_of(url: str) -> str:
+    return url.split("@/")[1].partition("?")[0]
+
+
+def numbers(store: Any) -> list[int]:
+    return [trial.number for trial in store.queries.trials(EXPERIMENT_ID)]
+
+
+def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
+    return the_server().execute(statement, database=name_of(url))
+
+
+# ── people ──────────────────────────────────────────────────────────────────────────────────────
+def test_a_service_whose_row_of_the_lease_was_deleted_ends_and_no_epoch_comes_again(url: str) -> None:
+    with holder_of(url) as asleep:
+        ((epoch,),) = execute(url, "SELECT epoch FROM tuner_lease")
+        asleep.signal(signal.SIGSTOP)
+        execute(url, "DELETE FROM tuner_lease")
+        execute(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'tuner-s%'")
+        with closing(open_store(url, StillClock())) as store:
+            assert execute(url, "SELECT epoch FROM tuner_lease") != [(epoch,)]
+            asleep.signal(signal.SIGCONT)
+            asleep.say("")
+            assert asleep.answers() == "LeaseLostError False"
+            execute(url, "DELETE FROM tuner_lease")
+            with pytest.raises(LeaseLostError, match="row of the lease is gone"):
+                store.commit(changes_for(a_trial(number=1)))
+            assert numbers(store) == []
+
+
+def test_a_standby_may_be_there_first(url: str) -> None:
+    """Of a database without a service, and without any table of a service's."""
+    execute(url, "DROP TABLE IF EXISTS tuner_lease; DROP TABLE IF EXISTS tuner_services")
+    with closing(open_store(url, StillClock(), waits=lambda: None)) as store:
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+        assert [service.role for service in services_of(url)] == ["active"]
+
+
+def test_a_service_ends_where_a_backup_was_restored_under_it(url: str) -> None:
+    """What it acknowledged since is gone: it may not write what it knows beside that."""
+    with closing(open_store(url, StillClock())) as store:
+        store.commit(changes_for(a_trial(number=1)))
+        tables = ("trials", "commits", "experiments")
+        for table in tables:
+            execute(url, f"CREATE TABLE IF NOT EXISTS backup_of_{table} AS SELECT * FROM {table}")
+        store.commit(changes_for(a_trial(number=2)))
+        execute(url, f"TRUNCATE {', '.join(tables)} CASCADE")
+        for table in reversed(tables):
+            execute(url, f"INSERT INTO {table} SELECT * FROM backup_of_{table}; DROP TABLE backup_of_{table}")
+        with pytest.raises(LeaseLostError, match=r"earlier state: its newest commit is 1, and commit 2"):
+            store.commit(changes_for(a_trial(number=3)))
+        assert not store.is_in_place()
+    with closing(open_store(url, StillClock())) as store:
+        assert numbers(store) == [1]
+        assert store.commit(changes_for(a_trial(number=2))) == 2
+
+
+def test_a_dump_that_was_taken_under_a_service_goes_on_elsewhere_while_that_one_works(url: str, tmp_path: Any) -> None:
+    server, restored = the_server(), the_server().new_database()
+    with closing(open_store(url, StillClock())) as store:
+        store.commit(changes_for(a_trial(number=1), lines=(reports_line(1, first=1, last=2),)))
+        dump = [str(server.programs / "pg_dump"), "--format=custom", f"--file={tmp_path / 'tuner.dump'}", url]
+        subprocess.run(dump, check=True, capture_output=True)
+        store.commit(changes_for(a_trial(number=2)))
+        restore = [str(server.programs / "pg_restore"), f"--dbname={restored}", str(tmp_path / "tuner.dump")]
+        subprocess.run(restore, check=True, capture_output=True)
+        with closing(open_store(restored, StillClock())) as copy:
+            assert numbers(copy) == [1]
+            assert copy.lineage != store.lineage
+            assert copy.commit(changes_for(a_trial(number=3))) == 2
+        assert store.commit(changes_for(a_trial(number=4))) == 3
+        assert numbers(store) == [1, 2, 4]
+
+
+class BusyClock(StillClock):
+    """Asked for the time inside a transaction, it takes so long that the server ends that, the first time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def now(self) -> float:
+        self.asked += 1
+        if self.asked == 2:
+            threading.Event().wait(0.3)
+        return super().now()
+
+
+def test_a_commit_for_which_the_machine_is_too_busy_is_done_again_in_peace(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connecting, store_of_a_server):
+        monkeypatch.setattr(module, "IDLE_IN_TRANSACTION_MS", 100)
+    clock = BusyClock()
+    with closing(open_store(url, clock)) as store:
+        clock.asked = 1
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+        assert numbers(store) == [1]
+        assert clock.asked > 2, "it was done once"
+
+
+# ── roles ───────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def role() -> str:
+    name = f"plain{time.monotonic_ns()}"
+    the_server().execute(f"CREATE ROLE {name} LOGIN")
+    return name
+
+
+def test_a_role_without_privileges_owns_its_database_and_needs_nothing_more(role: str) -> None:
+    """Whatever its operator has limited for other programs."""
+    url = the_server().new_database()
+    limits = {
+        "statement_timeout": "'25ms'",
+        "idle_session_timeout": "'100ms'",
+        "default_transaction_isolation": "'serializable'",
+        "synchronous_commit": "off",
+    }
+    the_server().execute(f"ALTER DATABASE {name_of(url)} OWNER TO {role}")
+    for setting, value in limits.items():
+        the_server().execute(f"ALTER ROLE {role} SET {setting} = {value}")
+    with closing(open_store(url.replace("tuner@", f"{role}@"), StillClock())) as store:
+        store.commit(changes_for(a_trial(number=1)))
+        with store.begin() as connection:
+            asked = ", ".join(f"current_setting('{setting}')" for setting in limits)
+            assert connection.exec_driver_sql(f"SELECT {asked}").one() == ("0", "0", "read committed", "on")
+            connection.exec_driver_sql("SELECT pg_sleep(0.05)")
+        assert store.moved_rows.give_back() is False
+        assert numbers(store) == [1]
+
+
+def test_what_a_role_may_not_do_is_named_and_the_database_left_as_it_is(url: str, role: str) -> None:
+    theirs = url.replace("tuner@", f"{role}@")
+    for wanted in (open_queries, lambda where: open_store(where, StillClock())):
+        with pytest.raises(StorageError, match=r"permission denied.*give the service's role"):
+            wanted(theirs)
+    execute(url, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    with closing(open_queries(theirs)) as queries:
+        assert queries.experiments() == []
+    with pytest.raises(StorageError, match=r"permission denied.*give the service's role"):
+        open_store(theirs, StillClock())
+    with closing(open_store(url, StillClock())) as store:
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+
+
+def test_rights_that_are_taken_away_are_named_and_what_follows_is_committed_once_they_are_back(
+    url: str, role: str
+) -> None:
+    the_server().execute(f"ALTER DATABASE {name_of(url)} OWNER TO {role}")
+    execute(url, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; GRANT ALL ON SCHEMA public TO {role}")
+    with closing(open_store(url.replace("tuner@", f"{role}@"), StillClock())) as store:
+        execute(url, f"REVOKE INSERT ON trials FROM {role}")
+        with pytest.raises(StorageError, match="permission denied for table trials"):
+            store.commit(changes_for(a_trial(number=1)))
+        execute(url, f"GRANT INSERT ON trials TO {role}")
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+        assert numbers(store) == [1]
