@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { read, signedOut } from "./api/client";
 import { cameBackAt, connection, lostSince } from "./api/live";
 import { useResource } from "./api/resource";
+import { caller, findCaller, signOut } from "./api/session";
 import { ClusterPage } from "./pages/cluster";
 import { ComparePage } from "./pages/compare";
 import { ExperimentPage } from "./pages/experiment";
@@ -10,9 +11,12 @@ import { ExperimentsPage } from "./pages/experiments";
 import { LoginPage } from "./pages/login";
 import { NewPage } from "./pages/new";
 import { TrialPage } from "./pages/trial";
+import { act } from "./parts/actions";
 import { Empty, To } from "./parts/controls";
 import { Questions } from "./parts/dialog";
+import { PersonIcon } from "./parts/icons";
 import { helpShown, Keys } from "./parts/keys";
+import { Menu } from "./parts/menu";
 import { Notices, say } from "./parts/notices";
 import { route } from "./state/address";
 import { duration } from "./state/format";
@@ -91,6 +95,7 @@ function Header({ signedIn }: { signedIn: boolean }) {
       )}
       <div class="top-end">
         {signedIn && <ConnectionDot />}
+        {signedIn && <Account />}
         <button
           type="button"
           class="icon"
@@ -113,6 +118,36 @@ function Header({ signedIn }: { signedIn: boolean }) {
         </button>
       </div>
     </header>
+  );
+}
+
+const ROLES: Record<string, string> = {
+  admin: "may do everything",
+  operator: "may change experiments",
+  read_only: "may only read",
+};
+
+/** Who is signed in, what that may do, and the way out. */
+function Account() {
+  useEffect(() => void findCaller(), []);
+  const who = caller.value;
+  if (!who) return null;
+  return (
+    <>
+      {who.role === "read_only" && <span class="tag">read only</span>}
+      <Menu label={`${who.name}: ${ROLES[who.role] ?? who.role}`} icon={<PersonIcon />}>
+        <p class="menu-note">
+          <strong>{who.name}</strong>
+          <br />
+          {ROLES[who.role] ?? who.role}
+        </p>
+        {who.session && (
+          <button type="button" role="menuitem" onClick={() => void act(signOut, "Signed out")}>
+            Sign out
+          </button>
+        )}
+      </Menu>
+    </>
   );
 }
 

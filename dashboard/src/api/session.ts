@@ -1,6 +1,8 @@
 // The session of this browser: a cookie that no script can read.
-import { ask, read } from "./client";
+import { signal } from "@preact/signals";
+import { ask, read, signedOut } from "./client";
 import { signedInNow } from "./live";
+import type { Caller } from "./shapes";
 
 /** Raises a Problem where the code or the token is not good. */
 export async function signIn(given: { code: string } | { token: string }): Promise<void> {
@@ -10,13 +12,17 @@ export async function signIn(given: { code: string } | { token: string }): Promi
 
 export async function signOut(): Promise<void> {
   await ask("DELETE", "session");
+  caller.value = null;
+  signedOut.value = true;
 }
 
-export interface Session {
-  role: "admin" | "read-only";
-  session: { id: string; expires_at: string } | null;
-}
+/** Who is signed in; null until it is known. */
+export const caller = signal<Caller | null>(null);
 
-export function whoIsThere(signal?: AbortSignal): Promise<Session> {
-  return read<Session>("session", signal);
+export async function findCaller(): Promise<void> {
+  try {
+    caller.value = await read<Caller>("session");
+  } catch {
+    caller.value = null; // the page that asks for more says why
+  }
 }

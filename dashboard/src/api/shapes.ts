@@ -42,6 +42,15 @@ export type Pareto = Schemas["Pareto"];
 export type SpaceRevision = With<Schemas["SearchSpaceRevision"], { search_space: Values }>;
 export type Device = Schemas["Device"];
 export type Agent = Schemas["Agent"];
+export type Executor = Schemas["Executor"];
+export type NodeOfAttempt = Schemas["NodeOfAttempt"];
+export type Exit = Schemas["Exit"];
+export type ListedToken = Schemas["ListedToken"];
+export type NewToken = Schemas["NewToken"];
+export type BrowserSession = Schemas["Session"];
+export type Caller = Schemas["Caller"];
+export type TrialFiles = Schemas["TrialFiles"];
+export type Readiness = Schemas["Readiness"];
 export type QuotaGroup = Schemas["QuotaGroup"];
 export type Algorithm = With<
   Schemas["KnownAlgorithm"],

@@ -14,9 +14,9 @@ import { CopyIcon } from "../parts/icons";
 import { Menu } from "../parts/menu";
 import { type Form, write } from "../parts/values";
 import { amend, go, query, trialPath } from "../state/address";
-import { ago, clock, count, duration, moment, number, numeric } from "../state/format";
+import { ago, bytes, clock, count, duration, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { whyExperiment } from "../state/words";
+import { archiveWords, whyExperiment } from "../state/words";
 import { FilesTab } from "./experiment-files";
 import { JournalTab } from "./experiment-journal";
 import { OverviewTab, readOverviewEarly } from "./experiment-overview";
@@ -199,6 +199,7 @@ function Head({ view }: { view: ExperimentDetail }) {
             <button type="button" role="menuitem" onClick={() => go(`/new?from=${encodeURIComponent(id)}`)}>
               New from this one
             </button>
+            <ArchiveItem view={view} />
             <button
               type="button"
               role="menuitem"
@@ -223,6 +224,7 @@ function Head({ view }: { view: ExperimentDetail }) {
           </>
         )}
       </p>
+      <Archived view={view} />
       {view.detail && (
         <details class="trace">
           <summary>What the algorithm said</summary>
@@ -233,6 +235,44 @@ function Head({ view }: { view: ExperimentDetail }) {
       {dialog.value === "add" && <AddTrial view={view} onClose={close} />}
       {dialog.value === "clone" && <CloneDialog view={view} onClose={close} />}
     </div>
+  );
+}
+
+function ArchiveItem({ view }: { view: ExperimentDetail }) {
+  const phase = view.archive?.phase;
+  const isThere = phase === "archived";
+  const may = ended(view.status) && (isThere || phase === undefined || phase === "failed");
+  return (
+    <button
+      type="button"
+      role="menuitem"
+      disabled={!may}
+      title={ended(view.status) ? "" : "stop it first"}
+      onClick={() => void (isThere ? actions.unarchive(view.id) : actions.archive(view.id))}
+    >
+      {isThere ? "Bring the metrics back" : "Archive the metrics"}
+    </button>
+  );
+}
+
+/** That its learning curves are elsewhere, how much there is, and how they come back. */
+function Archived({ view }: { view: ExperimentDetail }) {
+  const { archive } = view;
+  if (!archive) return null;
+  const size = `${count(archive.reports, "report")}${archive.bytes ? `, ${bytes(archive.bytes)}` : ""}`;
+  return (
+    <p class={archive.phase === "failed" ? "banner bad" : "banner"} role="status">
+      <span>
+        {archiveWords(archive.phase)} ({size}).{" "}
+        {archive.message ||
+          "Trials, their final values and the best stay readable; curves come back with the metrics."}
+      </span>
+      {archive.phase === "archived" && (
+        <button type="button" class="small" onClick={() => void actions.unarchive(view.id)}>
+          Bring them back
+        </button>
+      )}
+    </p>
   );
 }
 

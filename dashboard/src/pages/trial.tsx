@@ -2,29 +2,21 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, readAll, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
-import {
-  type Attempt,
-  type Checkpoint,
-  type ExperimentDetail,
-  type Metric,
-  objectives,
-  type TrialDetail,
-  type Values,
-} from "../api/shapes";
+import { type ExperimentDetail, type Metric, objectives, type TrialDetail, type Values } from "../api/shapes";
 import * as actions from "../parts/actions";
 import { Badge, Copyable, copy, Loading, Switch, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
-import { Download } from "../parts/download";
 import { CopyIcon } from "../parts/icons";
-import { Log } from "../parts/log";
 import { Menu } from "../parts/menu";
 import { type Form, shell, write } from "../parts/values";
 import { MetricPlot } from "../plots/metric";
 import { amend, experimentPath, query, trialPath } from "../state/address";
 import { ENDED, flatten } from "../state/columns";
-import { ago, bytes, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
+import { ago, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { attemptEnd, whyTrial } from "../state/words";
+import { whyTrial } from "../state/words";
+import { Attempts } from "./trial-attempts";
+import { Checkpoints, Inputs, Outputs } from "./trial-files";
 
 const MOST_REPORTS = 50_000;
 
@@ -56,6 +48,7 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
       <div class="columns">
         <section aria-labelledby="parameters">
           <Parameters trial={trial} view={view} />
+          <Inputs trial={trial} />
         </section>
         <section aria-label="Metrics">
           <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
@@ -63,6 +56,7 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
       </div>
       <Attempts trial={trial} id={id} />
       <Checkpoints id={id} trial={trial} />
+      <Outputs id={id} trial={trial} />
       <section aria-labelledby="alone">
         <h2 id="alone">Run it alone</h2>
         <p class="muted">In the folder of the code; without the service it prints what it would report.</p>
@@ -299,144 +293,5 @@ function Curves({
       )}
       <MetricPlot metrics={metrics} name={chosen} file={`${id}-${trial.number}`} />
     </>
-  );
-}
-
-function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
-  const asked = Number(query.value.get("attempt"));
-  const attempts = trial.attempt_details;
-  const chosen = attempts.find((one) => one.attempt === asked) ?? attempts[attempts.length - 1];
-  const stream = query.value.get("log") === "stderr" ? "stderr" : "stdout";
-  if (!chosen)
-    return (
-      <section>
-        <h2>Attempts</h2>
-        <p class="muted">It waits for a place; no process was started yet.</p>
-      </section>
-    );
-  const runs = chosen.status === "running" || chosen.status === "starting";
-  return (
-    <section aria-labelledby="attempts">
-      <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
-      <ol class="attempts">
-        {[...attempts].reverse().map((attempt) => (
-          <AttemptCard
-            key={attempt.attempt}
-            attempt={attempt}
-            chosen={attempt === chosen}
-            several={attempts.length > 1}
-          />
-        ))}
-      </ol>
-      <div class="section-head">
-        <h2>Log</h2>
-        <div class="row">
-          <Switch label="stdout" on={stream === "stdout"} onChange={() => amend({ log: null })} />
-          <Switch label="stderr" on={stream === "stderr"} onChange={() => amend({ log: "stderr" })} />
-        </div>
-      </div>
-      <Log id={id} number={trial.number} attempt={chosen.attempt} stream={stream} runs={runs} />
-    </section>
-  );
-}
-
-function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: boolean; several: boolean }) {
-  const over = attempt.exit;
-  const began = moment(attempt.started_at ?? attempt.created_at);
-  const done = moment(attempt.ended_at);
-  const bad = over !== null && (over.code !== 0 || over.cause === "out_of_memory") && !over.stop_reason;
-  return (
-    <li class={chosen ? "chosen" : ""}>
-      <div class="row">
-        <strong>Attempt {attempt.attempt}</strong> <Badge status={attempt.status} />
-        <span class={bad ? "bad-text" : ""}>{attemptEnd(attempt)}</span>
-        <div class="grow" />
-        {several && !chosen && (
-          <button type="button" class="quiet" onClick={() => amend({ attempt: String(attempt.attempt) })}>
-            its log
-          </button>
-        )}
-      </div>
-      <p class="muted">
-        {began !== null && <span title={clock(began)}>started {ago(began, now.value)}</span>}
-        {began !== null && done !== null && `, ran ${duration((done - began) / 1_000)}`}
-        {` · on ${attempt.agent}`}
-        {attempt.pid ? `, process ${attempt.pid}` : ""}
-        {attempt.restored_step !== null && ` · went on from step ${attempt.restored_step}`}
-        {attempt.devices.length > 0 &&
-          ` · held ${attempt.devices.map((device) => `${device.uuid}${device.share < 1 ? ` (${number(device.share)})` : ""}`).join(", ")}`}
-        {over?.peak_memory_bytes ? ` · most memory ${bytes(over.peak_memory_bytes)}` : ""}
-        {attempt.peak_gpu_bytes ? `, on the GPU ${bytes(attempt.peak_gpu_bytes)}` : ""}
-        {over?.processor_s ? ` · ${duration(over.processor_s)} of processor time` : ""}
-      </p>
-      {bad && over?.tail && <pre class="tail">{over.tail}</pre>}
-    </li>
-  );
-}
-
-function Checkpoints({ id, trial }: { id: string; trial: TrialDetail }) {
-  const found = useResource(
-    [id, trial.number, "checkpoints"],
-    (signal) => readAll<Checkpoint>(trialUrl(id, trial.number, "/checkpoints"), 1_000, signal),
-    [id],
-    1_000,
-  );
-  const all = found.data.value ?? [];
-  if (all.length === 0) return null;
-  return (
-    <section aria-labelledby="checkpoints">
-      <h2 id="checkpoints">{count(all.length, "checkpoint")}</h2>
-      <div class="scroll-x">
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col" class="numeric">
-                Step
-              </th>
-              <th scope="col" class="numeric">
-                Value
-              </th>
-              <th scope="col" class="numeric">
-                Size
-              </th>
-              <th scope="col" class="numeric">
-                Attempt
-              </th>
-              <th scope="col">Written</th>
-              <th scope="col">Where</th>
-            </tr>
-          </thead>
-          <tbody>
-            {all.map((one) => (
-              <tr key={one.digest + one.step}>
-                <td class="numeric">{number(one.step)}</td>
-                <td class="numeric">{number(numeric(one.value))}</td>
-                <td class="numeric">{bytes(one.size)}</td>
-                <td class="numeric">{one.attempt}</td>
-                <td title={clock(moment(one.at))}>
-                  {ago(moment(one.at), now.value)}
-                  {one.write_s !== null && <span class="muted">, in {duration(numeric(one.write_s))}</span>}
-                  {one.damaged && <span class="bad-text"> damaged</span>}
-                </td>
-                <td>
-                  {one.inline ? (
-                    <Download
-                      path={trialUrl(id, trial.number, `/checkpoints/${one.digest}`)}
-                      name={`${id}-${trial.number}-${one.step}.checkpoint`}
-                    >
-                      Download
-                    </Download>
-                  ) : (
-                    <code class="clip" title={one.location ?? ""}>
-                      {one.location}
-                    </code>
-                  )}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
   );
 }

@@ -32,6 +32,11 @@ export const stop = (id: string) =>
   );
 export const remove = (id: string) => act(() => request("DELETE", experimentUrl(id)), "Removed", "*");
 
+export const archive = (id: string) =>
+  act(() => send(experimentUrl(id, "/archive")), "Its metrics are being archived", id);
+export const unarchive = (id: string) =>
+  act(() => send(experimentUrl(id, "/unarchive")), "Its metrics are being put back", id);
+
 export async function retryFailed(id: string): Promise<void> {
   await act(
     () => send(experimentUrl(id, "/trials/retry")),

@@ -23,3 +23,12 @@ export function SaveIcon() {
     </svg>
   );
 }
+
+export function PersonIcon() {
+  return (
+    <svg class="glyph" width="15" height="15" viewBox="0 0 16 16" aria-hidden="true">
+      <circle cx="8" cy="5" r="2.8" />
+      <path d="M2.8 14c.4-2.9 2.5-4.4 5.2-4.4s4.8 1.5 5.2 4.4" />
+    </svg>
+  );
+}

@@ -16,11 +16,13 @@ interface Props {
   id: string;
   number: number;
   attempt: number;
+  /** Of a trial of several nodes, from 0. */
+  node?: number;
   stream: "stdout" | "stderr";
   runs: boolean;
 }
 
-export function Log({ id, number, attempt, stream, runs }: Props) {
+export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
   const text = useSignal("");
   const begin = useSignal(0);
   const size = useSignal(0);
@@ -30,7 +32,11 @@ export function Log({ id, number, attempt, stream, runs }: Props) {
   const box = useRef<HTMLPreElement>(null);
   const end = useRef(0);
   const path = (offset: number, limit = CHUNK) =>
-    trialUrl(id, number, `/logs?stream=${stream}&attempt=${attempt}&offset=${offset}&limit=${limit}`);
+    trialUrl(
+      id,
+      number,
+      `/logs?stream=${stream}&attempt=${attempt}${node ? `&node=${node}` : ""}&offset=${offset}&limit=${limit}`,
+    );
 
   useEffect(() => {
     let stopped = false;
@@ -59,7 +65,7 @@ export function Log({ id, number, attempt, stream, runs }: Props) {
       stopped = true;
       clearTimeout(timer);
     };
-  }, [id, number, attempt, stream, runs]);
+  }, [id, number, attempt, node, stream, runs]);
 
   useEffect(() => {
     if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -103,7 +109,12 @@ export function Log({ id, number, attempt, stream, runs }: Props) {
           {bytes(size.value)}
           {lines && `, ${lines.length} lines found`}
         </span>
-        <button type="button" onClick={() => void whole(path, `${id}-${number}-${attempt}-${stream}.log`)}>
+        <button
+          type="button"
+          onClick={() =>
+            void whole(path, `${id}-${number}-${attempt}${node ? `-node${node}` : ""}-${stream}.log`)
+          }
+        >
           Download
         </button>
       </div>

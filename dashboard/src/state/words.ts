@@ -1,5 +1,5 @@
 // What happened and why, in sentences that a person understands without a page of documentation.
-import type { Attempt, Experiment, JournalLine, Trial } from "../api/shapes";
+import type { Attempt, Exit, Experiment, JournalLine, Trial } from "../api/shapes";
 import { bytes, cell, count, duration, number } from "./format";
 
 export const STATUS_WORDS: Record<string, string> = {
@@ -121,8 +121,12 @@ const CAUSES: Record<string, string> = {
 
 /** How one process life ended: "killed: CUDA out of memory", "exit code 1: ValueError: …". */
 export function attemptEnd(attempt: Attempt): string {
-  const ended = attempt.exit;
-  if (!ended) return attempt.status === "lost" ? "lost: nobody knows how it ended" : attempt.message;
+  if (!attempt.exit) return attempt.status === "lost" ? "lost: nobody knows how it ended" : attempt.message;
+  return exitWords(attempt.exit);
+}
+
+/** How one process ended, of an attempt or of its part on one node. */
+export function exitWords(ended: Exit): string {
   const last = lastLine(ended.tail);
   const memory = ended.memory_limit_bytes ? ` (limit ${bytes(ended.memory_limit_bytes)})` : "";
   if (/out of memory/i.test(last) && ended.code !== 0) return `killed: ${last}`;
@@ -230,7 +234,7 @@ export function journalWords(line: JournalLine, objective: string): Told {
   }
 }
 
-function archiveWords(phase: unknown): string {
+export function archiveWords(phase: unknown): string {
   switch (phase) {
     case "writing":
       return "Its metrics are being archived";

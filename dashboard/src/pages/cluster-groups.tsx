@@ -1,0 +1,123 @@
+// Quota groups: how many GPUs each may hold, and who draws from it.
+import { useSignal } from "@preact/signals";
+import { ask as request } from "../api/client";
+import { touch } from "../api/live";
+import type { QuotaGroup } from "../api/shapes";
+import { act } from "../parts/actions";
+import { EditInPlace, To } from "../parts/controls";
+import { ask } from "../parts/dialog";
+import { experimentPath } from "../state/address";
+import { number } from "../state/format";
+
+export function Groups({ groups, names }: { groups: QuotaGroup[]; names: ReadonlyMap<string, string> }) {
+  const name = useSignal("");
+  const put = async (group: string, gpus: number | null, borrows: boolean) => {
+    await request("PUT", `quota-groups/${encodeURIComponent(group)}`, { body: { gpus, borrows } });
+    touch("cluster");
+  };
+  const remove = (group: string) =>
+    ask({
+      title: `Remove the group ${group}?`,
+      body: <p>Its share goes back to all.</p>,
+      yes: "Remove",
+      danger: true,
+      onYes: async () => {
+        await act(() => request("DELETE", `quota-groups/${encodeURIComponent(group)}`), "Removed", "cluster");
+      },
+    });
+  return (
+    <section aria-labelledby="groups">
+      <h2 id="groups">Quota groups</h2>
+      <div class="scroll-x">
+        <table class="list">
+          <thead>
+            <tr>
+              <th scope="col">Group</th>
+              <th scope="col" class="numeric">
+                GPUs held
+              </th>
+              <th scope="col" class="numeric">
+                Quota
+              </th>
+              <th scope="col">Borrows what is free</th>
+              <th scope="col">Experiments</th>
+              <th scope="col">
+                <span class="unseen">actions</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {groups.map((group) => (
+              <tr key={group.name}>
+                <th scope="row">{group.name}</th>
+                <td class="numeric">{number(group.used)}</td>
+                <td class="numeric">
+                  <EditInPlace
+                    label={`GPUs of ${group.name}`}
+                    type="number"
+                    value={String(group.gpus ?? "")}
+                    shown={group.gpus === null ? "no bound" : number(group.gpus)}
+                    onSave={(text) => put(group.name, text === "" ? null : Number(text), group.borrows)}
+                  />
+                </td>
+                <td>
+                  <input
+                    type="checkbox"
+                    aria-label={`${group.name} borrows`}
+                    checked={group.borrows}
+                    onChange={(event) =>
+                      void act(
+                        () => put(group.name, group.gpus, event.currentTarget.checked),
+                        "Changed",
+                        "cluster",
+                      )
+                    }
+                  />
+                </td>
+                <td>
+                  {group.experiments.slice(0, 8).map((id) => (
+                    <To key={id} to={experimentPath(id)} class="chip">
+                      {names.get(id) ?? id}
+                    </To>
+                  ))}
+                  {group.experiments.length === 0 && <span class="muted">none</span>}
+                </td>
+                <td>
+                  {group.name !== "default" && (
+                    <button type="button" class="quiet" onClick={() => remove(group.name)}>
+                      Remove
+                    </button>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <form
+        class="row"
+        onSubmit={(event) => {
+          event.preventDefault();
+          const made = name.value.trim();
+          void act(() => put(made, 1, true), `The group ${made} has a quota of 1 GPU`, "cluster").then(
+            (done) => {
+              if (done) name.value = "";
+            },
+          );
+        }}
+      >
+        <input
+          aria-label="name of a new group"
+          placeholder="new group"
+          value={name.value}
+          onInput={(event) => {
+            name.value = event.currentTarget.value;
+          }}
+        />
+        <button type="submit" disabled={!name.value.trim()}>
+          Add a group
+        </button>
+      </form>
+    </section>
+  );
+}

@@ -1,0 +1,156 @@
+// The attempts of a trial: when and where each ran, how it ended, on each of its nodes, and its log.
+import type { Attempt, NodeOfAttempt, TrialDetail } from "../api/shapes";
+import { Badge, Switch } from "../parts/controls";
+import { Log } from "../parts/log";
+import { amend, query } from "../state/address";
+import { ago, bytes, clock, count, duration, moment, number } from "../state/format";
+import { now } from "../state/now";
+import { attemptEnd, exitWords } from "../state/words";
+
+export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
+  const asked = Number(query.value.get("attempt"));
+  const attempts = trial.attempt_details;
+  const chosen = attempts.find((one) => one.attempt === asked) ?? attempts[attempts.length - 1];
+  const stream = query.value.get("log") === "stderr" ? "stderr" : "stdout";
+  if (!chosen)
+    return (
+      <section>
+        <h2>Attempts</h2>
+        <p class="muted">It waits for a place; no process was started yet.</p>
+      </section>
+    );
+  const runs = chosen.status === "running" || chosen.status === "starting";
+  const node = chosen.nodes.find((one) => one.node === Number(query.value.get("node")))?.node ?? 0;
+  return (
+    <section aria-labelledby="attempts">
+      <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
+      <ol class="attempts">
+        {[...attempts].reverse().map((attempt) => (
+          <AttemptCard
+            key={attempt.attempt}
+            attempt={attempt}
+            chosen={attempt === chosen}
+            several={attempts.length > 1}
+          />
+        ))}
+      </ol>
+      <div class="section-head">
+        <h2>Log</h2>
+        <div class="row">
+          {chosen.nodes.length > 1 && (
+            <label class="inline">
+              of{" "}
+              <select
+                value={String(node)}
+                aria-label="the node whose log is shown"
+                onChange={(event) => amend({ node: event.currentTarget.value })}
+              >
+                {chosen.nodes.map((one) => (
+                  <option key={one.node} value={String(one.node)}>
+                    node {one.node}
+                    {one.host && `, ${one.host}`}
+                  </option>
+                ))}
+              </select>
+            </label>
+          )}
+          <Switch label="stdout" on={stream === "stdout"} onChange={() => amend({ log: null })} />
+          <Switch label="stderr" on={stream === "stderr"} onChange={() => amend({ log: "stderr" })} />
+        </div>
+      </div>
+      <Log id={id} number={trial.number} attempt={chosen.attempt} node={node} stream={stream} runs={runs} />
+    </section>
+  );
+}
+
+function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: boolean; several: boolean }) {
+  const over = attempt.exit;
+  const began = moment(attempt.started_at ?? attempt.created_at);
+  const done = moment(attempt.ended_at);
+  const bad = over !== null && (over.code !== 0 || over.cause === "out_of_memory") && !over.stop_reason;
+  return (
+    <li class={chosen ? "chosen" : ""}>
+      <div class="row">
+        <strong>Attempt {attempt.attempt}</strong> <Badge status={attempt.status} />
+        <span class={bad ? "bad-text" : ""}>{attemptEnd(attempt)}</span>
+        <div class="grow" />
+        {several && !chosen && (
+          <button type="button" class="quiet" onClick={() => amend({ attempt: String(attempt.attempt) })}>
+            its log
+          </button>
+        )}
+      </div>
+      <p class="muted">
+        {began !== null && <span title={clock(began)}>started {ago(began, now.value)}</span>}
+        {began !== null && done !== null && `, ran ${duration((done - began) / 1_000)}`}
+        {` · on ${attempt.agent}`}
+        {attempt.pid ? `, process ${attempt.pid}` : ""}
+        {attempt.restored_step !== null && ` · went on from step ${attempt.restored_step}`}
+        {attempt.devices.length > 0 &&
+          ` · held ${attempt.devices.map((device) => `${device.uuid}${device.share < 1 ? ` (${number(device.share)})` : ""}`).join(", ")}`}
+        {over?.peak_memory_bytes ? ` · most memory ${bytes(over.peak_memory_bytes)}` : ""}
+        {attempt.peak_gpu_bytes ? `, on the GPU ${bytes(attempt.peak_gpu_bytes)}` : ""}
+        {over?.processor_s ? ` · ${duration(over.processor_s)} of processor time` : ""}
+      </p>
+      {bad && over?.tail && <pre class="tail">{over.tail}</pre>}
+      {attempt.nodes.length > 0 && <Parts nodes={attempt.nodes} attempt={attempt.attempt} />}
+    </li>
+  );
+}
+
+/** What ran on each node: where, until when, and how it ended there. */
+function Parts({ nodes, attempt }: { nodes: readonly NodeOfAttempt[]; attempt: number }) {
+  return (
+    <div class="scroll-x">
+      <table class="list parts" aria-label={`nodes of attempt ${attempt}`}>
+        <thead>
+          <tr>
+            <th scope="col" class="numeric">
+              Node
+            </th>
+            <th scope="col">Host</th>
+            <th scope="col">State</th>
+            <th scope="col">End</th>
+            <th scope="col">Process</th>
+            <th scope="col">
+              <span class="unseen">log</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {nodes.map((one) => {
+            const bad = one.exit !== null && one.exit.code !== 0 && !one.exit.stop_reason;
+            return (
+              <tr key={one.node}>
+                <td class="numeric">{one.node}</td>
+                <td>
+                  {one.host || "–"} <span class="muted">{one.agent}</span>
+                </td>
+                <td>{one.state}</td>
+                <td class={bad ? "bad-text" : ""} title={clock(moment(one.ended_at))}>
+                  {one.exit ? exitWords(one.exit) : one.state === "ended" ? "nobody knows how" : "–"}
+                  {bad && one.exit?.tail && (
+                    <details>
+                      <summary>what it said last</summary>
+                      <pre class="tail">{one.exit.tail}</pre>
+                    </details>
+                  )}
+                </td>
+                <td>{one.pid ?? "–"}</td>
+                <td>
+                  <button
+                    type="button"
+                    class="quiet"
+                    onClick={() => amend({ attempt: String(attempt), node: String(one.node) })}
+                  >
+                    its log
+                  </button>
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
