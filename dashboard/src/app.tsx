@@ -107,7 +107,7 @@ function Header({ signedIn }: { signedIn: boolean }) {
         </button>
         <button
           type="button"
-          class="icon"
+          class="icon keys-button"
           title="Keys (?)"
           aria-label="Keys"
           onClick={() => {

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
+import { browserName } from "../src/pages/cluster-access";
 import { shell, write } from "../src/parts/values";
 import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
 import { ago, bytes, duration, number, percent } from "../src/state/format";
 import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
-import { attemptEnd, isTroubled, journalWords } from "../src/state/words";
+import { attemptEnd, isTroubled, journalWords, whyExperiment } from "../src/state/words";
 
 describe("parameters that analyses name by their path", () => {
   test.each([
@@ -196,5 +197,39 @@ describe("a set of parameters elsewhere", () => {
     expect(write(values, "python")).toBe(
       '{"lr": 0.1, "name": "it\'s", "layer": {"_name": "conv", "k": 3}, "on": True}',
     );
+  });
+});
+
+test("an experiment that a person paused says what happens to its trials", () => {
+  const paused = {
+    status: "paused",
+    reason: "requested",
+    message: "running trials go on, no new ones start",
+  };
+  expect(whyExperiment(paused as never)).toBe("running trials go on, no new ones start");
+  expect(whyExperiment({ status: "stopped", reason: "requested", message: "" } as never)).toBe(
+    "as asked for",
+  );
+});
+
+describe("browsers, as people call them", () => {
+  test.each([
+    [
+      "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36",
+      "Chrome 156 on Linux",
+    ],
+    [
+      "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/150.0.0.0 Safari/537.36 Edg/150.0",
+      "Edge 150 on Windows",
+    ],
+    [
+      "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15) AppleWebKit/605 Version/19.1 Safari/605",
+      "Safari 19 on macOS",
+    ],
+    ["Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140 on Linux"],
+    ["curl/8.5", "curl/8.5"],
+    [null, "a program"],
+  ])("%s", (header, words) => {
+    expect(browserName(header)).toBe(words);
   });
 });

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.acceptance.harness import Home
 from tests.browser import SEEN_MS, Window, a_browser, a_window
 
 STATUS = "SELECT status FROM experiments WHERE id = ?"
+HELD = "SELECT count(*) FROM trials WHERE experiment_id = ? AND status = 'running'"
 TRIALS = "SELECT number, status FROM trials WHERE experiment_id = ? ORDER BY number"
 SHORT = """
 import sys, trials
@@ -292,3 +293,104 @@ def test_plots_and_data_are_taken_away_as_files(ended: Window) -> None:
     with page.expect_download() as taken:
         page.get_by_role("menuitem", name="CSV", exact=True).click()
     assert taken.value.path().read_text().startswith("number,")
+
+
+def test_a_token_is_made_on_the_page_signs_a_browser_in_and_is_revoked(ended: Window) -> None:
+    page = ended.tab("/cluster")
+    page.get_by_label("name of a new token").fill("ann")
+    page.get_by_label("what the new token may").select_option("read_only")
+    page.get_by_role("button", name="Make a token").click()
+    token = page.locator(".made code").inner_text()
+    tokens = "SELECT role, made_by, revoked_at IS NULL FROM tokens WHERE name = 'ann'"
+    ended.until(tokens, gives=[("read_only", "home", 1)])
+
+    other = ended.context.browser.new_context()  # type: ignore[union-attr]
+    reader = other.new_page()
+    reader.goto(ended.url + "/cluster")
+    reader.get_by_label(re.compile("Or paste a token")).fill(token)
+    reader.get_by_role("button", name="Sign in").click()
+    expect(reader.get_by_text("read only", exact=True)).to_be_visible()
+    expect(reader.get_by_role("heading", name="Who may come in")).to_have_count(0)
+    sessions = "SELECT count(*) FROM sessions"
+    assert ended.rows(sessions) == [(2,)]
+
+    page.get_by_role("row", name=re.compile("^ann ")).get_by_role("button", name="Revoke").click()
+    confirm(page, "Revoke")
+    ended.until(tokens, gives=[("read_only", "home", 0)])
+    reader.goto(ended.url + "/cluster")
+    expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
+    other.close()
+
+
+def test_whoever_is_signed_in_signs_out(ended: Window) -> None:
+    page = ended.tab("/cluster")
+    page.get_by_role("button", name=re.compile("may do everything")).click()
+    page.get_by_role("menuitem", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert ended.rows("SELECT count(*) FROM sessions") == [(0,)]
+
+
+def test_metrics_of_an_ended_experiment_are_archived_and_come_back(ended: Window) -> None:
+    page = open_experiment(ended)
+    reports = "SELECT count(*) FROM metrics WHERE experiment_id = ?"
+    there = ended.rows(reports, ended.home.id)
+    page.get_by_role("button", name=re.compile("^More")).click()
+    page.get_by_role("menuitem", name="Archive the metrics").click()
+    expect(page.get_by_text("Its metrics are archived")).to_be_visible()
+    assert ended.rows(reports, ended.home.id) == [(0,)]
+    trial = ended.tab(f"/experiments/{ended.home.id}/trials/1")
+    expect(trial.get_by_text(re.compile("`tuner unarchive"))).to_be_visible()
+    page.get_by_role("button", name="Bring them back").click()
+    ended.until(reports, ended.home.id, gives=there)
+    expect(page.get_by_text("Its metrics are")).to_have_count(0)
+
+
+def test_a_node_is_drained_and_takes_trials_again(window: Window) -> None:
+    page = window.tab("/cluster")
+    node = page.get_by_role("article", name="node local")
+    node.get_by_role("button", name="Drain").click()
+    confirm(page, "Drain")
+    expect(node.get_by_text(re.compile("^(draining|drained)$"))).to_be_visible()
+    window.until(HELD, window.home.id, gives=[(0,)])
+    node.get_by_role("button", name="Take trials again").click()
+    expect(node.get_by_text("ready", exact=True)).to_be_visible()
+    window.home.open_gate()
+    window.until(STATUS, window.home.id, gives=[("completed",)])
+
+
+def test_parts_of_a_trial_and_nodes_on_demand_stand_with_their_reasons(ended: Window) -> None:
+    """The answers are those of the API with what only a cluster of machines would bring about."""
+    page = ended.context.new_page()
+
+    def with_parts(route: Route) -> None:
+        body = route.fetch().json()
+        exit_ = body["attempt_details"][0]["exit"] | {"code": 1, "tail": "RuntimeError: the link is down"}
+        part = {"node": 0, "agent": "near", "host": "rack-1", "boot_id": "b", "pid": 7, "state": "ended"}
+        told = {**part, "exit": exit_ | {"code": 0, "stop_reason": "another node ended"}, "ended_at": None}
+        failed = {**part, "node": 1, "agent": "far", "host": "rack-2", "exit": exit_, "ended_at": None}
+        body["attempt_details"][0]["nodes"] = [told, failed]
+        route.fulfill(json=body)
+
+    page.route(re.compile("/trials/[^/]+/1$"), with_parts)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/logs?" in request.url else None)
+    page.goto(f"{ended.url}/experiments/{ended.home.id}/trials/1")
+    parts = page.get_by_role("table", name="nodes of attempt 1")
+    expect(
+        parts.get_by_role("row", name=re.compile("rack-1.*stopped as it was told: another node ended"))
+    ).to_be_visible()
+    expect(
+        parts.get_by_role("row", name=re.compile("rack-2.*exit code 1: RuntimeError: the link is down"))
+    ).to_be_visible()
+    expect(page.get_by_label("the node whose log is shown")).to_have_value("1")  # whose fault it was
+    assert any("node=1" in url for url in asked)
+
+    executor = {"name": "ray", "address": "10.0.0.1:6379", "state": "the cluster does not answer", "namespace": "n"}
+    node = {"agent": "ray-1", "host": "", "ray_node": "", "state": "pending", "reason": "no node has 8 GPUs free"}
+    shown = executor | {"bridge_pid": None, "bundle": {}, "min": 0, "max": 4, "wanted": 2, "resources": {"GPU": 8}}
+    items = [shown | {"nodes": [node | {"busy": False}], "lost": [{"agent": "ray-0", "reason": "its machine is gone"}]}]
+    page.route("**/executors", lambda route: route.fulfill(json={"items": items, "next": None}))
+    page.goto(f"{ended.url}/cluster")
+    for words in ("the cluster does not answer", "no node has 8 GPUs free", "1 node, 2 wanted", "1 node lost lately"):
+        expect(page.get_by_text(words)).to_be_visible()
+    page.close()

@@ -77,9 +77,9 @@ function Node({
   return (
     <article class="node" aria-label={`node ${agent.id}`}>
       <div class="row">
-        <h3>{agent.host || agent.id}</h3>
+        <h3>{agent.id}</h3>
         <NodeBadge state={agent.state} />
-        <code class="muted">{agent.id}</code>
+        <span class="muted">{agent.host}</span>
         <div class="grow" />
         {mayAdminister && <NodeActions agent={agent} />}
       </div>
@@ -131,12 +131,12 @@ function Node({
 function Trials({ of, names }: { of: readonly string[]; names: Names }) {
   if (of.length === 0) return <p class="muted">No trial runs there.</p>;
   return (
-    <p>
+    <div>
       {of.slice(0, MOST_TRIALS).map((one) => (
         <TrialChip key={one} id={one} names={names} />
       ))}
       {of.length > MOST_TRIALS && <span class="muted">and {of.length - MOST_TRIALS} more</span>}
-    </p>
+    </div>
   );
 }
 

@@ -14,6 +14,7 @@ import {
 import { Badge, Loading, To, Trouble } from "../parts/controls";
 import { experimentPath } from "../state/address";
 import { count } from "../state/format";
+import { isTroubled } from "../state/words";
 import { Access } from "./cluster-access";
 import { Groups } from "./cluster-groups";
 import { Executors, Nodes } from "./cluster-nodes";
@@ -112,7 +113,7 @@ function Waiting({ experiments }: { experiments: Experiment[] }) {
                     </To>
                   </th>
                   <td>
-                    <Badge status={one.status} />
+                    <Badge status={one.status} trouble={isTroubled(one)} />
                   </td>
                   <td class="numeric">{count(one.counts.waiting ?? 0, "trial")}</td>
                   <td class="numeric">{one.priority}</td>

@@ -91,10 +91,10 @@ export function OverviewTab({ view, state, filtered }: Parts) {
   if (revision === 0) return <Loading what="The trials" />;
   if (trials.length === 0)
     return (
-      <Empty title="No trial yet">
+      <Empty title="No trial yet" {...(view.status === "running" ? {} : { command: `tuner resume ${id}` })}>
         {view.status === "running"
           ? "The tuner is being asked for the first one."
-          : "It has none; resume it to go on."}
+          : "What stands above says why. Once that is mended, Resume goes on; so does:"}
       </Empty>
     );
   const slice = query.value.get("slice") ?? axes[0]?.name.replace(/\._name$/, "") ?? null;
@@ -144,7 +144,7 @@ export function OverviewTab({ view, state, filtered }: Parts) {
         )}
         {sliceAxis && <SlicePlot {...shared} axis={sliceAxis} height={260} />}
       </div>
-      <Slices axes={axes.slice(0, -1).filter((axis) => axis !== sliceAxis)} shared={shared} />
+      {view.best && <Slices axes={axes.slice(0, -1).filter((axis) => axis !== sliceAxis)} shared={shared} />}
     </>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { experimentUrl, forgetEarly, read } from "../api/client";
 import { watch } from "../api/live";
 import { useResource } from "../api/resource";
-import { type ExperimentDetail, ended, objectives } from "../api/shapes";
+import { type ExperimentDetail, ended, objectives, type Values } from "../api/shapes";
 import { trialsOf } from "../api/trials";
 import * as actions from "../parts/actions";
 import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
@@ -16,7 +16,7 @@ import { type Form, write } from "../parts/values";
 import { amend, go, query, trialPath } from "../state/address";
 import { ago, bytes, clock, count, duration, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { archiveWords, whyExperiment } from "../state/words";
+import { archiveWords, isTroubled, whyExperiment } from "../state/words";
 import { FilesTab } from "./experiment-files";
 import { JournalTab } from "./experiment-journal";
 import { OverviewTab, readOverviewEarly } from "./experiment-overview";
@@ -74,6 +74,7 @@ export function ExperimentPage({ id }: { id: string }) {
             aria-selected={tab === name}
             aria-controls="tab-panel"
             tabIndex={tab === name ? 0 : -1}
+            ref={tab === name ? intoView : null}
             onClick={() => amend({ tab: name === "overview" ? null : name }, false)}
           >
             {words}
@@ -90,6 +91,14 @@ export function ExperimentPage({ id }: { id: string }) {
       </div>
     </>
   );
+}
+
+/** On a narrow screen not every tab is seen. */
+function intoView(tab: HTMLElement | null): void {
+  const row = tab?.parentElement;
+  if (!tab || !row) return;
+  if (tab.offsetLeft + tab.offsetWidth > row.scrollLeft + row.clientWidth || tab.offsetLeft < row.scrollLeft)
+    row.scrollLeft = tab.offsetLeft - 40;
 }
 
 function tabKeys(event: KeyboardEvent): void {
@@ -140,6 +149,7 @@ function Head({ view }: { view: ExperimentDetail }) {
       <nav class="crumbs" aria-label="Where this is">
         <To to="/">Experiments</To> <span aria-hidden="true">/</span> <code>{id}</code>{" "}
         <span title={clock(moment(view.created_at))}>· begun {ago(moment(view.created_at), now.value)}</span>
+        <span class="clip">· {algorithmsOf(view)}</span>
       </nav>
       <div class="page-head">
         <h1>
@@ -155,7 +165,7 @@ function Head({ view }: { view: ExperimentDetail }) {
             onSave={(name) => actions.change(id, { name })}
           />
         </h1>
-        <Badge status={view.status} />
+        <Badge status={view.status} trouble={isTroubled(view)} />
         <div class="grow" />
         <div class="row actions">
           {view.status === "running" && (
@@ -164,7 +174,11 @@ function Head({ view }: { view: ExperimentDetail }) {
             </button>
           )}
           {view.status !== "running" && view.status !== "stopping" && (
-            <button type="button" class="primary" onClick={() => void actions.resume(id)}>
+            <button
+              type="button"
+              class={view.status === "completed" ? "" : "primary"}
+              onClick={() => void actions.resume(id)}
+            >
               Resume
             </button>
           )}
@@ -212,7 +226,7 @@ function Head({ view }: { view: ExperimentDetail }) {
           </Menu>
         </div>
       </div>
-      <p class="why-line">
+      <p class={isTroubled(view) || view.status === "failed" ? "why-line loud" : "why-line"}>
         {whyExperiment(view)}
         {(view.no_node || view.waits_for) && (
           <>
@@ -236,6 +250,14 @@ function Head({ view }: { view: ExperimentDetail }) {
       {dialog.value === "clone" && <CloneDialog view={view} onClose={close} />}
     </div>
   );
+}
+
+/** Who proposes and who stops: the first thing to know of a search after its best. */
+function algorithmsOf(view: ExperimentDetail): string {
+  const name = (one: Values | null) => String(one?.name ?? one?.class ?? "");
+  if (view.advisor) return `${name(view.advisor)} proposes and stops`;
+  const tuner = `${name(view.tuner)} proposes`;
+  return view.assessor ? `${tuner}, ${name(view.assessor)} stops` : tuner;
 }
 
 function ArchiveItem({ view }: { view: ExperimentDetail }) {
@@ -298,7 +320,8 @@ function Facts({ view }: { view: ExperimentDetail }) {
       <div>
         <dt>Done</dt>
         <dd>
-          {number(done)} of{" "}
+          {number(done)}
+          {budget.trials ? " of " : ", "}
           <EditInPlace
             label="trials of the budget"
             type="number"
@@ -324,7 +347,8 @@ function Facts({ view }: { view: ExperimentDetail }) {
       <div>
         <dt>Time</dt>
         <dd title={`${number(running)} s`}>
-          {duration(running)} of{" "}
+          {duration(running)}
+          {budget.duration ? " of " : ", "}
           <EditInPlace
             label="duration of the budget"
             value={budget.duration ? `${budget.duration}s` : ""}

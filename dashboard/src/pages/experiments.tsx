@@ -247,10 +247,10 @@ function Row({ one, chosen }: { one: Experiment; chosen: { value: ReadonlySet<st
       </td>
       <td class="numeric">
         {one.best ? (
-          <span title={String(one.best.value)}>
-            <span class="muted clip metric">{metric}</span>{" "}
+          <div title={`${metric} ${one.best.value}`}>
             <strong>{number(numeric(one.best.value), 5)}</strong>
-          </span>
+            <div class="why clip metric">{metric}</div>
+          </div>
         ) : (
           "–"
         )}

@@ -20,7 +20,10 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
       </section>
     );
   const runs = chosen.status === "running" || chosen.status === "starting";
-  const node = chosen.nodes.find((one) => one.node === Number(query.value.get("node")))?.node ?? 0;
+  const wanted = query.value.get("node");
+  const node =
+    (wanted === null ? chosen.nodes.find(hasFailed) : chosen.nodes.find((one) => one.node === Number(wanted)))
+      ?.node ?? 0;
   return (
     <section aria-labelledby="attempts">
       <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
@@ -83,7 +86,7 @@ function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: b
       <p class="muted">
         {began !== null && <span title={clock(began)}>started {ago(began, now.value)}</span>}
         {began !== null && done !== null && `, ran ${duration((done - began) / 1_000)}`}
-        {` · on ${attempt.agent}`}
+        {attempt.nodes.length > 0 ? ` · on ${count(attempt.nodes.length, "node")}` : ` · on ${attempt.agent}`}
         {attempt.pid ? `, process ${attempt.pid}` : ""}
         {attempt.restored_step !== null && ` · went on from step ${attempt.restored_step}`}
         {attempt.devices.length > 0 &&
@@ -96,6 +99,11 @@ function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: b
       {attempt.nodes.length > 0 && <Parts nodes={attempt.nodes} attempt={attempt.attempt} />}
     </li>
   );
+}
+
+/** Whether it ended there by its own fault, and not because the others had ended. */
+function hasFailed(one: NodeOfAttempt): boolean {
+  return one.exit !== null && one.exit.code !== 0 && !one.exit.stop_reason;
 }
 
 /** What ran on each node: where, until when, and how it ended there. */
@@ -119,7 +127,7 @@ function Parts({ nodes, attempt }: { nodes: readonly NodeOfAttempt[]; attempt: n
         </thead>
         <tbody>
           {nodes.map((one) => {
-            const bad = one.exit !== null && one.exit.code !== 0 && !one.exit.stop_reason;
+            const bad = hasFailed(one);
             return (
               <tr key={one.node}>
                 <td class="numeric">{one.node}</td>

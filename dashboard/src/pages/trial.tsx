@@ -46,12 +46,16 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
     <>
       <Head trial={trial} id={id} view={view} />
       <div class="columns">
-        <section aria-labelledby="parameters">
+        <section aria-labelledby="parameters" class="figure">
           <Parameters trial={trial} view={view} />
           <Inputs trial={trial} />
         </section>
         <section aria-label="Metrics">
-          <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
+          {metrics.problem.value && !metrics.data.value ? (
+            <Trouble problem={metrics.problem.value} onAgain={metrics.reload} />
+          ) : (
+            <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
+          )}
         </section>
       </div>
       <Attempts trial={trial} id={id} />
@@ -284,6 +288,7 @@ function Curves({
     );
   return (
     <>
+      <MetricPlot metrics={metrics} name={chosen} file={`${id}-${trial.number}`} />
       {names.length > 1 && (
         <div class="row switches">
           {names.slice(0, 30).map((name) => (
@@ -291,7 +296,6 @@ function Curves({
           ))}
         </div>
       )}
-      <MetricPlot metrics={metrics} name={chosen} file={`${id}-${trial.number}`} />
     </>
   );
 }

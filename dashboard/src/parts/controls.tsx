@@ -130,6 +130,11 @@ export function Trouble({ problem, onAgain }: { problem: Problem; onAgain?: () =
         <button type="button" onClick={onAgain}>
           Try again
         </button>
+      )}{" "}
+      {problem.status === 404 && (
+        <To to="/" class="button">
+          To the experiments
+        </To>
       )}
     </div>
   );

@@ -19,6 +19,13 @@ export function clipText(words: string, most: number): string {
   return words.length > most ? `${words.slice(0, most - 1)}…` : words;
 }
 
+/** Both ends of a name, most of it from its beginning. */
+export function clipMiddle(words: string, most: number): string {
+  if (words.length <= most) return words;
+  const end = Math.floor((most - 1) * 0.25);
+  return `${words.slice(0, most - 1 - end)}…${words.slice(words.length - end)}`;
+}
+
 export function drawAxes(
   pen: Pen,
   box: Box,

@@ -3,11 +3,12 @@ import { useMemo } from "preact/hooks";
 import type { Importance } from "../api/shapes";
 import { percent } from "../state/format";
 import { columnOfPath, labelOfPath } from "../state/space";
-import { clipText } from "./axes";
+import { clipMiddle, clipText } from "./axes";
 import { csv, Figure, FONT, type Painting, type Pointer, type Size } from "./figure";
 
 const ROW = 26;
 const MOST_ROWS = 12;
+const LETTER = 7.2; // pixels, about
 type Row = [label: string, share: number, column: string];
 
 export function ImportancePlot({
@@ -76,7 +77,8 @@ export function ImportancePlot({
 
 function makePainting(rows: Row[], chosen: string | null): Painting {
   const most = Math.max(...rows.map(([, share]) => share), 1e-9);
-  const room = ({ width }: Size) => Math.min(170, width * 0.4);
+  const longest = Math.max(...rows.map(([name]) => name.length), 0);
+  const room = ({ width }: Size) => Math.max(80, Math.min(longest * LETTER + 14, width * 0.45));
   return {
     paint(pen, size, colours) {
       const left = room(size);
@@ -87,7 +89,7 @@ function makePainting(rows: Row[], chosen: string | null): Painting {
         pen.font = `${column === chosen ? "600 " : ""}12px ${FONT}`;
         pen.textAlign = "right";
         pen.fillStyle = colours.text;
-        pen.fillText(clipText(name, Math.floor((left - 12) / 7.4)), left - 8, y + ROW / 2 - 2);
+        pen.fillText(clipMiddle(name, Math.floor((left - 12) / LETTER)), left - 8, y + ROW / 2 - 2);
         pen.fillStyle = colours.grid;
         pen.fillRect(left, y + 3, right - left, ROW - 10);
         pen.fillStyle = colours.accent;

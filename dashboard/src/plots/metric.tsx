@@ -37,7 +37,13 @@ export function MetricPlot({
     [metrics, name],
   );
   const painting = useMemo(() => makePainting(points, name, log), [points, name, log]);
-  if (points.length === 0) return <p class="muted">{name} was reported at the end only.</p>;
+  if (points.length === 0)
+    return (
+      <div class="figure">
+        <h2>{name}</h2>
+        <p class="muted">It was reported at the end only.</p>
+      </div>
+    );
   const last = points[points.length - 1];
   return (
     <Figure

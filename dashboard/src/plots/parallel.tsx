@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Trials } from "../state/columns";
 import { count, number } from "../state/format";
-import { boxOf, clipText } from "./axes";
+import { boxOf, clipMiddle, clipText } from "./axes";
 import { BINS, binColour, type Colours } from "./colours";
 import { csv, Figure, FONT, type Painting, type Pointer, type Size } from "./figure";
 import { categoryScale, extent, makeScale, padded, type Scale } from "./scales";
@@ -50,6 +50,7 @@ export const MANY_LINES = 3_000;
 const TOP = 34;
 const FOOT = 18; // below the axes
 const ABSENT = 26; // below the scales, for the lines of trials without the parameter
+const LETTER = 6.9; // pixels of one in the name of an axis, about
 const FIRST_WORDS = 6; // characters beside the first axis, where the figure ends
 
 export interface Lines {
@@ -399,6 +400,8 @@ function drawAxisLines(
   pen.save();
   pen.globalAlpha = 1;
   const room = xs.length > 1 ? xs[1] - xs[0] : size.width;
+  const staggered = axes.some((axis, index) => index > 0 && axis.name.length * LETTER > room);
+  const letters = (staggered ? 2 : 1) * Math.floor((room - 8) / LETTER);
   axes.forEach((axis, index) => {
     const [x, scale] = [xs[index], scales[index]];
     pen.strokeStyle = colours.line;
@@ -413,9 +416,9 @@ function drawAxisLines(
     pen.textBaseline = "bottom";
     const shift = index === 0 ? -36 : index === axes.length - 1 ? 40 : 0;
     pen.fillText(
-      clipText(axis.name, Math.max(4, Math.floor((index === 0 ? room / 2 + 30 : room) / 7))),
+      clipMiddle(axis.name, Math.max(4, index === 0 ? Math.floor(letters / 2) + 4 : letters)),
       x + shift,
-      index % 2 === 1 && room < 90 ? 14 : 27,
+      index % 2 === 1 && staggered ? 13 : 27,
     );
     pen.font = `10px ${FONT}`;
     pen.textBaseline = "middle";
@@ -428,9 +431,9 @@ function drawAxisLines(
     for (const tick of scale.ticks((size.height - TOP) / 44)) {
       const y = scale.at(tick);
       const words = clipText(scale.write(tick), index === 0 ? FIRST_WORDS : 12);
-      pen.globalAlpha = 0.75;
+      pen.globalAlpha = 0.9;
       pen.fillStyle = colours.surface;
-      const width = words.length * 5.6;
+      const width = words.length * 6.3 + 2;
       pen.fillRect(side < 0 ? x + side - width : x + side, y - 6, width, 12);
       pen.globalAlpha = 1;
       pen.fillStyle = colours.muted;

@@ -84,7 +84,7 @@ export function whyTrial(trial: Pick<Trial, "reason" | "message">): string {
 }
 
 export function whyExperiment(experiment: Pick<Experiment, "status" | "reason" | "message">): string {
-  if (experiment.reason === "requested" && experiment.status === "running") return experiment.message;
+  if (experiment.reason === "requested" && experiment.message) return experiment.message;
   return withParticulars(
     EXPERIMENT_REASONS[experiment.reason] ?? experiment.reason.replaceAll("_", " "),
     experiment.message,
