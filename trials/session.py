@@ -366,8 +366,9 @@ def _attached(folder: Path, environ: Mapping[str, str], defaults: Mapping[str, A
 
 def _sink(folder: Path, environ: Mapping[str, str], *, is_of_several_nodes: bool) -> SpoolSink:
     rank, wake = environ.get("RANK", "0"), environ.get(ENV_WAKE_SOCKET)
-    if is_of_several_nodes and rank != "0":
-        return OtherRankSink(folder, wake, rank=rank)
+    node = environ.get("NODE_RANK", "0")
+    if is_of_several_nodes and (rank != "0" or node != "0"):
+        return OtherRankSink(folder, wake, rank=rank if rank != "0" else f"0 of node {node}")
     return SpoolSink(folder, wake)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -313,7 +314,8 @@ class Conversation:
     def _tell_ready(self, key: AttemptKey, nonce: str, port: int) -> None:
         """The node is reached where it reaches the service from."""
         address = str(self._connection.local_address[0])
-        told = Prepared(key=key, nonce=nonce, address=address, host=socket.gethostname(), port=port)
+        secret = secrets.token_hex(16) if port else ""
+        told = Prepared(key=key, nonce=nonce, address=address, host=socket.gethostname(), port=port, world_key=secret)
         self._telling = asyncio.ensure_future(self._send(told))  # what is lost is asked for again
         self._telling.add_done_callback(_log_failure)
 

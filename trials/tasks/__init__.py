@@ -16,6 +16,7 @@ from trials.tasks.task_group import (
     distributed,
     final_output,
 )
+from trials.tasks.trial_session import TrialSession
 
 __all__ = [
     "Cluster",
@@ -31,6 +32,7 @@ __all__ = [
     "TaskFailedError",
     "TaskGroup",
     "TaskOutput",
+    "TrialSession",
     "WorkspaceType",
     "current_instance",
     "distributed",

@@ -16,6 +16,7 @@ from trials.files import write_atomically
 ENV_TASK = "TASK_NAME"
 ENV_NODE = "TASK_NODE"
 ENV_WORKSPACE = "TASK_WORKSPACE"
+ENV_GRACE = "TASK_GRACE_S"  # of its session, for groups that run inside
 FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each, or NAME.state where JSON cannot say it
 OUTPUT_LIMIT_BYTES = 16 << 20  # of one output; larger results are files in a GLOBAL workspace
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")

@@ -66,11 +66,13 @@ class Lines:
             os.close(self._events)
 
 
-def spawn_runner(orders: int, events: int, folder: Path | None) -> subprocess.Popen[bytes]:
+def spawn_runner(
+    orders: int, events: int, folder: Path | None, *, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     """A runner that reads and writes these descriptors; ``folder`` holds the workspaces of its node."""
     return subprocess.Popen(
         [sys.executable, "-m", "trials.tasks.runner", str(orders), str(events), "" if folder is None else str(folder)],
-        env={**os.environ, "PYTHONPATH": path_with_this_package(os.environ)},
+        env={**environment, "PYTHONPATH": path_with_this_package(environment)},
         stdin=subprocess.DEVNULL,
         pass_fds={orders, events},
         start_new_session=True,
@@ -80,12 +82,13 @@ def spawn_runner(orders: int, events: int, folder: Path | None) -> subprocess.Po
 class LocalNode:
     """A node on this machine: its runner is started with the object."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, environment: Mapping[str, str]) -> None:
+        """``environment``: all variables that its processes begin with."""
         orders_out, orders = os.pipe2(os.O_CLOEXEC)
         events, events_in = os.pipe2(os.O_CLOEXEC)
         self.lines = Lines(events, orders)
         try:
-            self._process = spawn_runner(orders_out, events_in, folder)
+            self._process = spawn_runner(orders_out, events_in, folder, environment=environment)
         except BaseException:
             self.lines.close()
             raise
@@ -140,7 +143,9 @@ class LocalNodes:
                 cpus=share.cpus,
                 environment={**self._environment, **share.environment},
             )
-            self._nodes[one.name] = LocalNode(self._folder or self._own)  # type: ignore[arg-type]  # one is there
+            folder = self._folder or self._own
+            assert folder is not None
+            self._nodes[one.name] = LocalNode(folder, environment=os.environ)
             self.order(one.name, placed.order(one))
 
     def address(self, node: str) -> str:  # noqa: ARG002  all are here

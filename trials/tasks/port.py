@@ -88,5 +88,5 @@ class Nodes(Protocol):
         """Nothing of the group runs on any node when this returns, and no node can be reached that might be lost.
 
         ``result``: how the group ended, for nodes on which the same program waits for it: ``outputs``, one after the
-        other as they were asked for, or ``failure``.
+        other as they were asked for, or ``failure`` (error, text; of a task that failed also what, node, why, code).
         """

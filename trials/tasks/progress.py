@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trials.tasks.instance import ENV_TASK
+from trials.tasks.instance import ENV_GRACE, ENV_TASK
 from trials.tasks.steps import Step, only_command, plan_of
 from trials.tasks.task_group import ReportStep, Task, TaskGroup
 
+GRACE_S = 10.0  # between SIGTERM and SIGKILL, where a session is told no other
 Order = tuple[str, dict[str, Any]]  # (node, what its runner is told)
 
 
@@ -73,6 +74,7 @@ class Progress:
         addresses: Mapping[str, str],
         ports: Mapping[str, Sequence[int]],
         outer: OuterWorld | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         """``addresses`` of all nodes, and on each at least as many ``ports`` as ``ports_wanted`` says."""
         self._group = group
@@ -80,6 +82,7 @@ class Progress:
         self._addresses = addresses
         self._free_ports = {node: list(found) for node, found in ports.items()}
         self._outer = outer
+        self._grace = {ENV_GRACE: f"{grace_s:g}"}
         self._tasks = {task.name: task for task in group.tasks}
         self._worlds = worlds_of(group.tasks)
         self._ports: dict[str, int] = {}
@@ -312,10 +315,11 @@ class Progress:
             return list(direct), ""
         return None, base64.b64encode(pickle.dumps(plan)).decode()
 
-    @staticmethod
-    def _run(job: str, what: tuple[list[str] | None, str], environments: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    def _run(
+        self, job: str, what: tuple[list[str] | None, str], environments: Iterable[Mapping[str, str]]
+    ) -> dict[str, Any]:
         command, plan = what
-        instances = [{"command": command, "environment": dict(environment)} for environment in environments]
+        instances = [{"command": command, "environment": self._grace | dict(own)} for own in environments]
         return {"do": "run", "job": job, "instances": instances} | ({"plan": plan} if plan else {})
 
     def _ranks(self, task: Task, index: int) -> dict[str, str]:

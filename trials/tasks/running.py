@@ -35,6 +35,12 @@ class NodeStartError(RuntimeError):
         return NodeStartError(f"node {node!r} cannot be made ready, so no node begins: {why}")
 
 
+def failure_of(error: Exception) -> dict[str, Any]:
+    """As those are told who wait for the group elsewhere."""
+    fields = ("what", "node", "why", "code") if isinstance(error, TaskFailedError) else ()
+    return {"error": type(error).__name__, "text": str(error), **{name: getattr(error, name) for name in fields}}
+
+
 Given = Mapping[str, tuple[str, str]]  # by name: the form of an output, and its bytes as base64
 
 
@@ -65,7 +71,9 @@ class RunningGroup:
     def run(self, deadline: float | None, *, outer: OuterWorld | None = None) -> None:
         """Until everything has ended well, or the first failure and what follows it."""
         addresses = {name: self._nodes.address(name) for name in self._names}
-        self._progress = Progress(self._group, addresses=addresses, ports=self._ports, outer=outer)
+        self._progress = Progress(
+            self._group, addresses=addresses, ports=self._ports, outer=outer, grace_s=self._grace_s
+        )
         try:
             self._perform(self._progress.begin())
             while not self._progress.is_done():

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from trials.tasks.cluster import WorkspaceType
-from trials.tasks.instance import current_instance
+from trials.tasks.instance import ENV_GRACE, current_instance
 from trials.tasks.nodes import LocalNodes
 from trials.tasks.port import Nodes, Wanted
-from trials.tasks.progress import OuterWorld, ports_wanted
-from trials.tasks.running import NodeStartError, RunningGroup, set_outputs
+from trials.tasks.progress import GRACE_S, OuterWorld, ports_wanted
+from trials.tasks.running import NodeStartError, RunningGroup, failure_of, set_outputs
 from trials.tasks.steps import NestedSteps
 from trials.tasks.task_group import Task, TaskGroup
 
 START_TIMEOUT_S = 60.0  # for all nodes of a group to be ready
-GRACE_S = 10.0
 NODES_LIMIT = 64  # of one group
 
 
@@ -64,26 +63,26 @@ class GroupSession(ABC):
 
     def run_checked(self, group: TaskGroup, *, timeout_s: float | None) -> None:
         """As ``run``, of a group that can be run at all."""
-        provided = self.nodes(group, workspace=None)
-        provided.check(wanted_by(group))
-        group.use()
-        self._run(group, provided, timeout_s)
+        self._run(group, self.nodes(group, workspace=None), timeout_s, is_new=True)
 
     def run_used(self, group: TaskGroup, *, timeout_s: float | None = None, workspace: Path | None = None) -> None:
         """As ``run``, of a group that is used already; ``workspace`` is that of its only node."""
-        provided = self.nodes(group, workspace=workspace)
-        provided.check(wanted_by(group))
-        self._run(group, provided, timeout_s)
+        self._run(group, self.nodes(group, workspace=workspace), timeout_s, is_new=False)
 
     def outer(self) -> OuterWorld | None:
         """The world that those of the group are parts of, where there is one."""
         return None
 
-    def _run(self, group: TaskGroup, nodes: Nodes, timeout_s: float | None) -> None:
+    def _run(self, group: TaskGroup, nodes: Nodes, timeout_s: float | None, *, is_new: bool) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         running = RunningGroup(group, nodes, grace_s=self._grace_s)
-        result: dict[str, Any] = {"failure": "the program that ran the group was stopped"}
+        result: dict[str, Any] = {"failure": failure_of(RuntimeError("the program that ran the group was stopped"))}
         try:
+            if is_new:
+                group.require_unused()
+            nodes.check(wanted_by(group))
+            if is_new:
+                group.use()
             try:
                 nodes.start(wanted_by(group), group.workspace_type)
             except OSError as error:
@@ -94,7 +93,7 @@ class GroupSession(ABC):
             result = {"outputs": given}
             set_outputs(group, given)
         except Exception as error:
-            result = {"failure": str(error)} if "outputs" not in result else result
+            result = result if "outputs" in result else {"failure": failure_of(error)}
             raise
         finally:
             nodes.close(result)
@@ -148,7 +147,8 @@ def run_nested(group: NestedSteps) -> None:
     instance = current_instance()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     group.restart()
-    LocalSession().run_used(group.tasks_by_node(lambda _: instance.node), workspace=instance.workspace)
+    session = LocalSession(grace_s=float(os.environ.get(ENV_GRACE, GRACE_S)))
+    session.run_used(group.tasks_by_node(lambda _: instance.node), workspace=instance.workspace)
 
 
 def _group_of(group: TaskGroup | Task) -> TaskGroup:

@@ -51,6 +51,7 @@ class World:
     node: int  # from 0; the processes of node 0 have the lowest ranks, and rank 0 reports
     address: str = ""  # MASTER_ADDR
     port: int = 0  # MASTER_PORT
+    key: str = ""  # by which its processes know one another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

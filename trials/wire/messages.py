@@ -26,7 +26,7 @@ from trials.wire.records import ExitRecord, ProcessRecord
 
 # Agent and service speak the same one, or not at all: an agent of another version is ordered to leave, and one of the
 # service's own takes its trials over. Every change of a message is a new version.
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 
 # ── agent → service ─────────────────────────────────────────────────────────────────────────────
@@ -90,6 +90,7 @@ class Prepared:
     address: str
     host: str  # the name of its machine
     port: int
+    world_key: str = ""  # of the first node: a secret that it has just made up for the processes of this attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -413,7 +413,7 @@ class _Connection:
 
 
 def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> PartPrepared:
-    if not 0 <= told.port < PORTS or max(len(told.address), len(told.host)) > ADDRESS_LIMIT:
+    if not 0 <= told.port < PORTS or max(len(told.address), len(told.host), len(told.world_key)) > ADDRESS_LIMIT:
         raise ProtocolError(f"port {told.port} of {told.address[:ADDRESS_LIMIT]!r} is none")
     return PartPrepared(
         at=at,
@@ -423,6 +423,7 @@ def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> PartPrepared:
         address=told.address,
         host=told.host,
         port=told.port,
+        world_key=told.world_key,
     )
 
 

@@ -306,6 +306,7 @@ class PartPrepared:
     address: str
     host: str
     port: int
+    world_key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,8 @@ def _owed(ts: TrialStep, node: int) -> Prepare | Launch | Stop | None:
         spec = _spec(ts, held, World(node=node))
         return Prepare(key=attempt.key, nonce=part.nonce, lineage=attempt.lineage, spec=spec, limit_s=PREPARE_LIMIT_S)
     if part.state is PartState.READY:
-        world = World(node=node, address=_address(attempt.parts), port=attempt.parts[0].port)
+        first = attempt.parts[0]
+        world = World(node=node, address=_address(attempt.parts), port=first.port, key=first.world_key)
         return Launch(key=attempt.key, nonce=part.nonce, lineage=attempt.lineage, spec=_spec(ts, held, world))
     return None
 

@@ -48,7 +48,8 @@ def prepared(ts: TrialStep, node: int, command: PartPrepared) -> None:
     """A part is ready; the last of them lets all begin. Said again, or too late, it changes nothing."""
     if not ts.live.is_preparing or ts.trial.status is TrialStatus.STOPPING:
         return
-    _put(ts, node, state=PartState.READY, address=command.address, host=command.host, port=command.port)
+    told = {"address": command.address, "host": command.host, "port": command.port, "world_key": command.world_key}
+    _put(ts, node, state=PartState.READY, **told)
     if not ts.live.is_preparing:
         orders.order_parts(ts)
 

@@ -133,6 +133,7 @@ class Part:
     address: str = ""  # where its node is reached, once it is ready
     host: str = ""
     port: int = 0  # a free one of that node
+    world_key: str = ""  # a secret of the attempt's processes, made up by the first node; shown to nobody
 
     @property
     def ended_well(self) -> bool:

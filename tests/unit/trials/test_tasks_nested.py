@@ -29,7 +29,7 @@ from trials.tasks import (
 from trials.tasks.instance import read_output
 from trials.tasks.plans import placed
 from trials.tasks.progress import Progress, worlds_of
-from trials.tasks.shares import Share, shares_of
+from trials.tasks.shares import Machine, Share, divided, placed_on, shares_of
 
 
 @pytest.fixture
@@ -88,6 +88,28 @@ def test_what_this_machine_cannot_give_is_said_by_name(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(ValueError, match=message):
         shares_of(wanted, {"zone": "a"})
+
+
+def machine(name: str, **given: Any) -> Machine:
+    return Machine(**({"cores": (0, 1, 2, 3), "devices": (), "memory": 1 << 30, "name": name} | given))
+
+
+def test_nodes_are_spread_over_the_machines_that_can_give_what_they_ask_for() -> None:
+    near, far = machine("near"), machine("far", devices=("G1", "G2"), labels={"zone": "b"})
+
+    assert placed_on({"a": {}, "b": {}, "c": {}}, [near, far]) == {"a": 0, "b": 1, "c": 0}
+    assert placed_on({"a": {}, "b": {"gpus": 1}, "c": {"gpus": 1}}, [near, far]) == {"a": 0, "b": 1, "c": 1}
+    assert placed_on({"a": {"labels": {"zone": "b"}}, "b": {}}, [near, far]) == {"a": 1, "b": 0}
+    assert placed_on({"a": {"cpus": 4}, "b": {"cpus": 3}}, [near, far]) == {"a": 0, "b": 1}
+    with pytest.raises(ValueError, match="node 'c' wants 2 GPUs of its own, and far has 0 left"):
+        placed_on({"a": {"gpus": 2}, "c": {"gpus": 2}}, [near, far])
+
+
+def test_nodes_of_a_trial_on_one_machine_divide_its_cores() -> None:
+    near, far, other = machine("near", boot="x"), machine("far", boot="x"), machine("other", boot="y")
+
+    assert [one.cores for one in divided([near, far, other])] == [(0, 2), (1, 3), (0, 1, 2, 3)]
+    assert [one.memory for one in divided([near, far, other])] == [1 << 29, 1 << 29, 1 << 30]
 
 
 def test_a_group_that_asks_for_too_much_is_refused_before_it_is_used() -> None:

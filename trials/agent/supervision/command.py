@@ -121,6 +121,7 @@ def _world_variables(spec: Mapping[str, Any]) -> dict[str, str]:
     return {
         "MASTER_ADDR": world["address"],
         "MASTER_PORT": str(world["port"]),
+        "TUNER_WORLD_KEY": world.get("key", ""),
         "GROUP_RANK": str(world["node"]),
         "GROUP_WORLD_SIZE": str(spec["nodes"]),
         "NODE_RANK": str(world["node"]),
