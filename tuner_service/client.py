@@ -214,6 +214,12 @@ class Client(ServiceConnection):
     def quota_groups(self) -> list[dict[str, Any]]:
         return list(self.call("GET", "/api/v1/quota-groups").json()["items"])
 
+    def quota_group_body(self, name: str) -> dict[str, Any]:
+        """What the group is now, to be changed; of one that is not there, what is taken by default."""
+        known = next((group for group in self.quota_groups() if group["name"] == name), {})
+        quotas = {"gpus": known.get("gpus"), "cpus": known.get("cpus"), "memory": known.get("memory_bytes")}
+        return {**quotas, "borrows": known.get("borrows", True)}
+
     def set_quota_group(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make it, or change it."""
         if not name or "/" in name:

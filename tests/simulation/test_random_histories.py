@@ -24,6 +24,8 @@ from tests.unit.dispatcher.harness import (
     a_final,
     an_intermediate,
 )
+from tests.unit.dispatcher.test_devices import gpus
+from tests.unit.dispatcher.test_quota_groups import begin_other
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
@@ -69,6 +71,7 @@ class AnyCommands(RuleBasedStateMachine):
         failures=st.integers(1, 4),
         workers=st.integers(1, 2),
         asked=st.booleans(),
+        preemptible=st.booleans(),
     )
     def create(  # what an experiment is made of
         self,
@@ -81,6 +84,7 @@ class AnyCommands(RuleBasedStateMachine):
         failures: int,
         workers: int,
         asked: bool,
+        preemptible: bool,
     ) -> None:
         self.h = Harness()
         self.asked, self.tokens = asked, 0
@@ -88,12 +92,14 @@ class AnyCommands(RuleBasedStateMachine):
         self.h.create(
             deterministic=deterministic,
             workers=1 if deterministic else workers,
+            preemptible=preemptible,
             assessor=AlgorithmSpec(name="median_stop") if assessed else None,
             budget={"trials": trials, "parallel": parallel, "failures": failures},
             trial={
                 "max_attempts": max_attempts,
                 "heartbeat_s": None if deterministic or asked else 40.0,
                 "lease_s": 40.0 if asked else None,
+                "gpus": 0.0 if asked else 1.0,
             },
         )
 
@@ -184,7 +190,7 @@ class AnyCommands(RuleBasedStateMachine):
     @rule(forgets=st.booleans())
     def the_agent_connects(self, forgets: bool) -> None:
         held = [] if forgets else [self.h.observed(number) for number in self.h.xs.attempts]
-        self.h.connect(*held)
+        self.h.connect(*held, devices=gpus(2))
 
     @rule()
     def the_agent_goes(self) -> None:
@@ -280,6 +286,22 @@ class AnyCommands(RuleBasedStateMachine):
             with pytest.raises(NotHeldError):
                 self.h.tell(gone[pick % len(gone)].nonce, 0.0)
 
+    # ── others ──────────────────────────────────────────────────────────────────────────────────
+    @rule(priority=st.integers(-1, 2))
+    def another_experiment_wants_a_device(self, priority: int) -> None:
+        if hasattr(self, "h") and "other" not in self.h.dispatcher.state.experiments:
+            begin_other(self.h, "default", trials=1)
+            self.h.handle(c.ExperimentChanged(at=self.h.at, experiment_id="other", priority=priority))
+
+    @rule()
+    def the_other_ones_trial_begins_anew(self) -> None:
+        self._end_other()
+
+    def _end_other(self) -> None:
+        for xs in self.h.dispatcher.state.experiments.values():
+            for attempt in list(xs.attempts.values()) if xs.id == "other" else ():
+                self.h.exit_as(attempt, STOPPED)
+
     # ── time, and the service itself ────────────────────────────────────────────────────────────
     @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
@@ -298,6 +320,8 @@ class AnyCommands(RuleBasedStateMachine):
         """Whatever happened: when all goes well from here on, the experiment comes to its end."""
         if not hasattr(self, "h"):
             return
+        if "other" in self.h.dispatcher.state.experiments:
+            self.h.handle(c.ExperimentStopped(at=self.h.at, experiment_id="other"))
         for _ in range(END_LIMIT):
             if self.h.experiment.status is ExperimentStatus.COMPLETED:
                 break
@@ -315,10 +339,11 @@ class AnyCommands(RuleBasedStateMachine):
     def _go_well(self) -> None:
         h = self.h
         h.after(6)
+        self._end_other()
         if h.experiment.status in {ExperimentStatus.PAUSED, ExperimentStatus.STOPPED, ExperimentStatus.FAILED}:
             h.resume()
         h.ready()
-        h.connect(*(h.observed(number) for number in h.xs.attempts))
+        h.connect(*(h.observed(number) for number in h.xs.attempts), devices=gpus(2))
         h.take(Queue.ASSESSOR)
         while h.xs.requests and h.xs.worker.takes_items:
             h.suggest()

@@ -206,6 +206,11 @@ def _add_changes(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_experiment(change)
     _add_budget(change)
     change.add_argument("--priority", type=int, metavar="N", help="the higher goes first where several wait")
+    change.add_argument(
+        "--preemptible",
+        action=argparse.BooleanOptionalAction,
+        help="whether its trials may have to leave for others of a higher priority",
+    )
     change.add_argument("--name", help="another name")
     change.add_argument("--project", metavar="NAME", help="another project")
     change.add_argument("--note", help="a note; an empty text removes it")
@@ -254,6 +259,8 @@ def _add_quota(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     quota.add_argument("name", metavar="NAME", nargs="?", help="of set and rm: the quota group")
     quota.add_argument("--gpus", metavar="N", help="of set: its number of devices, or all")
+    quota.add_argument("--cpus", metavar="N", help="of set: its number of cores, or all")
+    quota.add_argument("--memory", metavar="SIZE", help="of set: how much memory, such as 64GiB, or all")
     quota.add_argument(
         "--borrow", action=argparse.BooleanOptionalAction, help="of set: whether it may use what others leave idle"
     )

@@ -172,7 +172,7 @@ def _adopt(held: _Held, finding: Adopt) -> None:
 
 def disconnected(step: Step, command: AgentDisconnected) -> None:
     """Its trials run on; nothing is concluded from silence, unless it lasts: see ``away``."""
-    step.state.agents.pop(command.agent_id, None)
+    step.state.let_node_go(command.agent_id)
     step.state.away[command.agent_id] = step.at
 
 

@@ -143,6 +143,7 @@ class ExperimentChanged:
     note: str | None = None
     tags: tuple[str, ...] | None = None
     priority: int | None = None
+    preemptible: bool | None = None
     project: str | None = None
     by: str = ""
 

@@ -26,6 +26,7 @@ from tuner_service.dispatcher import (
     endings,
     experiments,
     live_changes,
+    making_room,
     nodes,
     provided,
     quota_groups,
@@ -293,6 +294,7 @@ class Dispatcher:
 
     def _apply_time(self, step: Step) -> list[ExperimentState]:
         away.time_passed(step)
+        making_room.look_again(step)
         busy = [xs for xs in step.all() if not xs.experiment.status.has_ended]
         for xs in busy:
             algorithms.time_passed(step, xs)

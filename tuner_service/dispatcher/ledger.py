@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tuner_service.domain.resources import Holding, Node
+from tuner_service.domain.resources import WHOLE, Holding, Node
 
 UNITS = 10**9  # of one core, and of one device
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -24,6 +24,29 @@ class Held:
     holdings: Sequence[Holding]
 
 
+@dataclass(slots=True)
+class Free:
+    """What one node has left."""
+
+    node: Node
+    cpus: float
+    memory_bytes: int
+    shares: dict[str, float] = field(default_factory=dict)  # of each usable device
+    gpu_memory: dict[str, int] = field(default_factory=dict)
+
+    def book(self, holding: Holding, sign: int) -> None:
+        """Take it (-1), or give it back (1), but for what is on devices that cannot be used any more."""
+        self.cpus += sign * holding.cpus
+        self.memory_bytes += sign * holding.memory_bytes
+        for uuid, share in holding.shares.items():
+            if uuid in self.shares:
+                self.shares[uuid] += sign * share
+                self.gpu_memory[uuid] += sign * holding.gpu_memory_bytes
+
+    def copied(self) -> Free:
+        return Free(self.node, self.cpus, self.memory_bytes, dict(self.shares), dict(self.gpu_memory))
+
+
 @dataclass(slots=True, kw_only=True)
 class Ledger:
     """By agent, by (agent, device), by quota group and by experiment; nothing stands where nothing is held."""
@@ -33,8 +56,11 @@ class Ledger:
     shares: dict[tuple[str, str], int] = field(default_factory=dict)
     gpu_memory_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     group_gpus: dict[str, int] = field(default_factory=dict)
+    group_cpus: dict[str, int] = field(default_factory=dict)
+    group_memory_bytes: dict[str, int] = field(default_factory=dict)
     experiment_gpus: dict[str, int] = field(default_factory=dict)
     experiment_cpus: dict[str, int] = field(default_factory=dict)
+    _left: dict[str, Free] = field(default_factory=dict, compare=False)  # what follows from the above, where asked for
 
     @classmethod
     def of(cls, held: Iterable[Held]) -> Ledger:
@@ -53,12 +79,37 @@ class Ledger:
     def free_cpus(self, node: Node) -> float:
         return node.cpus - self.cpus.get(node.agent_id, 0) / UNITS
 
+    def left_on(self, node: Node) -> Free:
+        """Made once for each node until it changes, or what is held of it: not to be changed."""
+        free = self._left.get(node.agent_id)
+        if free is None or free.node is not node:
+            free = self._left[node.agent_id] = self._left_on(node)
+        return free
+
+    def _left_on(self, node: Node) -> Free:
+        name = node.agent_id
+        usable = [device for device in node.devices if device.is_usable]
+        return Free(
+            node=node,
+            cpus=self.free_cpus(node),
+            memory_bytes=node.memory_bytes - self.memory_bytes.get(name, 0),
+            shares={device.uuid: WHOLE - self.shares.get((name, device.uuid), 0) / UNITS for device in usable},
+            gpu_memory={d.uuid: d.memory_bytes - self.gpu_memory_bytes.get((name, d.uuid), 0) for d in usable},
+        )
+
+    def forget_node(self, agent_id: str) -> None:
+        """It is gone: what is held of it stays counted."""
+        self._left.pop(agent_id, None)
+
     def _book(self, held: Held, sign: int) -> None:
         for holding in held.holdings:
             cpus, agent_id = sign * units(holding.cpus), holding.agent_id
+            self._left.pop(agent_id, None)
             _count(self.cpus, agent_id, cpus)
             _count(self.experiment_cpus, held.experiment_id, cpus)
+            _count(self.group_cpus, held.group, cpus)
             _count(self.memory_bytes, agent_id, sign * holding.memory_bytes)
+            _count(self.group_memory_bytes, held.group, sign * holding.memory_bytes)
             for uuid, share in holding.shares.items():
                 gpus = sign * units(share)
                 _count(self.shares, (agent_id, uuid), gpus)

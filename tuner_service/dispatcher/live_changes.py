@@ -47,7 +47,8 @@ def apply(step: Step, command: LiveChange) -> ExperimentState:
 def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None:
     """Lower limits hold from now on: attempts beyond the parallelism go on until they end."""
     experiment = xs.experiment
-    if experiment.status not in GOING_ON and (command.budget != BudgetRaise() or command.priority is not None):
+    of_running = command.budget != BudgetRaise() or command.priority is not None or command.preemptible is not None
+    if experiment.status not in GOING_ON and of_running:
         ended = experiment.status.has_ended
         hint = f"use `tuner resume {xs.id}` with a new budget" if ended else "wait until it has stopped"
         raise ConflictError(
@@ -63,6 +64,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         spec = replace(spec, name=command.name)
     if command.project is not None and command.project != spec.project:
         spec = replace(spec, project=command.project)
+    if command.preemptible is not None and command.preemptible is not spec.preemptible:
+        spec = replace(spec, preemptible=command.preemptible)
     row = replace(
         experiment,
         spec=spec,
@@ -78,6 +81,8 @@ def _change(step: Step, xs: ExperimentState, command: ExperimentChanged) -> None
         changed["name"] = spec.name
     if spec.project != experiment.spec.project:
         changed["project"] = spec.project
+    if spec.preemptible is not experiment.spec.preemptible:
+        changed["preemptible"] = spec.preemptible
     if changed:
         step.put_experiment(xs, row)
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, to_plain(changed))

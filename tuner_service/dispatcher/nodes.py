@@ -39,7 +39,7 @@ def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
             "and go on elsewhere with --force",
             ("drain",),
         )
-    step.state.agents.pop(command.agent_id, None)
+    step.state.let_node_go(command.agent_id)
     for ts in found:
         agents.lose_on(ts, command.agent_id)
     return list(step.all())

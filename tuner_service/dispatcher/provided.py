@@ -15,7 +15,7 @@ def retired(step: Step, command: AgentRetired) -> None:
     """What runs there is still believed; its end is what frees the node."""
     if command.only_idle and running_on(step, command.agent_id):
         raise ConflictError(f"trials run on agent {command.agent_id!r}")
-    step.state.agents.pop(command.agent_id, None)
+    step.state.let_node_go(command.agent_id)
     step.state.retired[command.agent_id] = None
     if len(step.state.retired) > RETIRED_LIMIT:
         del step.state.retired[next(iter(step.state.retired))]
@@ -23,7 +23,7 @@ def retired(step: Step, command: AgentRetired) -> None:
 
 def lost(step: Step, command: AgentLost) -> list[ExperimentState]:
     """Its trials go on elsewhere, uncharged; should it come back all the same, what runs there is stopped."""
-    step.state.agents.pop(command.agent_id, None)
+    step.state.let_node_go(command.agent_id)
     found = running_on(step, command.agent_id)
     for ts in found:
         lose_on(ts, command.agent_id)

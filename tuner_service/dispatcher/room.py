@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.dispatcher.ledger import UNITS, Ledger
 from tuner_service.dispatcher.limits import CLAIMS_FOR_NODES
-from tuner_service.dispatcher.placement import Claim, place
+from tuner_service.dispatcher.placement import place
+from tuner_service.dispatcher.quotas import Claim, held_by, least_of, quotas_of
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.resources import ROUNDING, Demand, Device, Node
@@ -63,10 +64,15 @@ def _waiting(state: DispatcherState, xs: ExperimentState) -> list[Claim]:
 def _within_quota(state: DispatcherState, name: str, demand: Demand) -> int:
     """How many such trials the group may have beside those that run."""
     group = state.groups.get(name)
-    if group is None or group.gpus is None or group.borrows or not demand.gpus:
+    if group is None or group.borrows:
         return CLAIMS_FOR_NODES
-    free = group.gpus - state.ledger.group_gpus.get(name, 0) / UNITS
-    return max(0, int((free + ROUNDING) / (demand.gpus * demand.nodes)))
+    held, wanted = held_by(state.ledger, name), least_of(demand)
+    room = [
+        int((quota - held[kind] + ROUNDING * UNITS) / wanted[kind])
+        for kind, quota in quotas_of(group).items()
+        if wanted[kind]
+    ]
+    return max(0, min([CLAIMS_FOR_NODES, *room]))
 
 
 def _lacking(state: DispatcherState, claims: list[Claim], *, shape: Node, coming: int, most: int) -> int:

@@ -28,6 +28,7 @@ class LineKind(StrEnum):
     PAUSE_ADVISED = "pause_advised"
     TRIAL_PROMOTED = "trial_promoted"
     TRIAL_FORKED = "trial_forked"
+    TRIAL_PREEMPTED = "trial_preempted"
     TRIAL_STOP_REQUESTED = "trial_stop_requested"
     ATTEMPT_LAUNCHED = "attempt_launched"
     ATTEMPT_ENDED = "attempt_ended"

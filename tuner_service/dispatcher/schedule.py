@@ -8,7 +8,7 @@ is that its trial rests, or ends.
 
 from __future__ import annotations
 
-from tuner_service.dispatcher import asks, endings, experiments, launching, phases, rungs
+from tuner_service.dispatcher import asks, endings, experiments, launching, phases, rungs, starting
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.dispatcher.limits import IDENTICAL_FAILURES_LEAST, RUNNING_TIME_SAVED_S, SUGGESTED_AHEAD_MAX
 from tuner_service.dispatcher.routing import LineKind
@@ -32,8 +32,8 @@ def advance(step: Step, xs: ExperimentState) -> None:
         phases.request_all(step, xs)
         while _room_for_request(xs):
             _request(step, xs)
-    launching.end_pauses(step, xs)
-    launching.launch_waiting(step)
+    starting.end_pauses(step, xs)
+    starting.launch_waiting(step)
     if xs.experiment.spec.deterministic:
         if xs.experiment.runs_added_only and _line_rests(xs):
             phases.rest(step, xs)

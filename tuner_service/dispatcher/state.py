@@ -176,7 +176,13 @@ class DispatcherState:
     groups: dict[str, QuotaGroup] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)  # what the live attempts hold
     placement_is_due: bool = True  # something has changed since trials were placed last
+    short_since: float | None = None  # when trials were placed last, and some found no room that others may leave
     fresh_blobs: dict[str, None] = field(default_factory=dict)  # stored, and not yet named by a row; oldest first
+
+    def let_node_go(self, agent_id: str) -> None:
+        """Nothing is started there any more; what attempts hold there they hold."""
+        self.agents.pop(agent_id, None)
+        self.ledger.forget_node(agent_id)
 
     def next_nonce(self) -> str:
         self.launches += 1

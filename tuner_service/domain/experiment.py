@@ -175,6 +175,7 @@ class ExperimentSpec:
     workers: int = 1  # suggestions asked for at a time
     warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
     quota_group: str = DEFAULT_GROUP
+    preemptible: bool = False  # its trials may have to leave for others of a higher priority, and go on later
     project: str = DEFAULT_PROJECT  # a named group of experiments, which is there as long as one names it
     on_end: tuple[str, ...] = ()  # names of commands of the service's home, by which people are told
     on_pause: tuple[str, ...] = ()

@@ -100,10 +100,15 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGroup:
-    """A named share of devices. ``gpus`` None: as many as there are. ``borrows``: it may use what others leave idle."""
+    """A named share of devices, cores and memory, each None for as much as there is.
+
+    ``borrows``: it may use what others leave idle.
+    """
 
     name: str
     gpus: float | None = None
+    cpus: float | None = None
+    memory_bytes: int | None = None
     borrows: bool = True
 
 

@@ -83,6 +83,7 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
     cpus: float | None = None,
     memory: int | str | None = None,
     quota_group: str | None = None,
+    preemptible: bool | None = None,
     project: str | None = None,
     note: str | None = None,
     tags: Sequence[str] | None = None,
@@ -183,10 +184,17 @@ class AsyncService:
 
     @typed
     async def set_quota_group(
-        self, name: str, *, gpus: float | Literal["all"] | None = None, borrow: bool | None = None
+        self,
+        name: str,
+        *,
+        gpus: float | Literal["all"] | None = None,
+        cpus: float | Literal["all"] | None = None,
+        memory: int | str | None = None,
+        borrow: bool | None = None,
     ) -> Table:
         """Make it, or change of it what is given. ``borrow``: whether it may use what other groups leave idle."""
-        return await self.line.call(lambda client: reading.quota_group(client, name, gpus=gpus, borrow=borrow))
+        given = {"gpus": gpus, "cpus": cpus, "memory": memory, "borrows": borrow}
+        return await self.line.call(lambda client: reading.quota_group(client, name, given))
 
     @typed
     async def rm_quota_group(self, name: str) -> None:
@@ -385,6 +393,7 @@ class AsyncExperiment:
         duration: float | str | None = None,
         failures: int | None = None,
         priority: int | None = None,
+        preemptible: bool | None = None,
         name: str | None = None,
         project: str | None = None,
         note: str | None = None,
@@ -392,7 +401,8 @@ class AsyncExperiment:
     ) -> None:
         """Change it while it runs; ``tags`` replaces all of them."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
-        labels = {"priority": priority, "name": name, "project": project, "note": note, "tags": tags}
+        texts = {"name": name, "project": project, "note": note, "tags": tags}
+        labels = {"priority": priority, "preemptible": preemptible, **texts}
         body = bodies.change_body(budget, labels)
         self.view = await self.line.call(lambda client: client.change(self.id, body))
 

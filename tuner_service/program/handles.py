@@ -83,6 +83,7 @@ def quick_start(  # noqa: PLR0913  # the fields of an experiment file that most 
     cpus: float | None = None,
     memory: int | str | None = None,
     quota_group: str | None = None,
+    preemptible: bool | None = None,
     project: str | None = None,
     note: str | None = None,
     tags: Sequence[str] | None = None,
@@ -181,10 +182,17 @@ class Service:
 
     @typed
     def set_quota_group(
-        self, name: str, *, gpus: float | Literal["all"] | None = None, borrow: bool | None = None
+        self,
+        name: str,
+        *,
+        gpus: float | Literal["all"] | None = None,
+        cpus: float | Literal["all"] | None = None,
+        memory: int | str | None = None,
+        borrow: bool | None = None,
     ) -> Table:
         """Make it, or change of it what is given. ``borrow``: whether it may use what other groups leave idle."""
-        return self.line.call(lambda client: reading.quota_group(client, name, gpus=gpus, borrow=borrow))
+        given = {"gpus": gpus, "cpus": cpus, "memory": memory, "borrows": borrow}
+        return self.line.call(lambda client: reading.quota_group(client, name, given))
 
     @typed
     def rm_quota_group(self, name: str) -> None:
@@ -383,6 +391,7 @@ class Experiment:
         duration: float | str | None = None,
         failures: int | None = None,
         priority: int | None = None,
+        preemptible: bool | None = None,
         name: str | None = None,
         project: str | None = None,
         note: str | None = None,
@@ -390,7 +399,8 @@ class Experiment:
     ) -> None:
         """Change it while it runs; ``tags`` replaces all of them."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
-        labels = {"priority": priority, "name": name, "project": project, "note": note, "tags": tags}
+        texts = {"name": name, "project": project, "note": note, "tags": tags}
+        labels = {"priority": priority, "preemptible": preemptible, **texts}
         body = bodies.change_body(budget, labels)
         self.view = self.line.call(lambda client: client.change(self.id, body))
 

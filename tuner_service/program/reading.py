@@ -91,14 +91,12 @@ def html_of(view: View) -> str:
     return table_html(view)
 
 
-def quota_group(client: Client, name: str, *, gpus: float | str | None, borrow: bool | None) -> View:
+def quota_group(client: Client, name: str, given: Mapping[str, Any]) -> View:
     """It as it is made, or changed: what is not given stays as it is."""
-    known = next((group for group in client.quota_groups() if group["name"] == name), {})
-    body = {"gpus": known.get("gpus"), "borrows": known.get("borrows", True)}
-    if gpus is not None:
-        body["gpus"] = None if gpus == "all" else plain(gpus, "/gpus")
-    if borrow is not None:
-        body["borrows"] = borrow
+    body = client.quota_group_body(name)
+    for field, value in given.items():
+        if value is not None:
+            body[field] = None if value == "all" else plain(value, f"/{field}")
     return client.set_quota_group(name, body)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trials.wire.devices import NodeDevice
+from tuner_service.dispatcher.ledger import UNITS
+from tuner_service.dispatcher.quotas import Kind, amounts_of
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
 from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries
@@ -59,11 +61,11 @@ def group_views(queries: Queries) -> list[View]:
     """Every quota group by name; the default group always."""
     groups = {DEFAULT_GROUP: QuotaGroup(name=DEFAULT_GROUP)} | {g.name: g for g in queries.quota_groups()}
     experiments = {e.id: e for e in queries.experiments()}
-    used: dict[str, float] = defaultdict(float)
+    used: dict[str, Counter[Kind]] = defaultdict(Counter)
     for attempt in queries.all_live_attempts():
         holder = experiments.get(attempt.key.experiment_id)
         if holder is not None:
-            used[holder.spec.quota_group] += sum(holding.gpus for holding in attempt.holdings)
+            used[holder.spec.quota_group] += amounts_of(attempt.holdings)
     drawing: dict[str, list[str]] = defaultdict(list)
     for experiment in experiments.values():
         if not experiment.status.has_ended:
@@ -71,12 +73,16 @@ def group_views(queries: Queries) -> list[View]:
     return [_group_view(groups[name], used[name], drawing[name]) for name in sorted(groups)]
 
 
-def _group_view(group: QuotaGroup, used: float, drawing: Sequence[str]) -> View:
+def _group_view(group: QuotaGroup, used: Counter[Kind], drawing: Sequence[str]) -> View:
     return {
         "id": group.name,
         "name": group.name,
         "gpus": group.gpus,
+        "cpus": group.cpus,
+        "memory_bytes": group.memory_bytes,
         "borrows": group.borrows,
-        "used": round(used, 9),
+        "used": used[Kind.GPUS] / UNITS,
+        "used_cpus": used[Kind.CPUS] / UNITS,
+        "used_memory_bytes": used[Kind.MEMORY],
         "experiments": sorted(drawing),
     }

@@ -40,6 +40,7 @@ class Labels:
     note: str | None = None
     tags: tuple[str, ...] | None = None
     priority: int | None = None
+    preemptible: bool | None = None
     project: str | None = None
 
 
@@ -81,6 +82,7 @@ class LiveChanges:
                 note=labels.note,
                 tags=labels.tags,
                 priority=labels.priority,
+                preemptible=labels.preemptible,
                 project=labels.project,
             )
         )

@@ -198,6 +198,7 @@ def spec_view(spec: ExperimentSpec) -> View:
         "workers": spec.workers,
         "warm_start": list(spec.warm_start),
         "quota_group": spec.quota_group,
+        "preemptible": spec.preemptible,
         "on_end": list(spec.on_end),
         "on_pause": list(spec.on_pause),
         "on_failures": list(spec.on_failures),

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0012"  # of the migrations; a test compares
+HEAD_REVISION = "0013"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -366,6 +366,8 @@ quota_groups = Table(
     Column("name", Text, primary_key=True),
     Column("gpus", Number),
     Column("borrows", Boolean, nullable=False),
+    Column("cpus", Number),
+    Column("memory_bytes", BigInteger),
     sqlite_with_rowid=False,
 )
 

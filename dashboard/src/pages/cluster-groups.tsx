@@ -12,7 +12,9 @@ import { number } from "../state/format";
 export function Groups({ groups, names }: { groups: QuotaGroup[]; names: ReadonlyMap<string, string> }) {
   const name = useSignal("");
   const put = async (group: string, gpus: number | null, borrows: boolean) => {
-    await request("PUT", `quota-groups/${encodeURIComponent(group)}`, { body: { gpus, borrows } });
+    const known = groups.find((one) => one.name === group); // cores and memory are set by the command line
+    const others = { cpus: known?.cpus ?? null, memory: known?.memory_bytes ?? null };
+    await request("PUT", `quota-groups/${encodeURIComponent(group)}`, { body: { ...others, gpus, borrows } });
     touch("cluster");
   };
   const remove = (group: string) =>

@@ -40,6 +40,7 @@ BODIES: list[tuple[str, str, dict[str, Any], type[Body], dict[str, list[Any]]]] 
             "/note": [7, "x" * 10_001],
             "/tags": ["a", [1], [""], ["a", "a"], ["x" * 101], ["t"] * 51, ["a\nb"]],
             "/priority": ["high", 1.5, 1_001, -1_001, True],
+            "/preemptible": ["maybe", 2, []],
             **BUDGET_WRONG,
         },
     ),

@@ -149,6 +149,7 @@ WRONG: dict[str, list[Any]] = {
     "/deterministic": ["yes", 1],
     "/algorithm_timeout": ["never", 0, 10**400],
     "/quota_group": ["", "a b", "../x", "x" * 65, 3],
+    "/preemptible": ["maybe", 2, []],
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [{"name": "ray"}, "ray"],
     "/warm_start": ["abc12", [7], [""]],

@@ -34,16 +34,24 @@ def test_devices_are_listed_with_the_trials_that_hold_them() -> None:
     ]
 
 
+def a_group(name: str, **changed: Any) -> dict[str, Any]:
+    quotas = {"gpus": None, "cpus": None, "memory_bytes": None, "borrows": True}
+    used = {"used": 0, "used_cpus": 0, "used_memory_bytes": 0}
+    return {"name": name, **quotas, **used, "experiments": []} | changed
+
+
 def test_quota_groups_are_listed_with_what_they_hold() -> None:
     rows = [
-        {"name": "default", "gpus": None, "used": 0, "borrows": True, "experiments": []},
-        {"name": "vision", "gpus": 3, "used": 2.5, "borrows": False, "experiments": ["8f3k2", "9aaaa"]},
+        a_group("default"),
+        a_group("vision", gpus=3, used=2.5, borrows=False, experiments=["8f3k2", "9aaaa"]),
+        a_group("speech", cpus=32, used_cpus=1.5, memory_bytes=2**36, used_memory_bytes=2**33),
     ]
 
     assert format_rows(rows, output="table", columns=GROUP_COLUMNS).splitlines() == [
-        "GROUP    GPUS  USED  BORROWS  EXPERIMENTS",
-        "default   all     0  yes",
-        "vision      3   2.5  no       8f3k2 9aaaa",
+        "GROUP        GPUS      CORES       MEMORY  BORROWS  EXPERIMENTS",
+        "default  0 of all   0 of all     0 of all  yes",
+        "vision   2.5 of 3   0 of all     0 of all  no       8f3k2 9aaaa",
+        "speech   0 of all  1.5 of 32  8 of 64 GiB  yes",
     ]
 
 
@@ -54,6 +62,7 @@ def test_quota_groups_are_listed_with_what_they_hold() -> None:
         (["rm"], "take a name"),
         (["list", "vision"], "list takes none"),
         (["rm", "vision", "--gpus", "3"], "belong to `tuner quota set`"),
+        (["rm", "vision", "--memory", "8GiB"], "belong to `tuner quota set`"),
         (["--no-borrow"], "belong to `tuner quota set`"),
     ],
 )

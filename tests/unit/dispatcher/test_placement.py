@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tuner_service.dispatcher.ledger import Held, Ledger
-from tuner_service.dispatcher.placement import Claim, Placed, could_ever_fit, place
+from tuner_service.dispatcher.placement import Placed, could_ever_fit, place
+from tuner_service.dispatcher.quotas import Claim
 from tuner_service.domain.resources import Demand, Device, GpuRequest, Holding, Node, QuotaGroup, describe
 
 GIB = 1 << 30

@@ -36,7 +36,8 @@ WRONG: dict[str, Any] = {
     "goal": "highest", "trials": "fifty", "parallel": 2.5, "duration": [1], "failures": True, "name": 5, "seed": "7",
     "tuner": 5, "assessor": 5, "advisor": 5, "deterministic": "yes", "warm_start": "8f3k2", "datasets": ["./data"],
     "models": 5, "pretrained_from": 5, "output": 5, "arguments": "--", "environment": ["A"], "gpus": [1],
-    "gpu_memory": 1.5, "cpus": "two", "memory": 1.5, "quota_group": 5, "project": 5, "note": 5, "tags": "a tag",
+    "gpu_memory": 1.5, "cpus": "two", "memory": 1.5, "quota_group": 5, "preemptible": "no",
+    "project": 5, "note": 5, "tags": "a tag",
     "trial": 5, "experiment": 5, "service": 5, "key": 5,
 }  # fmt: skip
 
@@ -72,7 +73,8 @@ WRONG_OF_CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (EXPERIMENT.resume, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "code": 5,
                          "skip_line": "5"}),
     (EXPERIMENT.stop, {"wait": 5, "timeout": "5"}),
-    (EXPERIMENT.set, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "priority": "5", "name": 5,
+    (EXPERIMENT.set, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "priority": "5",
+                      "preemptible": 1, "name": 5,
                       "project": 5, "note": 5, "tags": "a"}),
     (EXPERIMENT.set_space, {"search_space": [1]}),
     (EXPERIMENT.add, {"parameters": [1], "outside_space": 1}),
@@ -81,7 +83,7 @@ WRONG_OF_CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (TRIAL.logs, {"stderr": 1, "attempt": "first"}),
     (TRIAL.follow_logs, {"stderr": 1, "attempt": "first"}),
     (TRIAL.download, {"folder": 5, "checkpoint": "worst", "progress": 1}),
-    (SERVICE.set_quota_group, {"name": 5, "gpus": "many", "borrow": 1}),
+    (SERVICE.set_quota_group, {"name": 5, "gpus": "many", "cpus": "many", "memory": 1.5, "borrow": 1}),
     (SERVICE.rm_quota_group, {"name": 5}),
 ]  # fmt: skip
 

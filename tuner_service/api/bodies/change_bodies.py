@@ -51,6 +51,7 @@ class ChangeBody(Body):
     note: str | None = Field(default=None, max_length=MAX_NOTE)
     tags: Annotated[list[str] | None, AfterValidator(checked_tags)] = Field(default=None, max_length=MAX_TAGS)
     priority: int | None = Field(default=None, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    preemptible: bool | None = None
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
 
 

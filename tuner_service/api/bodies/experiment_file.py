@@ -383,6 +383,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         workers=body.workers,
         warm_start=tuple(body.warm_start),
         quota_group=body.quota_group,
+        preemptible=body.preemptible,
         on_end=tuple(body.on_end),
         on_pause=tuple(body.on_pause),
         on_failures=tuple(body.on_failures),

@@ -251,6 +251,9 @@ Size = Annotated[
     BeforeValidator(_bytes, json_schema_input_type=int | str | None),
     _AsSize,
 ]
+GroupSize = Annotated[
+    Annotated[int, Field(ge=0)] | None, BeforeValidator(_bytes, json_schema_input_type=int | str | None), _AsSize
+]
 Period = Annotated[
     float | None,
     BeforeValidator(_duration, json_schema_input_type=float | str | None),
@@ -461,6 +464,7 @@ class ExperimentBody(Body):
     deterministic: bool = False
     algorithm_timeout: Period = 60.0
     quota_group: Annotated[str, BeforeValidator(_group), _matching(GROUP_NAME, GROUP_WORDS)] = DEFAULT_GROUP
+    preemptible: bool = False
     workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     executor: Any = None
     warm_start: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], BeforeValidator(_listed)] = (

@@ -167,6 +167,9 @@ class ExperimentFile(Shown):
     workers: Annotated[int, Field(examples=[1])]
     warm_start: Annotated[list[str], Field(examples=[["7d2h1"]])]
     quota_group: Annotated[str, Field(examples=["default"])]
+    preemptible: Annotated[
+        bool, Field(description="its trials may have to leave for a higher priority", examples=[False])
+    ]
     on_end: Annotated[list[str], Field(examples=[["mail"]])]
     on_pause: Annotated[list[str], Field(examples=[[]])]
     on_failures: Annotated[list[str], Field(examples=[[]])]

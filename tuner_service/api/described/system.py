@@ -116,8 +116,12 @@ class QuotaGroup(Shown):
     id: Annotated[str, Field(examples=["vision"])]
     name: Annotated[str, Field(examples=["vision"])]
     gpus: Annotated[float | None, Field(description="null: as many as there are", examples=[4.0])]
+    cpus: Annotated[float | None, Field(description="null: as many as there are", examples=[32.0])]
+    memory_bytes: Annotated[int | None, Field(description="null: as much as there is", examples=[68719476736])]
     borrows: Annotated[bool, Field(description="it may use what others leave idle", examples=[True])]
-    used: Annotated[float, Field(examples=[2.5])]
+    used: Annotated[float, Field(description="of the devices", examples=[2.5])]
+    used_cpus: Annotated[float, Field(examples=[10.0])]
+    used_memory_bytes: Annotated[int, Field(examples=[8589934592])]
     experiments: Annotated[list[str], Field(description="that draw from it", examples=[["8f3k2"]])]
 
 

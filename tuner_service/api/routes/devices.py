@@ -55,7 +55,8 @@ async def set_quota_group(
         raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
     await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
     is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
-    group = QuotaGroup(name=name, gpus=body.gpus, borrows=body.borrows)
+    quotas = {"gpus": body.gpus, "cpus": body.cpus}
+    group = QuotaGroup(name=name, memory_bytes=body.memory, borrows=body.borrows, **quotas)
     experiments = services.experiments
     await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group))
     status = 201 if is_new and name != DEFAULT_GROUP else 200

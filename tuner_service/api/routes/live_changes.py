@@ -51,7 +51,7 @@ async def change_experiment(
     *,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change its budget, parallelism, priority, name, note or tags while it runs."""
+    """Change its budget, parallelism, priority, whether it may be preempted, name, note or tags while it runs."""
     body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
@@ -61,6 +61,7 @@ async def change_experiment(
         note=body.note,
         tags=None if body.tags is None else tuple(body.tags),
         priority=body.priority,
+        preemptible=body.preemptible,
         project=body.project,
     )
     await _changes(services).change(experiment_id, budget_raise(body.budget), labels)

@@ -44,6 +44,7 @@ def experiment_text(view: Row) -> str:
         "seed": view["seed"],
         "workers": view["workers"] if view["workers"] > 1 else None,
         "priority": view["priority"] or None,
+        "preemptible": "yes: its trials may have to leave for a higher priority" if view["preemptible"] else None,
         "tags": ", ".join(view["tags"]),
         "note": view["note"],
         "best": found

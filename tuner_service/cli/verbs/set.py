@@ -11,7 +11,7 @@ from tuner_service.cli.typed import budget_of, given
 
 
 def run(arguments: argparse.Namespace) -> int:
-    body = given(arguments, ("name", "project", "note", "priority")) | budget_of(arguments)
+    body = given(arguments, ("name", "project", "note", "priority", "preemptible")) | budget_of(arguments)
     if arguments.tag is not None:
         body["tags"] = [tag for tag in arguments.tag if tag]
     if not body:
