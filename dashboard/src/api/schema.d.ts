@@ -409,7 +409,7 @@ export interface paths {
         head?: never;
         /**
          * Change Experiment
-         * @description Change its budget, parallelism, priority, name, note or tags while it runs.
+         * @description Change its budget, parallelism, priority, whether it may be preempted, name, note or tags while it runs.
          */
         patch: operations["change_experiment"];
         trace?: never;
@@ -2155,6 +2155,11 @@ export interface components {
              */
             note?: string | null;
             /**
+             * Preemptible
+             * @default null
+             */
+            preemptible?: boolean | null;
+            /**
              * Priority
              * @default null
              */
@@ -2794,6 +2799,11 @@ export interface components {
             /** On Pause */
             on_pause?: string | string[];
             /**
+             * Preemptible
+             * @default false
+             */
+            preemptible?: boolean;
+            /**
              * Project
              * @default default
              */
@@ -2948,6 +2958,12 @@ export interface components {
              * @example []
              */
             on_pause: string[];
+            /**
+             * Preemptible
+             * @description its trials may have to leave for a higher priority
+             * @example false
+             */
+            preemptible: boolean;
             /**
              * Priority
              * @example 0
@@ -4003,6 +4019,12 @@ export interface components {
              */
             borrows: boolean;
             /**
+             * Cpus
+             * @description null: as many as there are
+             * @example 32
+             */
+            cpus: number | null;
+            /**
              * Experiments
              * @description that draw from it
              * @example [
@@ -4022,19 +4044,36 @@ export interface components {
              */
             id: string;
             /**
+             * Memory Bytes
+             * @description null: as much as there is
+             * @example 68719476736
+             */
+            memory_bytes: number | null;
+            /**
              * Name
              * @example vision
              */
             name: string;
             /**
              * Used
+             * @description of the devices
              * @example 2.5
              */
             used: number;
+            /**
+             * Used Cpus
+             * @example 10
+             */
+            used_cpus: number;
+            /**
+             * Used Memory Bytes
+             * @example 8589934592
+             */
+            used_memory_bytes: number;
         };
         /**
          * QuotaGroupBody
-         * @description ``gpus`` null: as many as there are. ``borrows``: it may use what other groups leave idle.
+         * @description A quota that is null: as much as there is. ``borrows``: it may use what other groups leave idle.
          */
         QuotaGroupBody: {
             /**
@@ -4043,10 +4082,21 @@ export interface components {
              */
             borrows?: boolean;
             /**
+             * Cpus
+             * @default null
+             */
+            cpus?: number | null;
+            /**
              * Gpus
              * @default null
              */
             gpus?: number | null;
+            /**
+             * Memory
+             * @description bytes, or such as "800MiB" and "8GB"
+             * @default null
+             */
+            memory?: number | string | null;
         };
         /** QuotaGroups */
         QuotaGroups: {
@@ -4153,6 +4203,12 @@ export interface components {
              * @example []
              */
             on_pause: string[];
+            /**
+             * Preemptible
+             * @description its trials may have to leave for a higher priority
+             * @example false
+             */
+            preemptible: boolean;
             /**
              * Project
              * @example vision
@@ -8617,6 +8673,7 @@ export interface operations {
                      *         ],
                      *         "on_failures": [],
                      *         "on_pause": [],
+                     *         "preemptible": false,
                      *         "project": "vision",
                      *         "quota_group": "default",
                      *         "search_space": {
@@ -8740,6 +8797,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -9253,6 +9311,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -9720,6 +9779,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -10044,6 +10104,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -10761,6 +10822,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -12538,6 +12600,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -13155,6 +13218,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -14190,6 +14254,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -15862,6 +15927,7 @@ export interface operations {
                      *       ],
                      *       "on_failures": [],
                      *       "on_pause": [],
+                     *       "preemptible": false,
                      *       "priority": 0,
                      *       "project": "vision",
                      *       "queues": {
@@ -16105,13 +16171,17 @@ export interface operations {
                      *       "items": [
                      *         {
                      *           "borrows": true,
+                     *           "cpus": 32,
                      *           "experiments": [
                      *             "8f3k2"
                      *           ],
                      *           "gpus": 4,
                      *           "id": "vision",
+                     *           "memory_bytes": 68719476736,
                      *           "name": "vision",
-                     *           "used": 2.5
+                     *           "used": 2.5,
+                     *           "used_cpus": 10,
+                     *           "used_memory_bytes": 8589934592
                      *         }
                      *       ],
                      *       "next": "MTAw"
@@ -16215,13 +16285,17 @@ export interface operations {
                     /**
                      * @example {
                      *       "borrows": true,
+                     *       "cpus": 32,
                      *       "experiments": [
                      *         "8f3k2"
                      *       ],
                      *       "gpus": 4,
                      *       "id": "vision",
+                     *       "memory_bytes": 68719476736,
                      *       "name": "vision",
-                     *       "used": 2.5
+                     *       "used": 2.5,
+                     *       "used_cpus": 10,
+                     *       "used_memory_bytes": 8589934592
                      *     }
                      */
                     "application/json": components["schemas"]["QuotaGroup"];
@@ -16376,13 +16450,17 @@ export interface operations {
                     /**
                      * @example {
                      *       "borrows": true,
+                     *       "cpus": 32,
                      *       "experiments": [
                      *         "8f3k2"
                      *       ],
                      *       "gpus": 4,
                      *       "id": "vision",
+                     *       "memory_bytes": 68719476736,
                      *       "name": "vision",
-                     *       "used": 2.5
+                     *       "used": 2.5,
+                     *       "used_cpus": 10,
+                     *       "used_memory_bytes": 8589934592
                      *     }
                      */
                     "application/json": components["schemas"]["QuotaGroup"];
@@ -16397,13 +16475,17 @@ export interface operations {
                     /**
                      * @example {
                      *       "borrows": true,
+                     *       "cpus": 32,
                      *       "experiments": [
                      *         "8f3k2"
                      *       ],
                      *       "gpus": 4,
                      *       "id": "vision",
+                     *       "memory_bytes": 68719476736,
                      *       "name": "vision",
-                     *       "used": 2.5
+                     *       "used": 2.5,
+                     *       "used_cpus": 10,
+                     *       "used_memory_bytes": 8589934592
                      *     }
                      */
                     "application/json": components["schemas"]["QuotaGroup"];
