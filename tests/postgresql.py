@@ -73,6 +73,22 @@ class Server:
                 shutil.chown(path, user_of_the_server())
         self._run("initdb", "-D", str(data), "-U", "tuner", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
+    def replica(self) -> Server:
+        """Another server that follows this one, and is its own to end; it takes over with ``promote``."""
+        folder = Path(tempfile.mkdtemp(prefix="tuner-pg-"))
+        follower = Server(folder, self.programs, self.settings)
+        folder.chmod(0o711)
+        if (user := user_of_the_server()) is not None:
+            shutil.chown(folder, user)
+        source = ("-h", str(self.folder), "-U", "tuner")
+        self._run("pg_basebackup", *source, "-D", str(folder / "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        follower.start()
+        return follower
+
+    def promote(self) -> None:
+        """A replica becomes a server that takes writes."""
+        assert self.execute("SELECT pg_promote(true, 60)") == [(True,)]
+
     def start(self) -> None:
         """Returns when it takes connections."""
         options = [part for setting in (*SETTINGS, *self.settings) for part in ("-c", setting)]
