@@ -53,7 +53,7 @@ class Size:
     reports: int = 100
 
 
-def build(database: Path, size: Size, *, snapshots: bool = True) -> None:
+def build(database: str | Path, size: Size, *, snapshots: bool = True) -> None:
     clock = SystemClock()
     store = open_store(database, clock)
     try:

@@ -86,7 +86,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
 def serve(made: Service) -> None:
     command = [str(Path(sys.executable).with_name("tuner")), "serve", "--port", "0"]
     subprocess.Popen(command, env=made.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for((made.home / "service.json").exists, "the service to listen")
+    wait_for((made.home / "service.json").exists, "the service to listen", patience_s=120)
     time.sleep(SETTLING_S)
 
 

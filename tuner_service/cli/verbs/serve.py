@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -16,6 +18,7 @@ from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.executor_options import OWN_CLUSTER
 from tuner_service.local_service import stop_service
+from tuner_service.setting_values import without_password
 
 GARBAGE_THRESHOLD = 20_000  # new objects between two looks for garbage; Python's own is 700
 
@@ -30,6 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
         _say_what_runs_on(settings)
         return ExitCode.OK
     settings = with_ray(settings, is_local=arguments.ray_local)
+    if arguments.db and (command := without_secret(sys.orig_argv, arguments.db)):
+        # A service runs for weeks, and everybody on the machine can read its command line all the while.
+        os.execve(sys.executable, command, os.environ | {"TUNER_DB": settings.db})  # noqa: S606  # itself
     # Imports make many objects that live as long as the process; looking for garbage among them delays the start.
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
     from tuner_service.wiring import serve as serve_until_told
@@ -43,6 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
     elif count := _running_on(settings):  # every line is one of the log there
         logging.getLogger(__name__).info("trials_run_on", extra={"count": count})
     return code
+
+
+def without_secret(command: Sequence[str], database: str) -> list[str]:
+    """The command without the address of the database, where that holds a password; else empty."""
+    if without_password(database) == database:
+        return []
+    named = [place for place, word in enumerate(command) if word in {database, f"--db={database}"}]
+    gone = {place for at in named for place in ((at - 1, at) if command[at - 1] == "--db" else (at,))}
+    return [word for place, word in enumerate(command) if place not in gone] if gone else []
 
 
 def with_ray(settings: Settings, *, is_local: bool) -> Settings:

@@ -119,14 +119,18 @@ def _require_usable(address: Address) -> str | None:
         row = ask(connection, "SELECT version_num FROM alembic_version")
     if row is None:
         raise StorageError(f"the database {address.shown} names no revision; restore it from a backup")
-    from tuner_service.storage import migrate
-
-    if row[0] != tables.HEAD_REVISION and not migrate.is_known(row[0], folder=migrate.migrations_folder()):
+    if row[0] != tables.HEAD_REVISION and not _is_known(row[0]):
         raise StorageError(
             f"the database {address.shown} was written by a newer version (revision {row[0]}, this one knows up to "
             f"{tables.HEAD_REVISION}); install that version, or name another database with --db"
         )
     return str(row[0])
+
+
+def _is_known(revision: str) -> bool:
+    from tuner_service.storage import migrate  # a library that takes as long to import as the rest of a start
+
+    return migrate.is_known(revision, folder=migrate.migrations_folder())
 
 
 def _require_server(connection: psycopg.Connection[Any]) -> None:
