@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.postgresql import Server
 
+FENCE = b"FOR KEY SHARE"  # with which each transaction of the one that writes begins
 SOCKET = ".s.PGSQL.5432"
 
 
@@ -31,6 +32,7 @@ class Proxy:
     folder: Path
     cuts: list[Cut] = field(default_factory=list)  # of the next COMMITs, the first one first
     done: list[Cut] = field(default_factory=list)
+    cut_at: tuple[int, Cut] | None = None  # of what the one who writes sends from now on, so many are let through
     is_open: bool = True  # False: who connects is turned away
     _pairs: list[tuple[socket.socket, socket.socket]] = field(default_factory=list)
     _held: list[socket.socket] = field(default_factory=list)
@@ -58,9 +60,11 @@ class Proxy:
             threading.Thread(target=self._to_client, args=(client, upstream), daemon=True).start()
 
     def _to_server(self, client: socket.socket, upstream: socket.socket) -> None:
+        writes = False
         with suppress(OSError):
             while data := client.recv(1 << 16):
-                cut = self.cuts.pop(0) if self.cuts and b"COMMIT" in data else None
+                writes = writes or FENCE in data
+                cut = self._cut_of(data, writes=writes)
                 if cut is None:
                     upstream.sendall(data)
                     continue
@@ -77,6 +81,13 @@ class Proxy:
                 return
         if upstream not in self._held:
             _close(client, upstream)
+
+    def _cut_of(self, data: bytes, *, writes: bool) -> Cut | None:
+        if writes and self.cut_at is not None:
+            count, cut = self.cut_at
+            self.cut_at = None if count == 0 else (count - 1, cut)
+            return cut if count == 0 else None
+        return self.cuts.pop(0) if self.cuts and b"COMMIT" in data else None
 
     def _to_client(self, client: socket.socket, upstream: socket.socket) -> None:
         with suppress(OSError):

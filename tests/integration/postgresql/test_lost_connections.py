@@ -66,6 +66,22 @@ def test_a_commit_whose_connection_is_cut_is_there_once(cut: Cut, proxy: Proxy) 
         assert_holds(store, 3)
 
 
+@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
+def test_a_commit_whose_connection_is_cut_at_any_of_its_statements_is_there_once(cut: Cut, proxy: Proxy) -> None:
+    with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
+        number, was_cut = 1, True
+        store.commit(step(number))
+        while was_cut:
+            proxy.cut_at = (number - 1, cut)
+            number += 1
+            assert store.commit(step(number)) == number
+            was_cut = proxy.cut_at is None
+        proxy.cut_at = None
+
+        assert len(proxy.done) > 5, "a commit is several statements"
+        assert_holds(store, number)
+
+
 def test_commits_whose_look_up_is_cut_too_are_there_once(proxy: Proxy) -> None:
     with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
         proxy.cuts += [Cut.AFTER, Cut.AFTER, Cut.BEFORE, Cut.AFTER, Cut.BEFORE]

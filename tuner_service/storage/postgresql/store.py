@@ -76,7 +76,7 @@ class PostgresqlStore(SqlStore):
     """A commit whose connection is lost is looked up before anything of it is done again."""
 
     _under_way: int | None = None  # the sequence of a transaction whose COMMIT may have been asked for
-    _session = 0  # the server's process that has it
+    _session = 0  # the server's process that has it, or had the one before
     _idle_ms = IDLE_IN_TRANSACTION_MS
 
     def __init__(
@@ -112,9 +112,16 @@ class PostgresqlStore(SqlStore):
     def _save(self, connection: Connection, changes: Changes) -> int:
         if self._idle_ms != IDLE_IN_TRANSACTION_MS:
             connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {self._idle_ms}")
-        sequence = super()._save(connection, changes)
-        self._under_way, self._session = sequence, _session_of(connection)
+        self._end_session_before(connection)
+        self._under_way = sequence = super()._save(connection, changes)
         return sequence
+
+    def _end_session_before(self, connection: Connection) -> None:
+        """The server may not know yet that nobody listens there, and would keep the locks of its transaction."""
+        session = _session_of(connection)
+        if self._session not in {0, session}:
+            connection.exec_driver_sql(_END_SESSION, (self._session,))
+        self._session = session
 
     def _was_taken(self, sequence: int, until: float) -> bool:
         """Whether the commit of that sequence is on the disk; nobody else can have written one under this epoch.
@@ -124,8 +131,7 @@ class PostgresqlStore(SqlStore):
         while True:
             try:
                 with translated(), self._writer.begin() as connection:
-                    if _session_of(connection) != self._session:  # the server may not know yet that nobody listens
-                        connection.exec_driver_sql(_END_SESSION, (self._session,))
+                    self._end_session_before(connection)
                     # Waits until the server has done with the transaction, which holds its lock to the end.
                     connection.exec_driver_sql("SELECT epoch FROM tuner_lease FOR UPDATE")
                     c = tables.commits
