@@ -16,13 +16,14 @@ from typing import Any
 from tests.process_table import agents_of
 from tests.waiting import wait_until
 from trials.agent.local import stop_local
-from tuner_service.client import Client
+from tuner_service.client import Client, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.executors.local import agent_is_alive
 from tuner_service.local_service import stop_service
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 120.0
+ENDED = {"completed", "stopped", "failed"}
 SCRIPT = """\
 import sys, time, trials
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
@@ -103,9 +104,12 @@ class CommandLine:
     def running(self) -> list[dict[str, Any]]:
         """What the newest experiment runs with a process and a first report: asked of the service, not by a command."""
         described = json.loads((self.home / "service.json").read_text())
-        with closing(Client(described["url"], (self.home / "token").read_text().strip())) as client:
+        with closing(Client(described["url"], self.token())) as client:
             running = client.experiment(client.experiments()[0]["id"])["running"]
         return [a for a in running if a["pid"] and a["step"] is not None]
+
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
 
     def service_pid(self) -> int:
         return int(json.loads((self.home / "service.json").read_text())["pid"])
@@ -119,6 +123,29 @@ def command_line(folder: Path) -> Iterator[CommandLine]:
         yield line
     finally:
         _end(line)
+
+
+@contextmanager
+def in_shared_home(home: Path, folder: Path) -> Iterator[CommandLine]:
+    """With a folder of its own, in a home where searches of other tests have ended: the service need not start anew."""
+    line = CommandLine(folder=folder, homes=[home])
+    try:
+        yield line
+    finally:
+        _stop_searches(line)
+
+
+def _stop_searches(line: CommandLine) -> None:
+    """Nothing to stop where no service answers: a test may have ended or killed it."""
+    try:
+        described = json.loads((line.home / "service.json").read_text())
+    except FileNotFoundError:
+        return
+    with suppress(UnreachableError), closing(Client(described["url"], line.token())) as client:
+        for one in client.experiments():
+            if one["status"] not in ENDED:
+                client.stop(one["id"])
+        wait_until(lambda: all(one["status"] in ENDED for one in client.experiments()))
 
 
 def _end(line: CommandLine) -> None:

@@ -94,12 +94,8 @@ def check(script: Path, *, arguments: list[str], kills: int, skipped: list[str])
         if (untouched / ERROR).exists() or not expected:
             return [f"untouched: {_error(untouched)}"]
         lines = int((untouched / LINES).read_text())
-        stride = max(1, -(-lines // kills))
         wrong = []
-        # The last lines are where a script has nothing left to train: each of them is tried.
-        for at_line in sorted(
-            {*range(stride, lines + 1, stride), *range(max(1, lines - max(1, kills // 4)), lines + 1)}
-        ):
+        for at_line in places(lines, kills):
             folder = Path(scratch, "killed")
             folder.mkdir()
             ended = run(script, folder, arguments=arguments, at_line=at_line)
@@ -111,6 +107,12 @@ def check(script: Path, *, arguments: list[str], kills: int, skipped: list[str])
                 wrong.append(f"line {at_line} of {lines}: {found!r} instead of {expected!r}; {_error(folder)}")
             shutil.rmtree(folder)
         return wrong
+
+
+def places(lines: int, kills: int) -> list[int]:
+    """So many, spread; and the last lines, where a script has nothing left to train. A single one is in the middle."""
+    spread = {max(1, lines * place // (kills + 1)) for place in range(1, kills + 1)}
+    return sorted(spread | set(range(max(1, lines - kills // 4 + 1), lines + 1)))
 
 
 def _error(folder: Path) -> str:

@@ -1,8 +1,11 @@
 """``python -m tests.parts FOLDER...``: tests that start processes, in a pytest for each core and one more.
 
 Not pytest-xdist: its workers have a thread of their own, and what is tested here includes processes that fork because
-they have none. Each pytest takes a few files, so that a long one delays nobody, and is told apart by its own lines.
-One more than there are cores, because tests wait for what they have started.
+they have none. One more than there are cores, because tests wait for what they have started.
+
+The start of a pytest costs a second or two, so short files share one; a long file has one of its own, and begins before
+the short ones: else it would be alone at the end. How long a file takes is known from ``seconds.json`` beside this
+file (``--keep`` writes it anew from what it sees); a file that is not in there is taken for a long one.
 
 A test that fails beside others is run once more, alone, when all parts have ended. One that passes then is unsteady:
 it is named at the end, for it is a fault of the test or of the product that somebody has to look for, and does not
@@ -12,6 +15,7 @@ refuse the change of somebody else. More than ``UNSTEADY_LIMIT`` of them do.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -20,11 +24,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-FILES_EACH = 4  # of one pytest: its start, with all that is imported, costs some seconds
+ROOT = Path(__file__).resolve().parents[1]
+KNOWN = Path(__file__).with_name("seconds.json")
+PART_S = 20.0  # that a pytest takes: longer, so that its start does not count; shorter, so that none is late at the end
+FILES_LIMIT = 8  # of one pytest
 NO_TESTS = 5  # exit code of pytest where each test of its files was left out
 COUNTS = re.compile(r"(\d+) (passed|failed|error|errors|skipped|deselected|xfailed)\b")
 TOOK = re.compile(r"^(\d+\.\d+)s (?:call|setup|teardown) +(\S.*)$", re.MULTILINE)
@@ -35,22 +42,46 @@ SLOW_S = 1.0
 POLL_S = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     files: tuple[str, ...]
     process: subprocess.Popen[bytes]
     output: Path
+    begin: float = field(default_factory=time.monotonic)
+    took_s: float = 0.0
+    processor_s: float = 0.0  # its own, and of all that somebody has waited for
+    code: int | None = None
+
+    def ended(self) -> bool:
+        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        if pid:
+            self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.took_s = time.monotonic() - self.begin
+            self.processor_s = usage.ru_utime + usage.ru_stime
+        return bool(pid)
 
     @property
     def said(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
 
 
-def parts_of(files: Sequence[str], *, each: int, seed: int) -> list[tuple[str, ...]]:
-    """All files, in an order that the seed draws, ``each`` of them together."""
+def parts_of(files: Sequence[str], known: Mapping[str, float], *, seed: int) -> list[tuple[str, ...]]:
+    """All files, the longest part first; which of the short ones share a pytest, the seed draws."""
     drawn = sorted(files)
     random.Random(seed).shuffle(drawn)
-    return [tuple(drawn[at : at + each]) for at in range(0, len(drawn), each)]
+    parts: list[tuple[str, ...]] = [(file,) for file in drawn if known.get(file, PART_S) >= PART_S]
+    sharing: list[str] = []
+    for file in (file for file in drawn if known.get(file, PART_S) < PART_S):
+        if sharing and (len(sharing) == FILES_LIMIT or _sum(sharing, known) + known[file] > PART_S):
+            parts.append(tuple(sharing))
+            sharing = []
+        sharing.append(file)
+    parts += [tuple(sharing)] if sharing else []
+    return sorted(parts, key=lambda part: -_sum(part, known))
+
+
+def _sum(files: Sequence[str], known: Mapping[str, float]) -> float:
+    return sum(known.get(file, PART_S) for file in files)
 
 
 def counts_of(said: str) -> Counter[str]:
@@ -68,6 +99,14 @@ def seconds_of(said: str) -> Counter[str]:
     for seconds, test in TOOK.findall(said):
         found[test.strip()] += float(seconds)  # type: ignore[assignment]  # a Counter adds up seconds as well
     return found
+
+
+def seconds_of_files(tests: Mapping[str, float]) -> dict[str, float]:
+    """The same by file."""
+    found = Counter[str]()
+    for test, seconds in tests.items():
+        found[test.partition("::")[0]] += seconds  # type: ignore[assignment]
+    return dict(found)
 
 
 def failed_of(said: str) -> list[str] | None:
@@ -92,7 +131,7 @@ def run(parts: list[tuple[str, ...]], *, jobs: int, options: Sequence[str]) -> I
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_begun(waiting.pop(0), Path(folder, str(len(waiting))), options))
-            for part in [part for part in running if part.process.poll() is not None]:
+            for part in [part for part in running if part.ended()]:
                 running.remove(part)
                 yield part
             time.sleep(POLL_S)
@@ -106,32 +145,47 @@ def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part
     return Part(files, process, output)
 
 
+def keep(found: Mapping[str, float]) -> None:
+    """What these files took; the others stay known, unless they are gone."""
+    known = json.loads(KNOWN.read_text(encoding="utf-8")) | {file: round(seconds) for file, seconds in found.items()}
+    there = {file: known[file] for file in sorted(known) if (ROOT / file).is_file()}
+    KNOWN.write_text(json.dumps(there, indent=0) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1, help="pytest processes at a time")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 16), help="of the order")
+    parser.add_argument("--keep", action="store_true", help="what each file took, for the order of the next runs")
     arguments, options = parser.parse_known_args()
     files = [str(file) for folder in arguments.folders for file in Path(folder).rglob("test_*.py")]
-    parts = parts_of(files, each=FILES_EACH, seed=arguments.seed)
-    begin, counts, seconds, wrong = time.monotonic(), Counter[str](), Counter[str](), 0
+    parts = parts_of(files, json.loads(KNOWN.read_text(encoding="utf-8")), seed=arguments.seed)
+    begin, counts, seconds, wrong, processor_s = time.monotonic(), Counter[str](), Counter[str](), 0, 0.0
     failing: list[str] = []
     ended = True
     print(f"{len(files)} files in {len(parts)} parts, {arguments.jobs} at a time, --seed {arguments.seed}", flush=True)
     for done, part in enumerate(run(parts, jobs=arguments.jobs, options=options), start=1):
         counts += counts_of(part.said)
         seconds += seconds_of(part.said)
-        failed = part.process.returncode not in {0, NO_TESTS}
+        processor_s += part.processor_s
+        failed = part.code not in {0, NO_TESTS}
         wrong += failed
         if failed:
             tests = failed_of(part.said)
             ended = ended and bool(tests)
             failing += tests or []
-        print(f"[{done}/{len(parts)}] {' '.join(part.files)}" + (f"\n{part.said}" if failed else ""), flush=True)
+        took = f"{part.took_s:.0f} s, {part.processor_s:.0f} s of a processor"
+        print(
+            f"[{done}/{len(parts)}] {took}: {' '.join(part.files)}" + (f"\n{part.said}" if failed else ""), flush=True
+        )
     for test, took_s in seconds.most_common(SLOWEST):
         print(f"{took_s:6.1f} s  {test}")
     total = ", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "error", "skipped") if counts[name])
-    print(f"{total or 'no test ran'} in {time.monotonic() - begin:.0f} s; {wrong} of {len(parts)} parts failed")
+    took = f"{time.monotonic() - begin:.0f} s, {processor_s:.0f} s of a processor"
+    print(f"{total or 'no test ran'} in {took}; {wrong} of {len(parts)} parts failed")
+    if arguments.keep:
+        keep(dict.fromkeys(files, 0.0) | seconds_of_files(seconds))
     if ended and 0 < len(failing) <= UNSTEADY_LIMIT:
         passed = unsteady(failing, options)
         for test in passed:

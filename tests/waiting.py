@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic, sleep  # these ones: unit tests may not call time.sleep
 from typing import TypeVar
 
-PATIENCE_S = 60.0  # long, so that a busy machine is no failure; where all goes well nobody waits for it
+PATIENCE_S = 120.0  # long, so that a busy machine is no failure; where all goes well nobody waits for it
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 0.05  # who looks too often keeps a core from what it waits for
 
 Found = TypeVar("Found")

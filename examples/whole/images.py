@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 SIDE = 16  # pixels of a file; scikit-learn's digits have 8
@@ -19,6 +18,8 @@ Sample = tuple[Tensor, int]
 
 def write_images(folder: Path) -> Path:
     """``folder/train`` and ``folder/test``, one file an image, its digit at the end of its name."""
+    from sklearn.datasets import load_digits  # takes a second, which the trials need not spend
+
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.images))[: TRAINING + TESTING]
     for place, number in enumerate(order.tolist()):

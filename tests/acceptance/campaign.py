@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.postgresql import Server, a_server
-from tests.process_table import agents_of, parent, processes
+from tests.process_table import parent, processes
 
 DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
 TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
@@ -149,29 +149,16 @@ class Search:
 
     # ── who is who ──────────────────────────────────────────────────────────────────────────────
     def pids(self, target: str) -> list[int]:
-        match target:
-            case "service":
-                return [p for p, words in processes() if "serve" in words and str(self.home) in words]
-            case "worker":
-                workers = [(p, parent(p)) for p, words in processes() if "tuner_service.workers.worker" in words]
-                keepers = [p for p, above in workers if above in self.pids("service")]
-                return [p for p, above in workers if above in {*keepers, *self.pids("service")}]
-            case "agent":
-                return agents_of(self.home)
-            case "supervisor":
-                busy = {parent(p) for p in self.pids("trial")}
-                return [p for p in self.parents() if p in busy]
-            case _:
-                parents = set(self.parents())
-                return [p for p, _ in processes() if parent(p) in parents]
+        return Table(self.home).pids(target)
 
     def parents(self) -> list[int]:
         """Supervisors and fork servers, also those without a trial."""
-        return [p for p, words in processes() if _is_parent(words, self.home)]
+        return Table(self.home).parents()
 
     def all_pids(self) -> list[int]:
         """Everything that belongs to this home, however it was started."""
-        return sorted({*self.parents(), *(p for target in TARGETS for p in self.pids(target))})
+        table = Table(self.home)
+        return sorted({*table.parents(), *(p for target in TARGETS for p in table.pids(target))})
 
     def kill(self, target: str, rng: random.Random) -> bool:
         if target == DATABASE:
@@ -249,9 +236,41 @@ class Search:
         return rows
 
 
-def _is_parent(words: list[str], home: Path) -> bool:
-    script = any(word.endswith(PARENTS) for word in words)
-    return script and any(word.startswith(str(home)) for word in words)
+class Table:
+    """What runs at one moment, and what of it belongs to a home: looked at once, since each look reads all of /proc."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._words = str(home), dict(processes())
+
+    def pids(self, target: str) -> list[int]:
+        match target:
+            case "service":
+                return [pid for pid, words in self._words.items() if "serve" in words and self._home in words]
+            case "worker":
+                services = set(self.pids("service"))
+                named = [pid for pid, words in self._words.items() if "tuner_service.workers.worker" in words]
+                above = {pid: parent(pid) for pid in named}
+                keepers = {pid for pid in named if above[pid] in services}
+                return [pid for pid in named if above[pid] in keepers | services]
+            case "agent":
+                return [pid for pid, words in self._words.items() if "trials.agent" in words and self._home in words]
+            case "supervisor":
+                parents = set(self.parents())
+                return sorted({above for above in self._parents_of_all() if above in parents})
+            case _:
+                parents = set(self.parents())
+                return [pid for pid, above in zip(self._words, self._parents_of_all(), strict=True) if above in parents]
+
+    def parents(self) -> list[int]:
+        return [pid for pid, words in self._words.items() if self._is_parent(words)]
+
+    def _parents_of_all(self) -> list[int]:
+        """In the order of the table; nothing where nobody can be one."""
+        return [parent(pid) for pid in self._words] if self.parents() else [0] * len(self._words)
+
+    def _is_parent(self, words: list[str]) -> bool:
+        script = any(word.endswith(PARENTS) for word in words)
+        return script and any(word.startswith(self._home) for word in words)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from tests.waiting import wait_until
 from tuner_service.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 120.0
+ENDED = {"completed", "stopped", "failed"}
 IDLE_EXIT_S = 1.0  # of the agents here: so a test sees that they leave by themselves
 HELD = """
 import os, pathlib, time, trials
@@ -41,11 +42,12 @@ class Home(Search):
     """``HELD`` trials wait at step 4, or where they go on after it, until the gate is opened."""
 
     name: str = "home"
+    place: Path | None = None  # of the home, where other tests have it, too; else it is in the folder
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
-        return self.folder / self.name
+        return self.place or self.folder / self.name
 
     @property
     def gate(self) -> Path:
@@ -188,6 +190,15 @@ class Home(Search):
     def serve(self) -> None:
         """A service, if there is none: it continues what was running by itself."""
         self.tuner("resume", self.id)
+
+    def stop_searches(self) -> None:
+        """What still runs, so that the next test of this home has it for itself."""
+        if self.pids("service"):
+            with self.service() as service:
+                for one in service.experiments():
+                    if one["status"] not in ENDED:
+                        service.stop(one["id"])
+                wait_until(lambda: all(one["status"] in ENDED for one in service.experiments()))
 
     def end(self) -> None:
         """End all of it as a person would; what stays is a fault."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -37,8 +38,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def window(browser: Browser, home: Home) -> Iterator[Window]:
-    """On a service with an experiment of which two trials run and wait for the gate."""
+def window(browser: Browser, shared_home: Home) -> Iterator[Window]:
+    """On an experiment of which two trials run and wait for the gate."""
+    home = shared_home
     expect.set_options(timeout=SEEN_MS)
     home.begin(budget={"trials": 4, "parallel": 2})
     home.running(2, step=4)
@@ -161,9 +163,8 @@ def test_a_clone_is_started_and_opened(window: Window) -> None:
     page.get_by_role("menuitem", name="Clone").click()
     page.get_by_label("Name", exact=True).fill("the clone")
     page.get_by_role("button", name="Start the clone").click()
-    page.wait_for_url(lambda url: "/experiments/" in url and not url.endswith(window.home.id))
-    names = window.rows("SELECT json_extract(spec, '$.name') FROM experiments ORDER BY created_at")
-    assert names == [("faults",), ("the clone",)]
+    clone = other_experiment(page, window.home.id)
+    assert window.rows("SELECT json_extract(spec, '$.name') FROM experiments WHERE id = ?", clone) == [("the clone",)]
 
 
 def test_another_experiment_is_started_from_the_file_of_one(window: Window) -> None:
@@ -173,20 +174,38 @@ def test_another_experiment_is_started_from_the_file_of_one(window: Window) -> N
     page.get_by_label("Name", exact=True).press("Tab")
     expect(page.get_by_text("It is good.")).to_be_visible()
     page.get_by_role("button", name="Start it").click()
-    page.wait_for_url(lambda url: "/experiments/" in url and not url.endswith(window.home.id))
-    specs = window.rows("SELECT json_remove(spec, '$.name', '$.seed') FROM experiments ORDER BY created_at")
-    assert len(specs) == 2
-    assert specs[0] == specs[1]
+    of_one = "SELECT json_remove(spec, '$.name', '$.seed') FROM experiments WHERE id = ?"
+    assert window.rows(of_one, other_experiment(page, window.home.id)) == window.rows(of_one, window.home.id)
 
 
-@pytest.fixture
-def ended(browser: Browser, make_home: Callable[..., Home]) -> Iterator[Window]:
-    """On a service with an experiment that has ended; some of its trials failed."""
+def other_experiment(page: Page, than: str) -> str:
+    """The id of that to which the page goes."""
+    page.wait_for_url(lambda url: "/experiments/" in url and than not in url)
+    found = re.search(r"/experiments/([^/?#]+)", page.url)
+    assert found is not None
+    return found[1]
+
+
+@contextmanager
+def with_an_end(browser: Browser, home: Home) -> Iterator[Window]:
     expect.set_options(timeout=SEEN_MS)
-    home = make_home()
     home.begin(SHORT, budget={"trials": 4, "parallel": 2, "failures": 20}, seed=3)
     home.completed()
     with a_window(browser, home) as found:
+        yield found
+
+
+@pytest.fixture
+def ended(browser: Browser, shared_home: Home) -> Iterator[Window]:
+    """On an experiment that has ended; some of its trials failed."""
+    with with_an_end(browser, shared_home) as found:
+        yield found
+
+
+@pytest.fixture
+def alone(browser: Browser, home: Home) -> Iterator[Window]:
+    """On a service that knows no other experiment than one that has ended."""
+    with with_an_end(browser, home) as found:
         yield found
 
 
@@ -218,21 +237,21 @@ def test_why_a_trial_failed_stands_on_its_page_with_the_end_of_its_log(ended: Wi
     expect(page.get_by_role("listitem").filter(has_text=f"Trial {failed} failed")).to_be_visible()
 
 
-def test_an_ended_experiment_is_removed_after_a_question(ended: Window) -> None:
-    page = open_experiment(ended)
+def test_an_ended_experiment_is_removed_after_a_question(alone: Window) -> None:
+    page = open_experiment(alone)
     page.get_by_role("button", name=re.compile("More")).click()
     page.get_by_role("menuitem", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    assert ended.rows("SELECT count(*) FROM experiments") == [(1,)]
+    assert alone.rows("SELECT count(*) FROM experiments") == [(1,)]
     page.get_by_role("button", name=re.compile("More")).click()
     page.get_by_role("menuitem", name="Remove").click()
     confirm(page, "Remove")
-    ended.until("SELECT count(*) FROM experiments", gives=[(0,)])
+    alone.until("SELECT count(*) FROM experiments", gives=[(0,)])
     expect(page.get_by_role("heading", name="No experiment yet")).to_be_visible()
 
 
-def test_several_are_chosen_compared_and_removed(ended: Window) -> None:
-    page = ended.tab("/")
+def test_several_are_chosen_compared_and_removed(alone: Window) -> None:
+    page = alone.tab("/")
     page.get_by_role("checkbox", name="choose faults").check()
     page.get_by_role("link", name="Compare").click()
     expect(page.get_by_role("columnheader", name="faults")).to_be_visible()
@@ -240,7 +259,7 @@ def test_several_are_chosen_compared_and_removed(ended: Window) -> None:
     page.get_by_role("checkbox", name="choose faults").check()
     page.get_by_role("button", name="Remove").click()
     confirm(page, "Remove")
-    ended.until("SELECT count(*) FROM experiments", gives=[(0,)])
+    alone.until("SELECT count(*) FROM experiments", gives=[(0,)])
 
 
 def test_a_new_experiment_is_written_in_the_form_and_in_the_text_and_started(ended: Window) -> None:

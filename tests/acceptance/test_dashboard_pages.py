@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -35,11 +36,11 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture
-def hostile(make_home: Callable[..., Home]) -> Home:
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory, shared_place: Path) -> Home:
     """An experiment that has ended, every text of which is somebody's markup."""
     expect.set_options(timeout=SEEN_MS)
-    home = make_home()
+    home = Home(folder=tmp_path_factory.mktemp("hostile"), place=shared_place)
     home.begin(
         SCRIPT,
         name=f"{EVIL} {'n' * 120}",
@@ -93,29 +94,23 @@ def test_signing_in_is_accessible_and_a_wrong_token_is_told(browser: Browser, ho
     context.close()
 
 
-def test_hostile_names_notes_logs_and_parameters_are_text_everywhere(browser: Browser, hostile: Home) -> None:
+def test_hostile_texts_are_text_everywhere_and_narrow_screens_scroll_in_one_direction(
+    browser: Browser, hostile: Home
+) -> None:
     with a_window(browser, hostile) as window:  # a dialog or a script that runs would be a fault of it
         page = window.tab()
+        page.set_viewport_size({"width": 390, "height": 844})
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         for path in pages_of(hostile.id):
             page.goto(window.url + path)
             settled(page)
             assert page.locator("main img, main script, main b").count() == 0, path
+            wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wider <= 0, f"{path} is {wider} pixels wider than the screen"
         elsewhere = [url for url in asked if not url.startswith((window.url, "blob:"))]
 
         assert elsewhere == []
-
-
-def test_narrow_screens_scroll_in_one_direction(browser: Browser, hostile: Home) -> None:
-    with a_window(browser, hostile) as window:
-        page = window.tab()
-        page.set_viewport_size({"width": 390, "height": 844})
-        for path in pages_of(hostile.id):
-            page.goto(window.url + path)
-            settled(page)
-            wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wider <= 0, f"{path} is {wider} pixels wider than the screen"
 
 
 def test_a_filter_holds_for_table_and_plots_and_stands_in_the_address(browser: Browser, hostile: Home) -> None:
@@ -126,7 +121,9 @@ def test_a_filter_holds_for_table_and_plots_and_stands_in_the_address(browser: B
         page.keyboard.type("status = failed")
         rows = page.get_by_role("table", name="Trials").locator("[data-row]")
         expect(rows.filter(has_text="succeeded")).to_have_count(0)
-        ((failed,),) = window.rows("SELECT count(*) FROM trials WHERE status = 'failed'")
+        ((failed,),) = window.rows(
+            "SELECT count(*) FROM trials WHERE status = 'failed' AND experiment_id = ?", hostile.id
+        )
         expect(page.get_by_role("status").filter(has_text=f"{failed} trial")).to_be_visible()
         again = window.tab(page.url.removeprefix(window.url))
         expect(again.get_by_label("filter trials")).to_have_value("status = failed")
@@ -147,13 +144,23 @@ def test_keys_walk_the_rows_and_open_one(browser: Browser, hostile: Home) -> Non
         expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
 
 
-@pytest.fixture
-def running(home: Home) -> Home:
-    """Two trials run, and wait for the gate."""
+def with_two_that_run(home: Home) -> Home:
+    """Two trials wait for the gate."""
     expect.set_options(timeout=SEEN_MS)
     home.begin(budget={"trials": 4, "parallel": 2})
     home.running(2, step=4)
     return home
+
+
+@pytest.fixture
+def running(shared_home: Home) -> Home:
+    return with_two_that_run(shared_home)
+
+
+@pytest.fixture
+def running_alone(home: Home) -> Home:
+    """On a service that may be killed."""
+    return with_two_that_run(home)
 
 
 def test_what_happens_on_the_service_is_seen_without_a_reload(browser: Browser, running: Home) -> None:
@@ -182,8 +189,9 @@ def test_eight_tabs_share_one_stream(browser: Browser, running: Home) -> None:
 
 
 def test_a_service_that_is_killed_and_started_again_is_followed_by_an_open_page(
-    browser: Browser, running: Home
+    browser: Browser, running_alone: Home
 ) -> None:
+    running = running_alone
     with a_window(browser, running) as window:
         page = window.tab(f"/experiments/{running.id}")
         expect(page.get_by_title(re.compile("live$"))).to_be_visible()

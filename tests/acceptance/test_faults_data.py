@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,17 @@ class Tuner(RandomTuner):
 """
 
 
+@pytest.fixture
+def home(shared_home: Home) -> Home:
+    return shared_home
+
+
+@pytest.fixture
+def own_home(make_home: Callable[..., Home]) -> Home:
+    """For what others must not see, or would disturb."""
+    return make_home()
+
+
 def peak_memory_kib(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
@@ -67,7 +79,8 @@ def test_nan_and_infinity_are_shown_as_such_everywhere(home: Home) -> None:
     assert trial["final"] == {"loss": "Infinity", "other": "NaN"}
     assert home.show()["best"]["value"] == "Infinity"
     with closing(sqlite3.connect(f"file:{home.home}/tuner.db?mode=ro", uri=True)) as connection:
-        stored = [text for (text,) in connection.execute('SELECT "values" FROM metrics ORDER BY sequence')]
+        query = 'SELECT "values" FROM metrics WHERE experiment_id = ? ORDER BY sequence'
+        stored = [text for (text,) in connection.execute(query, [home.id])]
     assert [text.partition(",")[0] for text in stored[:3]] == ['{"loss":NaN', '{"loss":Infinity', '{"loss":-Infinity']
     assert "null" not in "".join(stored)
     (as_json,) = home.read("trials", home.id)
@@ -141,7 +154,8 @@ def test_of_a_damaged_checkpoint_file_the_copy_in_the_database_is_used(home: Hom
     assert home.steps(1) == list(range(10)), "it went on from the newest, which the database has"
 
 
-def test_of_a_checkpoint_damaged_in_file_and_database_the_one_before_is_used(home: Home) -> None:
+def test_of_a_checkpoint_damaged_in_file_and_database_the_one_before_is_used(own_home: Home) -> None:
+    home = own_home
     home.begin(budget=ONE, trial={"max_attempts": 1})
     home.running(1, step=4)
     wait_until(lambda: newest_checkpoint(home)["step"] == 4)

@@ -22,6 +22,17 @@ from trials.wire.messages import PROTOCOL_VERSION
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def home(shared_home: Home) -> Home:
+    return shared_home
+
+
+@pytest.fixture
+def own_home(make_home: Callable[..., Home]) -> Home:
+    """For what others must not see, or would disturb."""
+    return make_home()
+
+
 def test_a_service_that_is_killed_while_it_recovers_recovers_the_next_time(home: Home) -> None:
     home.begin()
     before = {a["pid"] for a in home.running(2, step=4)}
@@ -89,7 +100,8 @@ def test_a_worker_that_is_killed_is_started_again_without_a_suggestion_lost_or_d
     assert len({json.dumps(t["parameters"]) for t in found}) == 8
 
 
-def test_a_worker_that_hangs_as_a_whole_is_replaced(home: Home) -> None:
+def test_a_worker_that_hangs_as_a_whole_is_replaced(own_home: Home) -> None:
+    home = own_home
     home.begin(budget={"trials": 4, "parallel": 2}, algorithm_timeout="1s")
     home.running(2, step=4)
     # The spare is younger than the worker at work, and would be the next one: it stays sound here.
@@ -200,7 +212,8 @@ def test_a_trial_that_fails_shows_code_and_last_lines(home: Home) -> None:
     assert "| ValueError: the data is gone" in shown
 
 
-def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(home: Home) -> None:
+def test_after_a_stop_and_the_end_of_the_service_nothing_is_left(own_home: Home) -> None:
+    home = own_home
     home.begin(HELD + "import subprocess\n")
     home.running(2, step=4)
     home.tuner("stop", home.id, "--wait")
@@ -239,7 +252,10 @@ def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_name
     home.completed()
 
 
-def test_a_row_damaged_while_the_search_runs_is_named_and_the_search_goes_on_once_it_is_repaired(home: Home) -> None:
+def test_a_row_damaged_while_the_search_runs_is_named_and_the_search_goes_on_once_it_is_repaired(
+    own_home: Home,
+) -> None:
+    home = own_home
     home.begin(budget={"trials": 4, "parallel": 2}, tuner="tpe", trial={"max_attempts": 1})
     trials = {a["pid"] for a in home.running(2, step=4)}
     (whole,) = _sql(home, "SELECT parameters FROM trials WHERE number = 1")[0]

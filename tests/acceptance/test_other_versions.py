@@ -57,11 +57,10 @@ def exchange(home: Home, new: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("before", ROOT), ("another", ROOT), (ROOT, "another")],
-    ids=["from-the-commit-before", "from-another-version", "to-another-version"],
+    ("old", "new", "isolation"),
+    [("before", ROOT, "fork"), ("before", ROOT, "spawn"), ("another", ROOT, "fork"), (ROOT, "another", "spawn")],
+    ids=["from-the-commit-before", "from-the-commit-before-spawned", "from-another-version", "to-another-version"],
 )
-@pytest.mark.parametrize("isolation", ["fork", "spawn"])
 def test_running_trials_survive_the_exchange_of_the_version(
     make_home: Callable[..., Home], request: pytest.FixtureRequest, old: Path | str, new: Path | str, isolation: str
 ) -> None:

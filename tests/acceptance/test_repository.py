@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.readme_session import commands_of, session_in
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")])
 CODE = sorted(
@@ -142,68 +144,10 @@ def spelled_number(text: str) -> float:
 # ── the README's session ────────────────────────────────────────────────────────────────────────
 @pytest.mark.slow
 def test_the_session_of_the_readme_runs(tmp_path: Path) -> None:
-    (session,) = re.findall(r"<!-- session -->\n```console\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
-    commands = [line[2:] for line in session.splitlines() if line.startswith("$ ")]
     shutil.copytree(ROOT / "examples/quickstart", tmp_path / "examples/quickstart")
-    done = session_in(tmp_path, commands)
+    done = session_in(tmp_path, commands_of("session"))
     assert "trial" in done.stdout
     assert "24/24 trials" in done.stderr or "all 24 trials are done" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_second_session_of_the_readme_runs(tmp_path: Path) -> None:
-    (session,) = re.findall(r"<!-- second session -->\n```console\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
-    commands = [line[2:] for line in session.splitlines() if line.startswith("$ ")]
-    ignored = shutil.ignore_patterns("images", "__pycache__")
-    shutil.copytree(ROOT / "examples/whole", tmp_path / "examples/whole", ignore=ignored)
-    done = session_in(tmp_path, commands)
-    assert "all 3 trials are done" in done.stderr
-    assert "all 2 trials are done" in done.stderr
-    assert {path.name for path in (tmp_path / "best-model").iterdir()} == {"model.pt", "weights.sha256"}
-
-
-def session_in(folder: Path, commands: list[str]) -> subprocess.CompletedProcess[str]:
-    """Each command must end well, but for those that look on for a while only."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(TUNER).parent}{os.pathsep}{os.environ['PATH']}",
-        "XDG_CONFIG_HOME": str(folder / "config"),
-        "TUNER_AGENT_IDLE_EXIT_S": "0.2",
-    }
-    script = "\n".join(f"{command}\necho code=$? >&2" for command in commands)
-    try:
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        codes = re.findall(r"^code=(\d+)$", done.stderr, flags=re.MULTILINE)
-        expected = ["124" if "--timeout" in command else "0" for command in commands]
-        assert codes == expected, done.stderr
-        return done
-    finally:
-        end_everything_of(folder / "tuner-home", environment)
-
-
-def end_everything_of(home: Path, environment: dict[str, str]) -> None:
-    for words in (("serve", "--stop"), ("stop", "--local")):
-        subprocess.run([TUNER, *words, "--home", str(home)], env=environment, capture_output=True, check=False)
-    deadline = time.monotonic() + 30
-    while [command for command in commands_running() if str(home) in command]:
-        assert time.monotonic() < deadline, f"processes of {home} are still there"
-        time.sleep(0.05)
-
-
-def commands_running() -> Iterator[str]:
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            yield file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
 
 
 # ── the command line is quick ───────────────────────────────────────────────────────────────────

@@ -12,6 +12,11 @@ REPORTS = "tests/unit/dispatcher/test_reports.py"
 SPOOL = "tests/unit/trials/test_agent_spool.py"
 RECONCILE = "tests/unit/dispatcher/test_reconcile.py"
 STORE = "tests/contract/test_store.py"
+PARTS = "tests/unit/dispatcher/test_parts.py"
+ASKS = "tests/unit/dispatcher/test_asks.py"
+TOKENS = "tests/unit/service/test_tokens.py"
+TRANSFERRED = "tests/unit/trials/test_transferred_bytes.py"
+LEASE = "tests/integration/postgresql/test_one_active_service.py::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,5 +234,133 @@ NAMED: tuple[Mutant, ...] = (
         "                entry.abandoned = True\n                    for part",
         "                entry.abandoned = False\n                    for part",
         "tests/unit/trials/test_data_in_order_pipeline.py",
+    ),
+    # ── bytes that came from elsewhere ──────────────────────────────────────────────────────────
+    _mutant("trials/agent/moving/blobs.py", " or self._hash.hexdigest() != sent.digest:", ":", TRANSFERRED),
+    _mutant("trials/agent/moving/blobs.py", "self._received != sent.size or", "", TRANSFERRED),
+    _mutant(
+        "trials/agent/moving/restoring.py",
+        "        return digest_of(path) == digest\n",
+        "        return True\n",
+        TRANSFERRED,
+    ),
+    _mutant(
+        "trials/agent/moving/offers.py",
+        " and hashlib.sha256(data).hexdigest() == record.digest",
+        "",
+        TRANSFERRED,
+    ),
+    _mutant(
+        "trials/agent/moving/node_cache.py",
+        "if found == file.digest:",
+        "if found:",
+        "tests/unit/trials/test_node_cache.py",
+    ),
+    _mutant(
+        "tuner_service/exports/archive.py",
+        '(found.rows, found.digest) != (order["rows"], order["digest"]):',
+        'found.rows != order["rows"]:',
+        "tests/unit/exports/test_damaged_archives.py",
+    ),
+    _mutant(
+        "tuner_service/dispatcher/archiving.py",
+        "    _require_ended(xs, command.phase)\n",
+        "",
+        "tests/unit/dispatcher/test_archiving.py",
+    ),
+    _mutant(
+        "tuner_service/dispatcher/archiving.py",
+        "if isinstance(item, MetricsReported)",
+        "if False",
+        "tests/unit/dispatcher/test_archiving.py",
+    ),
+    _mutant(
+        "tuner_service/dispatcher/retention.py",
+        "[c for c in kept if c.digest == record.digest]",
+        "list(kept)",
+        "tests/unit/dispatcher/test_retention.py",
+    ),
+    # ── trials of several nodes ─────────────────────────────────────────────────────────────────
+    _mutant(
+        "tuner_service/dispatcher/orders.py",
+        "    if attempt.is_preparing:\n",
+        "    if part.state is PartState.PREPARING:\n",
+        PARTS,
+    ),
+    _mutant("tuner_service/dispatcher/orders.py", " or attempt.has_failed_part:", ":", PARTS),
+    _mutant(
+        "tuner_service/dispatcher/parts.py",
+        "elif all(one.state is PartState.ENDED for one in ts.live.parts):",
+        "elif any(one.state is PartState.ENDED for one in ts.live.parts):",
+        PARTS,
+    ),
+    _mutant(
+        "tuner_service/dispatcher/parts.py",
+        "    if ts.live.is_preparing:\n        _give_back(ts, f",
+        "    if False:\n        _give_back(ts, f",
+        PARTS,
+    ),
+    _mutant("tuner_service/dispatcher/parts.py", "[*outside, *unasked, *asked]", "[*unasked, *asked]", PARTS),
+    _mutant(
+        "tuner_service/dispatcher/parts.py",
+        "return attempt.parts[node].acknowledged if node else attempt.acknowledged",
+        "return attempt.acknowledged",
+        PARTS,
+    ),
+    # ── who may ─────────────────────────────────────────────────────────────────────────────────
+    _mutant(
+        "tuner_service/service/tokens.py",
+        "if token is None or (token.expires_at is not None and self.clock.now() >= token.expires_at):",
+        "if token is None:",
+        TOKENS,
+    ),
+    _mutant(
+        "tuner_service/service/tokens.py",
+        "if row.revoked_at is None and row.role in set(Role)",
+        "if row.role in set(Role)",
+        TOKENS,
+    ),
+    _mutant(
+        "tuner_service/service/tokens.py",
+        "agent_id=name if role is Role.AGENT else None",
+        "agent_id=None",
+        TOKENS,
+    ),
+    _mutant(
+        "tuner_service/service/node_tokens.py",
+        'agent_id if hmac.compare_digest(made, secret.encode("utf-8", "surrogateescape")) else None',
+        "agent_id",
+        "tests/unit/service/test_node_tokens.py",
+    ),
+    _mutant(
+        "tuner_service/executors/ray/names.py",
+        "if group.startswith(before) and",
+        "if",
+        "tests/unit/executors/ray/test_wanting.py",
+    ),
+    _mutant("tuner_service/dispatcher/asks.py", " and attempt.agent_id == EVALUATOR:", ":", ASKS),
+    _mutant(
+        "tuner_service/dispatcher/asks.py",
+        "step.at - attempt.last_heard_at > lease_s",
+        "step.at - attempt.created_at > lease_s",
+        ASKS,
+    ),
+    _mutant(
+        "tuner_service/dispatcher/dispatcher.py",
+        "                if attempt.lineage != self.state.lineage:",
+        "                if False:",
+        ASKS,
+    ),
+    _mutant(
+        "tuner_service/storage/postgresql/lease.py",
+        "SELECT epoch FROM tuner_lease WHERE epoch = %s FOR KEY SHARE",
+        "SELECT epoch FROM tuner_lease WHERE epoch <= %s + 1000 FOR KEY SHARE",
+        f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
+    ),
+    _mutant(
+        "tuner_service/storage/postgresql/claiming.py",
+        "epoch = 1 if row is None else int(row[0]) + 1",
+        "epoch = 1 if row is None else int(row[0])",
+        f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
     ),
 )

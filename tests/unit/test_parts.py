@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.parts import counts_of, failed_of, parts_of, seconds_of
+from tests.parts import FILES_LIMIT, KNOWN, PART_S, ROOT, counts_of, failed_of, parts_of, seconds_of, seconds_of_files
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 40])
 def test_each_file_is_in_one_part(count: int) -> None:
     files = [f"test_{number}.py" for number in range(count)]
+    known = dict.fromkeys(files, 1.0)
 
-    parts = parts_of(files, each=4, seed=3)
+    parts = parts_of(files, known, seed=3)
 
     assert sorted(file for part in parts for file in part) == sorted(files)
-    assert all(0 < len(part) <= 4 for part in parts)
+    assert all(0 < len(part) <= FILES_LIMIT for part in parts)
 
 
 def test_a_seed_draws_the_same_parts_whatever_the_order_of_the_folder() -> None:
     files = [f"test_{number}.py" for number in range(20)]
+    known = dict.fromkeys(files, 4.0)
 
-    assert parts_of(files, each=4, seed=3) == parts_of(files[::-1], each=4, seed=3)
-    assert parts_of(files, each=4, seed=3) != parts_of(files, each=4, seed=4)
+    assert parts_of(files, known, seed=3) == parts_of(files[::-1], known, seed=3)
+    assert parts_of(files, known, seed=3) != parts_of(files, known, seed=4)
+
+
+def test_long_files_begin_first_and_alone_and_unknown_ones_are_taken_for_long() -> None:
+    known = {"short": 1.0, "brief": 2.0, "long": PART_S + 1, "longest": PART_S + 30}
+
+    longest, long, unknown, short = parts_of([*known, "unknown"], known, seed=3)
+
+    assert (longest, long, unknown) == (("longest",), ("long",), ("unknown",))
+    assert sorted(short) == ["brief", "short"]
+
+
+def test_every_known_file_is_there() -> None:
+    known = json.loads(KNOWN.read_text(encoding="utf-8"))
+
+    assert [file for file in known if not (ROOT / file).is_file()] == []
+    assert all(seconds >= 0 for seconds in known.values())
+
+
+def test_what_a_file_takes_is_the_sum_of_its_tests() -> None:
+    found = {"tests/a.py::test_one[x y]": 1.5, "tests/a.py::test_two": 2.0, "tests/b.py::test_one": 1.0}
+
+    assert seconds_of_files(found) == {"tests/a.py": 3.5, "tests/b.py": 1.0}
 
 
 def test_the_last_line_of_pytest_is_counted_and_no_other() -> None:

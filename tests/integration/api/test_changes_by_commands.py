@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import CommandLine, command_line
+from tests.command_line import CommandLine
 from tests.waiting import wait_until
 from tuner_service.executors.local import agent_is_alive
 
@@ -56,9 +55,8 @@ with trials.init() as trial:
 
 
 @pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
-        yield line
+def tuner(shared: CommandLine) -> CommandLine:
+    return shared
 
 
 def user_file(tuner: CommandLine, **overrides: Any) -> str:
@@ -213,7 +211,8 @@ def test_a_clone_runs_with_another_seed(tuner: CommandLine) -> None:
 
 
 # ── replay ──────────────────────────────────────────────────────────────────────────────────────
-def test_a_replay_with_the_service_down_judges_the_assessor_too(tuner: CommandLine) -> None:
+def test_a_replay_with_the_service_down_judges_the_assessor_too(own: CommandLine) -> None:
+    tuner = own
     file = with_script(
         tuner,
         STEPS,
@@ -254,7 +253,8 @@ def copied_attempts(tuner: CommandLine, experiment_id: str, copy_id: str, **chan
     return folder
 
 
-def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(tuner: CommandLine) -> None:
+def test_gc_removes_what_a_deleted_experiment_left_and_keeps_what_another_needs(own: CommandLine) -> None:
+    tuner = own
     file = tuner.experiment_file()
     first = tuner.run("run", file).strip()
     second = tuner.run("run", file).strip()

@@ -22,9 +22,10 @@ with trials.init() as trial:
 GOOD, BAD = b"original", b"damaged!"
 
 
-@pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
+@pytest.fixture(scope="module")
+def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """A home after a search, whole; every test leaves it so."""
+    with command_line(tmp_path_factory.mktemp("digests")) as line:
         (line.folder / "data").mkdir()
         (line.folder / "data" / "a.txt").write_bytes(GOOD)
         (line.folder / "data" / "b.txt").write_bytes(b"another one")
@@ -41,11 +42,11 @@ def findings(tuner: CommandLine, *, code: int) -> list[str]:
     return [row["detail"] for row in rows if row["id"] == "assets"]
 
 
-def damage(path: Path) -> None:
+def damage(path: Path, content: bytes = BAD) -> None:
     """Bytes of another content, of the same size, at the same time, in the same place."""
     status = path.stat()
     path.chmod(0o600)
-    path.write_bytes(BAD)
+    path.write_bytes(content)
     path.chmod(status.st_mode & 0o777)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -75,9 +76,11 @@ def test_a_damaged_file_of_the_store_is_named_and_mended_by_what_the_message_say
 
 
 def test_a_damaged_tree_of_the_node_is_named_and_mended_by_what_the_message_says(tuner: CommandLine) -> None:
-    damage(one_with(tuner.home / "agent/assets", GOOD))
+    file = one_with(tuner.home / "agent/assets", GOOD)
+    damage(file)
 
     (found,) = findings(tuner, code=1)
+    damage(file, GOOD)
     assert str(tuner.home / "agent/assets") in found
     assert ": a.txt;" in found
     assert "b.txt" not in found
@@ -89,14 +92,22 @@ def test_what_lies_in_a_tree_besides_is_damage(tuner: CommandLine) -> None:
     (tree / "more").write_bytes(b"")
     tree.chmod(0o500)
 
-    assert ": more;" in findings(tuner, code=1)[0]
+    found = findings(tuner, code=1)
+    tree.chmod(0o700)
+    (tree / "more").unlink()
+    tree.chmod(0o500)
+    assert ": more;" in found[0]
 
 
-def test_trees_of_an_asset_that_the_store_has_not_are_not_told_apart_from_it(tuner: CommandLine) -> None:
-    for path in (tuner.home / "assets/files").rglob("*"):
-        if path.is_file():
-            path.unlink()
+def test_trees_of_an_asset_that_the_store_has_not_are_not_told_apart_from_it(
+    tuner: CommandLine, tmp_path: Path
+) -> None:
+    files = {n: path for n, path in enumerate((tuner.home / "assets/files").rglob("*")) if path.is_file()}
+    for number, path in files.items():
+        path.rename(tmp_path / str(number))
 
     found = findings(tuner, code=1)
+    for number, path in files.items():
+        (tmp_path / str(number)).rename(path)
     assert " is not in " in found[0]
     assert not any("agent/assets" in text for text in found)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.waiting import wait_until
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 BODY = {
     "objective": {"metric": "loss", "goal": "minimize"},
     "search_space": {"lr": {"type": "float", "low": 0.0, "high": 1.0}},
@@ -33,7 +33,7 @@ def served(home: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, int]]:
     command = [sys.executable, "-m", "tuner_service.cli.main", "serve", "--home", str(home), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until((home / "service.json").exists, timeout_s=TIMEOUT_S)
+        wait_until((home / "service.json").exists)
         host, port = json.loads((home / "service.json").read_text())["url"].removeprefix("http://").split(":")
         yield process, host, int(port)
     finally:

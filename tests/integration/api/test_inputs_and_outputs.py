@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import urllib.request
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.asset_trees import Tree, a_tree
-from tests.command_line import CommandLine, command_line
+from tests.command_line import CommandLine
 from tests.waiting import wait_until
 
 SCRIPT = """\
@@ -37,9 +36,8 @@ with trials.init() as trial:
 
 
 @pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
-        yield line
+def tuner(shared: CommandLine) -> CommandLine:
+    return shared
 
 
 def call(tuner: CommandLine, method: str, path: str, data: bytes | None = None, kind: str = "application/json") -> Any:
@@ -71,7 +69,8 @@ def started(tuner: CommandLine) -> None:
     tuner.run("run", tuner.experiment_file(budget={"trials": 1}))
 
 
-def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(tuner: CommandLine) -> None:
+def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(own: CommandLine) -> None:
+    tuner = own
     (tuner.folder / "digits").mkdir()
     for name, content in (("a.txt", "1"), ("b.txt", "2")):
         (tuner.folder / "digits" / name).write_text(content)
@@ -105,7 +104,8 @@ def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(
     assert "names no output folder" in tuner.run("get", "digits/1", "nothing", code=3)
 
 
-def test_what_a_trial_left_is_given_to_trials_of_another_experiment(tuner: CommandLine) -> None:
+def test_what_a_trial_left_is_given_to_trials_of_another_experiment(own: CommandLine) -> None:
+    tuner = own
     started(tuner)
     add(tuner, a_tree({"a.txt": b"1"}), "digits")
     first = tuner.run("run", file_of(tuner, datasets={"data": "digits"}), "--name", "first").strip()
@@ -132,7 +132,8 @@ with trials.init() as trial:
     assert tuner.read("show", second)["counts"] == {"succeeded": 4}
 
 
-def test_a_clone_has_the_same_bytes_whatever_was_added_under_the_name_since(tuner: CommandLine) -> None:
+def test_a_clone_has_the_same_bytes_whatever_was_added_under_the_name_since(own: CommandLine) -> None:
+    tuner = own
     started(tuner)
     first_digest = add(tuner, a_tree({"a.txt": b"first"}), "digits")
     first = tuner.run("run", file_of(tuner, datasets={"data": "digits"}), "--name", "first").strip()
@@ -215,8 +216,9 @@ with trials.init() as trial:
     assert len(list((tuner.folder / "got").iterdir())) == 300
 
 
-def test_database_and_store_copied_while_a_search_runs_go_on_elsewhere(tuner: CommandLine) -> None:
+def test_database_and_store_copied_while_a_search_runs_go_on_elsewhere(own: CommandLine) -> None:
     """The operations page's commands, after the machine with the home was lost."""
+    tuner = own
     (tuner.folder / "digits").mkdir()
     (tuner.folder / "digits" / "a.txt").write_text("1")
     script = """\

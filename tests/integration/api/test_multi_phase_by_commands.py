@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.command_line import COMMAND_TIMEOUT_S, CommandLine, command_line
+from tests.command_line import COMMAND_TIMEOUT_S, CommandLine
 from tests.waiting import wait_until
 
 PHASES = """\
@@ -29,9 +27,8 @@ print("saw", *seen)
 
 
 @pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
-        yield line
+def tuner(shared: CommandLine) -> CommandLine:
+    return shared
 
 
 def phases_file(line: CommandLine, wanted: int, pause: float, **overrides: object) -> str:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import COMMAND_TIMEOUT_S, QUICK, CommandLine, command_line
+from tests.command_line import COMMAND_TIMEOUT_S, QUICK, CommandLine
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
-        yield line
+def tuner(shared: CommandLine) -> CommandLine:
+    return shared
 
 
 def test_run_starts_a_service_and_ends_with_the_experiment(tuner: CommandLine) -> None:
@@ -49,7 +48,8 @@ def test_a_completed_experiment_goes_on_with_a_raised_budget_with_the_service_up
     assert tuner.read("show", "@last")["counts"] == {"succeeded": 5}
 
 
-def test_an_experiment_whose_service_was_killed_goes_on_with_its_running_trials(tuner: CommandLine) -> None:
+def test_an_experiment_whose_service_was_killed_goes_on_with_its_running_trials(own: CommandLine) -> None:
+    tuner = own
     tuner.run("start", tuner.slow_file())
     before = wait_until(lambda: len(found := tuner.running()) == 2 and found)
     os.kill(tuner.service_pid(), signal.SIGKILL)
@@ -65,7 +65,8 @@ def test_an_experiment_whose_service_was_killed_goes_on_with_its_running_trials(
     tuner.run("stop", "@last", "--wait")
 
 
-def test_a_copied_database_file_is_enough_to_go_on_elsewhere(tuner: CommandLine, tmp_path: Path) -> None:
+def test_a_copied_database_file_is_enough_to_go_on_elsewhere(own: CommandLine, tmp_path: Path) -> None:
+    tuner = own
     tuner.run("run", tuner.experiment_file())
     tuner.run("serve", "--stop")
     elsewhere = tmp_path / "elsewhere"
@@ -103,7 +104,8 @@ def test_ctrl_c_on_run_detaches_and_the_experiment_goes_on(tuner: CommandLine) -
     tuner.run("stop", "@last", "--wait")
 
 
-def test_ctrl_c_on_serve_leaves_trials_running_and_says_so(tuner: CommandLine) -> None:
+def test_ctrl_c_on_serve_leaves_trials_running_and_says_so(own: CommandLine) -> None:
+    tuner = own
     with tuner.start("serve", "--log-format", "text") as service:
         assert service.stdout is not None
         assert "http://127.0.0.1:" in service.stdout.readline()
@@ -143,7 +145,8 @@ def test_a_tuner_that_raises_is_seen_at_once_with_its_traceback(tuner: CommandLi
     assert "no such idea" in said
 
 
-def test_two_commands_that_start_a_service_at_once_share_it(tuner: CommandLine) -> None:
+def test_two_commands_that_start_a_service_at_once_share_it(own: CommandLine) -> None:
+    tuner = own
     file = tuner.experiment_file()
     with tuner.start("start", file, "--name", "a") as first, tuner.start("start", file, "--name", "b") as second:
         results = [process.communicate(timeout=COMMAND_TIMEOUT_S) for process in (first, second)]
@@ -152,7 +155,8 @@ def test_two_commands_that_start_a_service_at_once_share_it(tuner: CommandLine) 
     assert {e["name"] for e in tuner.read("ps")} == {"a", "b"}
 
 
-def test_a_service_that_cannot_start_says_why(tuner: CommandLine) -> None:
+def test_a_service_that_cannot_start_says_why(own: CommandLine) -> None:
+    tuner = own
     tuner.home.mkdir()
     (tuner.home / "tuner.db").write_text("this is not a database, but it is long enough to look like one" * 10)
 
@@ -162,7 +166,8 @@ def test_a_service_that_cannot_start_says_why(tuner: CommandLine) -> None:
     assert (tuner.home / "tuner.db").read_text().startswith("this is not")
 
 
-def test_what_lies_in_the_folder_of_a_command_is_no_part_of_the_service(tuner: CommandLine) -> None:
+def test_what_lies_in_the_folder_of_a_command_is_no_part_of_the_service(own: CommandLine) -> None:
+    tuner = own
     for name in ("json", "yaml", "uvicorn", "sqlalchemy", "websockets", "tuner_service", "trials"):
         (tuner.folder / f"{name}.py").write_text("import pathlib; pathlib.Path('was_run').touch()")
 
@@ -184,8 +189,9 @@ with trials.init() as trial:
 
 @pytest.mark.parametrize("isolation", ["fork", "spawn"])
 def test_nothing_of_a_home_is_open_to_others_and_a_script_has_the_umask_of_its_owner(
-    tuner: CommandLine, isolation: str
+    own: CommandLine, isolation: str
 ) -> None:
+    tuner = own
     tuner.homes[0].mkdir(mode=0o755)
     trial = {"code": "code", "command": "python umask.py", "isolation": isolation, "environment": {"KEY": "secret"}}
     file = tuner.experiment_file(trial=trial, budget={"trials": 1})

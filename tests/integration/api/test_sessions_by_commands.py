@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -14,11 +13,18 @@ from tests.command_line import CommandLine, command_line
 from tests.waiting import wait_until
 
 
-@pytest.fixture
-def tuner(tmp_path: Path) -> Iterator[CommandLine]:
-    with command_line(tmp_path) as line:
-        line.run("start", line.slow_file())
+@pytest.fixture(scope="module")
+def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    with command_line(tmp_path_factory.mktemp("sessions")) as line:
+        line.run("start", line.slow_file(budget={"trials": 1, "parallel": 1}))
         yield line
+
+
+@pytest.fixture
+def tuner(searching: CommandLine) -> Iterator[CommandLine]:
+    """Nobody is signed in."""
+    yield searching
+    searching.run("sessions", "end", "--all")
 
 
 def url(tuner: CommandLine) -> str:

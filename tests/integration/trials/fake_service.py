@@ -18,7 +18,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.encoding import decode_plain, encode, messages_in
@@ -134,12 +134,14 @@ class FakeService:
     def of(self, kind: type[Any], nonce: str | None = None) -> list[Any]:
         return [m for m in list(self.messages) if isinstance(m, kind) and nonce in {None, getattr(m, "nonce", None)}]
 
-    def wait_for(self, kind: type[Any], nonce: str | None = None, *, count: int = 1, timeout_s: float = 10) -> Any:
+    def wait_for(
+        self, kind: type[Any], nonce: str | None = None, *, count: int = 1, timeout_s: float = PATIENCE_S
+    ) -> Any:
         """The ``count``-th message of the kind."""
         wait_until(lambda: len(self.of(kind, nonce)) >= count, timeout_s)
         return self.of(kind, nonce)[count - 1]
 
-    def wait_for_exit(self, nonce: str = "n1", timeout_s: float = 20) -> Exited:
+    def wait_for_exit(self, nonce: str = "n1", timeout_s: float = PATIENCE_S) -> Exited:
         found: Exited = self.wait_for(Exited, nonce, timeout_s=timeout_s)
         return found
 
@@ -243,7 +245,7 @@ class AgentProcess:
         self._process.terminate()
         return self._process.wait(timeout=60)
 
-    def wait(self, timeout_s: float = 10) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         return self._process.wait(timeout=timeout_s)
 
 

@@ -298,6 +298,7 @@ def test_the_first_that_fails_ends_the_other_and_is_the_reason(h: Gang, first: i
 def test_a_part_killed_from_outside_is_the_reason_whoever_is_told_first(h: Gang) -> None:
     h.run_both()
     h.exit_as(h.part(1), CRASHED)  # as the other was gone
+    h.after(1.0)
     h.exit_as(h.part(0), KILLED)
 
     trial = h.trial(1)

@@ -114,4 +114,5 @@ def test_a_placement_group_tells_whose_it_is_and_those_of_others_are_left_alone(
     assert agent_of("l1", group_of("l1", agent_id)) == agent_id
     assert agent_of("l2", group_of("l1", agent_id)) is None
     assert agent_of("l1", "tuner-l1-of-somebody") is None
+    assert agent_of("l1", agent_id) is None  # a group of somebody else, who calls it like one of our agents
     assert agent_of("l1", "") is None
