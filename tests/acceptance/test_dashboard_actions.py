@@ -314,39 +314,39 @@ def test_plots_and_data_are_taken_away_as_files(ended: Window) -> None:
     assert taken.value.path().read_text().startswith("number,")
 
 
-def test_a_token_is_made_on_the_page_signs_a_browser_in_and_is_revoked(ended: Window) -> None:
-    page = ended.tab("/cluster")
+def test_a_token_is_made_on_the_page_signs_a_browser_in_and_is_revoked(alone: Window) -> None:
+    page = alone.tab("/cluster")
     page.get_by_label("name of a new token").fill("ann")
     page.get_by_label("what the new token may").select_option("read_only")
     page.get_by_role("button", name="Make a token").click()
     token = page.locator(".made code").inner_text()
     tokens = "SELECT role, made_by, revoked_at IS NULL FROM tokens WHERE name = 'ann'"
-    ended.until(tokens, gives=[("read_only", "home", 1)])
+    alone.until(tokens, gives=[("read_only", "home", 1)])
 
-    other = ended.context.browser.new_context()  # type: ignore[union-attr]
+    other = alone.context.browser.new_context()  # type: ignore[union-attr]
     reader = other.new_page()
-    reader.goto(ended.url + "/cluster")
+    reader.goto(alone.url + "/cluster")
     reader.get_by_label(re.compile("Or paste a token")).fill(token)
     reader.get_by_role("button", name="Sign in").click()
     expect(reader.get_by_text("read only", exact=True)).to_be_visible()
     expect(reader.get_by_role("heading", name="Who may come in")).to_have_count(0)
     sessions = "SELECT count(*) FROM sessions"
-    assert ended.rows(sessions) == [(2,)]
+    assert alone.rows(sessions) == [(2,)]
 
     page.get_by_role("row", name=re.compile("^ann ")).get_by_role("button", name="Revoke").click()
     confirm(page, "Revoke")
-    ended.until(tokens, gives=[("read_only", "home", 0)])
-    reader.goto(ended.url + "/cluster")
+    alone.until(tokens, gives=[("read_only", "home", 0)])
+    reader.goto(alone.url + "/cluster")
     expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
     other.close()
 
 
-def test_whoever_is_signed_in_signs_out(ended: Window) -> None:
-    page = ended.tab("/cluster")
+def test_whoever_is_signed_in_signs_out(alone: Window) -> None:
+    page = alone.tab("/cluster")
     page.get_by_role("button", name=re.compile("may do everything")).click()
     page.get_by_role("menuitem", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    assert ended.rows("SELECT count(*) FROM sessions") == [(0,)]
+    assert alone.rows("SELECT count(*) FROM sessions") == [(0,)]
 
 
 def test_metrics_of_an_ended_experiment_are_archived_and_come_back(ended: Window) -> None:

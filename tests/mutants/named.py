@@ -353,14 +353,14 @@ NAMED: tuple[Mutant, ...] = (
     ),
     _mutant(
         "tuner_service/storage/postgresql/lease.py",
-        "SELECT epoch FROM tuner_lease WHERE epoch = %s FOR KEY SHARE",
-        "SELECT epoch FROM tuner_lease WHERE epoch <= %s + 1000 FOR KEY SHARE",
+        "FROM tuner_lease WHERE epoch = %s FOR KEY SHARE OF tuner_lease",
+        "FROM tuner_lease WHERE epoch >= %s FOR KEY SHARE OF tuner_lease",
         f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
     ),
     _mutant(
         "tuner_service/storage/postgresql/claiming.py",
-        "epoch = 1 if row is None else int(row[0]) + 1",
-        "epoch = 1 if row is None else int(row[0])",
+        "int(row[0]) + 1",
+        "int(row[0])",
         f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
     ),
 )
