@@ -1,16 +1,10 @@
-"""A service without HTTP that archives: its store, its runner and its archivist, on a database of whichever kind.
-
-    python -m tests.archiving DATABASE HOME EXPERIMENT archive|unarchive|remove [K]
-
-does so in a process of its own, which kills itself at its K-th statement that writes.
-"""
+"""A service without HTTP that archives: its store, its runner and its archivist, on a database of whichever kind."""
 
 from __future__ import annotations
 
 import math
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -145,7 +139,8 @@ def rows_of(store: SqlStore, experiment_id: str = EXPERIMENT_ID) -> list[str]:
         return [repr(tuple(row)) for row in connection.execute(query)]
 
 
-def main(database: str, home: str, experiment_id: str, verb: str, kill_at: int = 0) -> int:
+def one_life(database: str, home: str, experiment_id: str, verb: str, *, kill_at: int) -> None:
+    """Of a process of its own, which kills itself at its ``kill_at``-th statement."""
     count = 0
     with a_life(database, Path(home)) as life:
         engine = life.store._writer.engine
@@ -162,8 +157,3 @@ def main(database: str, home: str, experiment_id: str, verb: str, kill_at: int =
         if found is not None and (found.archive is None or found.archive.phase is ArchivePhase.ARCHIVED):
             life.ask(verb, experiment_id)
         assert life.archivist.work()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:5], *map(int, sys.argv[5:])))

@@ -13,6 +13,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -109,11 +110,16 @@ def text_of(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def named_numbers() -> Iterator[tuple[str, set[float]]]:
     """Every constant of the code that is a number, with its values: two files may use one name."""
     found: dict[str, set[float]] = {}
     for file in CODE:
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in tree_of(file).body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 value = number_of(node.value)
                 if value is not None:
@@ -241,7 +247,7 @@ def too_large(file: Path) -> Iterator[str]:
         yield f"{lines} lines; at most {FILE_LINES}"
     if "migrations/versions" in str(file):
         return  # a migration is a list of columns, and is never read as code again
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             if (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES:

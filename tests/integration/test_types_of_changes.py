@@ -42,10 +42,10 @@ WRONG = (
 
 
 def test_wrong_changes_are_refused_and_right_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(ROOT)  # with what `make types` has kept of the packages
     snippet = tmp_path / "snippet.py"
     snippet.write_text(HEAD + "".join(f"    {line}\n" for line in [*RIGHT, *(line for line, _ in WRONG)]))
-    output, _, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(snippet)])
+    output, _, _ = api.run(["--strict", str(snippet)])
     said: dict[int, str] = {}
     for number, text in re.findall(r"snippet\.py:(\d+): error: (.*)", output):
         said[int(number)] = said.get(int(number), "") + text

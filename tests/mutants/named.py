@@ -355,7 +355,7 @@ NAMED: tuple[Mutant, ...] = (
         "tuner_service/storage/postgresql/lease.py",
         "FROM tuner_lease WHERE epoch = %s FOR KEY SHARE OF tuner_lease",
         "FROM tuner_lease WHERE epoch >= %s FOR KEY SHARE OF tuner_lease",
-        f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
+        f"{LEASE}test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it",
     ),
     _mutant(
         "tuner_service/storage/postgresql/claiming.py",

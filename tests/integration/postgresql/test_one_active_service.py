@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.postgresql import the_server
 from tests.postgresql_proxy import proxy_of
 from tuner_service.domain.errors import InUseError
 from tuner_service.storage.engine import open_store, services_of
+from tuner_service.storage.postgresql import lease
 from tuner_service.storage.postgresql.lease import LEASE_S, LeaseLostError
 
 pytestmark = pytest.mark.slow
@@ -117,6 +119,18 @@ def test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed(url:
                 before.commit(changes_for(a_trial(number=3)))
             assert not before.is_in_place()
             assert [s.role for s in services_of(url)] == ["active", "gone"]
+
+
+def test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 3_600.0)  # nothing else tells it
+    with closing(open_store(url, StillClock())) as before:
+        before.commit(changes_for(a_trial(number=1)))
+        the_server().execute("UPDATE tuner_lease SET epoch = epoch + 1", database=urlsplit(url).path[1:])
+        with pytest.raises(LeaseLostError, match="taken the database"):
+            before.commit(changes_for(a_trial(number=2)))
+        assert before.queries.sequence() == 1
 
 
 def test_twenty_takeovers_in_a_row_each_add_their_row_once(url: str) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.archiving import a_life, fill, rows_of
+from tests.archiving import a_life, fill, one_life, rows_of
 from tests.builders import EXPERIMENT_ID
 from tests.contract.stores import OTHER_ID
+from tests.forked import Child
 from tests.postgresql import the_server
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError
 
 pytest.importorskip("pyarrow", reason="pip install 'tuner-service[parquet]'")
 
-ROOT = Path(__file__).resolve().parents[3]
 DATABASES: dict[str, Callable[[Path], str | Path]] = {
     "sqlite": lambda folder: folder / "tuner.db",
     "postgresql": lambda folder: the_server().filled_database(),
@@ -39,10 +37,13 @@ def filled(database: str | Path, home: Path, *, reports: int = REPORTS) -> list[
         return rows_of(life.store)
 
 
-def in_a_process(database: str | Path, home: Path, verb: str, kill_at: int = 0) -> int:
+def in_a_fork(database: str | Path, home: Path, verb: str, kill_at: int = 0) -> int | None:
     """Its exit status."""
-    command = [sys.executable, "-m", "tests.archiving", str(database), str(home), EXPERIMENT_ID, verb, str(kill_at)]
-    return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
+    child = Child(
+        lambda: one_life(str(database), str(home), EXPERIMENT_ID, verb, kill_at=kill_at), home / "said-by-forks"
+    )
+    assert child.wait(120)
+    return child.code
 
 
 def test_what_was_archived_comes_back_to_the_last_bit(database: str | Path, tmp_path: Path) -> None:
@@ -74,8 +75,8 @@ def test_killed_at_every_statement_nothing_is_lost_and_nothing_is_half(database:
     before = filled(database, tmp_path, reports=350)
     for verb, phase in (("archive", ArchivePhase.ARCHIVED), ("unarchive", None)):
         kill_at, kills = 1, 0
-        while (code := in_a_process(database, tmp_path, verb, kill_at)) != 0:
-            assert code == -signal.SIGKILL
+        while (code := in_a_fork(database, tmp_path, verb, kill_at)) != 0:
+            assert code == -signal.SIGKILL, (tmp_path / "said-by-forks").read_text()
             kill_at, kills = kill_at + max(2, kill_at // 2), kills + 1
         with a_life(database, tmp_path) as life:
             archive = life.archive()
@@ -146,7 +147,7 @@ def test_where_no_file_can_be_made_the_rows_stay_and_it_says_why(database: str |
 
 def test_what_is_deleted_goes_some_rows_at_a_time_and_leaves_nothing(database: str | Path, tmp_path: Path) -> None:
     filled(database, tmp_path)
-    assert in_a_process(database, tmp_path, "remove", 10) == -signal.SIGKILL
+    assert in_a_fork(database, tmp_path, "remove", 10) == -signal.SIGKILL
     with a_life(database, tmp_path) as life:
         archive = life.archive()
         assert archive is not None
