@@ -34,7 +34,7 @@ with trials.init() as trial:
     trial.report_final(accuracy=trial.parameters["lr"])
     print("the learning rate was", trial.parameters["lr"])
 """
-QUICK, SLOW = "python train.py 2 0", "python train.py 600 0.05"
+QUICK, SLOW = "python train.py 2 0", "python train.py 12000 0.05"
 
 
 class Process(subprocess.Popen[str]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import SLOW, CommandLine
 from tests.waiting import wait_until
 from tuner_service.executors.local import agent_is_alive
 
@@ -178,7 +178,7 @@ def test_later_suggestions_lie_in_the_new_space(tuner: CommandLine) -> None:
 
 def test_parallelism_changes_live_and_labels_are_shown(tuner: CommandLine) -> None:
     file = tuner.experiment_file(
-        trial={"code": "code", "command": "python train.py 600 0.05", "stop_grace": "2s"},
+        trial={"code": "code", "command": SLOW, "stop_grace": "2s"},
         budget={"trials": 9, "parallel": 1},
     )
     tuner.run("start", file)
