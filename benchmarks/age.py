@@ -27,6 +27,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "growth": ("benchmarks/growth", "benchmarks/scale/build.py", "trials", "tuner_service", "migrations"),
     "loading": ("benchmarks/loading", "trials/data"),
     "postgresql": ("benchmarks/postgresql", "benchmarks/reports", "trials", "tuner_service", "migrations"),
+    "ray": ("benchmarks/ray", "benchmarks/resume", "trials", "tuner_service", "migrations"),
     "reports": ("benchmarks/reports", "trials", "tuner_service", "migrations"),
     "resume": ("benchmarks/resume", "trials", "tuner_service", "migrations"),
     "scale": ("benchmarks/scale", "trials", "tuner_service", "migrations"),

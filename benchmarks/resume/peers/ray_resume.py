@@ -1,4 +1,7 @@
-"""Ray Tune: four trials at a time, a checkpoint at every step; what is there already is restored. FOLDER LOG COUNT."""
+"""Ray Tune: four trials at a time, a checkpoint at every step; what is there already is restored.
+
+FOLDER LOG COUNT [ADDRESS].
+"""
 
 import json
 import os
@@ -40,7 +43,8 @@ def trial(config):
 
 def main():
     folder, log, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    where = {"address": sys.argv[4]} if len(sys.argv) > 4 else {"num_cpus": 4, "include_dashboard": False}
+    ray.init(**where, log_to_driver=False, logging_level="ERROR")
     trainable, path = tune.with_resources(trial, {"cpu": 1}), f"{folder}/search"
     space = {"x": tune.uniform(0, 1), "log": log}
     if tune.Tuner.can_restore(path):
