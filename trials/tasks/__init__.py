@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trials.tasks.cluster import Cluster, Node, WorkspaceType
 from trials.tasks.instance import Instance, current_instance, set_output
+from trials.tasks.ray_session import RaySession
 from trials.tasks.running import NodeStartError, TaskFailedError
 from trials.tasks.session import GroupSession, LocalSession
 from trials.tasks.task_group import (
@@ -27,6 +28,7 @@ __all__ = [
     "Node",
     "NodeStartError",
     "OutputMissingError",
+    "RaySession",
     "SetupSteps",
     "Task",
     "TaskFailedError",

@@ -1,20 +1,24 @@
 """The sessions that one suite of task groups is run on: a function for each, of a folder for notes and workspaces.
 
 A new kind of session is one more entry: `test_tasks_session.py` and `test_tasks_nested.py` run on all of them, and
-`trials/tasks/port.py` says what its nodes have to do.
+`trials/tasks/port.py` says what its nodes have to do. Sessions on a real Ray cluster take part where TESTS_TASKS_ON_RAY
+is set: every group starts processes of Ray's there. `tests/integration/ray` always has some of them.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
-from trials.tasks import GroupSession, LocalSession, Task, TaskGroup, TrialSession
+from tests.ray_cluster import ray_cluster
+from trials.tasks import GroupSession, LocalSession, RaySession, Task, TaskGroup, TrialSession
 from trials.tasks.meeting import Place
 from trials.tasks.shares import Machine
 from trials.tasks.trial_nodes import host
@@ -85,7 +89,22 @@ def of_a_trial(folder: Path) -> GroupSession:
     )
 
 
+def on_ray(folder: Path) -> GroupSession:
+    return RaySession(_address(), folder=folder / "workspaces", environment=variables(folder), grace_s=GRACE_S)
+
+
+@cache
+def _address() -> str:
+    """Of one cluster of two nodes for all tests of this process."""
+    made = ray_cluster(4, 4)
+    cluster = made.__enter__()
+    atexit.register(made.__exit__, None, None, None)
+    return cluster.address
+
+
 SESSIONS: dict[str, Callable[[Path], GroupSession]] = {"local": local, "of a trial of two nodes": of_a_trial}
+if os.environ.get("TESTS_TASKS_ON_RAY"):
+    SESSIONS["ray"] = on_ray
 
 
 def main(arguments: list[str]) -> None:

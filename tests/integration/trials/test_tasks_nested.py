@@ -93,7 +93,9 @@ def test_a_nested_group_that_is_stopped_lets_its_tasks_end_within_the_grace(tmp_
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_nodes_that_ask_for_cores_share_none(session: GroupSession) -> None:
+def test_nodes_that_ask_for_cores_share_none(tmp_path: Path) -> None:
+    """Here: a cluster counts cores, and says to nobody which ones."""
+    session = SESSIONS["local"](tmp_path)
     with TaskGroup() as group:
         for node in ("a", "b"):
             with Node(node, cpus=1):
