@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.api_service import an_api_service
 from tuner_service.cli.main import build_parser
 from tuner_service.config import SETTINGS
+from tuner_service.executor_options import parse_executor
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -142,3 +143,54 @@ def test_the_panels_of_the_board_lie_beside_one_another_and_ask_what_is_provisio
     assert len(set(places)) == len(places)
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(places)
     assert {panel["datasource"]["uid"] for panel in BOARD["panels"]} <= known
+
+
+# ── Ray ─────────────────────────────────────────────────────────────────────────────────────────
+RAY = DEPLOY / "ray"
+KUBERAY: list[dict[str, Any]] = list(yaml.safe_load_all((RAY / "kuberay.yaml").read_text(encoding="utf-8")))
+SLURM = (RAY / "slurm.sbatch").read_text(encoding="utf-8")
+
+
+def ray_version() -> str:
+    (version,) = re.findall(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    return version
+
+
+def test_the_cluster_of_kubernetes_has_the_ray_and_the_python_of_the_images_of_the_service() -> None:
+    cluster, _, _, _ = KUBERAY
+    assert (cluster["kind"], cluster["spec"]["rayVersion"]) == ("RayCluster", ray_version())
+    (python,) = {step.partition(":")[2].partition("-")[0].replace(".", "") for step in steps("FROM")}
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    images = {group["template"]["spec"]["containers"][0]["image"] for group in groups}
+    assert images == {f"rayproject/ray:{ray_version()}-py{python}"}
+
+
+def test_the_service_of_kubernetes_is_started_by_a_command_and_settings_that_there_are() -> None:
+    cluster, deployment, claim, service = KUBERAY
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert build_parser().parse_args(container["args"]).module == "serve"
+    given = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert given.keys() <= VARIABLES
+    executor = parse_executor(given["TUNER_EXECUTOR"]).ray
+    assert executor is not None
+    assert executor.address == f"ray://{cluster['metadata']['name']}-head-svc:10001"
+    worker = cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert int(worker["cpu"]) % executor.nodes.shape.cpus == 0
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == set(json.loads(steps("VOLUME")[0]))
+
+
+def test_the_script_of_slurm_is_a_script_whose_commands_there_are() -> None:
+    assert subprocess.run(["bash", "-n", str(RAY / "slurm.sbatch")], check=False).returncode == 0
+    program = shutil.which("shellcheck", path=str(ROOT / ".venv" / "bin")) or shutil.which("shellcheck")
+    if program is not None:
+        found = subprocess.run([program, str(RAY / "slurm.sbatch")], capture_output=True, text=True, check=False)
+        assert found.stdout == ""
+    commands = re.findall(
+        r"(?:^|[ ;])tuner ((?:serve|stop|ps|show|resume|start|watch)\b[^&|>#;\n]*)", SLURM, re.MULTILINE
+    )
+    assert len(commands) == 8
+    for words in commands:
+        build_parser().parse_args(shlex.split(words))
