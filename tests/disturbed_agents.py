@@ -33,6 +33,8 @@ with trials.init() as trial:
     more = {"attempt": trial.attempt} if os.environ.get("TELLS_ATTEMPT") else {}
     for step in range(state["step"] + 1 if state else 0, STEPS):
         time.sleep(0.1 + 0.2 * unit(lr, "pace"))
+        while step == 4 and os.environ.get("HELD") and not os.path.exists(os.environ["GATE"]):
+            time.sleep(0.02)
         trial.report(step=step, loss=level + 1 / (step + 1) + 0.05 * unit(lr, step), **more)
         if step % 3 == 2:
             trial.save_checkpoint({"step": step}, step=step)
@@ -102,8 +104,10 @@ def three_nodes(home: Home) -> Iterator[Nodes]:
         yield nodes
 
 
-def begin(home: Home, *, trials: int, deterministic: bool, **environment: str) -> str:
-    """Three trials at a time, each of more than half of a node."""
+def begin(home: Home, *, trials: int, deterministic: bool, cpus: int = 2, **environment: str) -> str:
+    """Three trials at a time, each of more than half of a node. HELD: they wait before step 4 until the gate is opened,
+    and none is stopped early, so that three of them wait there."""
+    is_assessed = deterministic and "HELD" not in environment
     return home.begin(
         TRAIN,
         search_space={
@@ -113,8 +117,13 @@ def begin(home: Home, *, trials: int, deterministic: bool, **environment: str) -
         tuner="tpe",
         budget={"trials": trials, "parallel": 3},
         deterministic=deterministic,
-        trial={"environment": environment, "stop_grace": "2s", "max_attempts": 1, "resources": {"cpus": 2}},
-        **({"assessor": {"name": "median_stop", "args": {"min_trials": 2, "start_step": 1}}} if deterministic else {}),
+        trial={
+            "environment": {"GATE": str(home.gate), **environment},
+            "stop_grace": "2s",
+            "max_attempts": 1,
+            "resources": {"cpus": cpus},
+        },
+        **({"assessor": {"name": "median_stop", "args": {"min_trials": 2, "start_step": 1}}} if is_assessed else {}),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from trials.wire.programs import KEEPER
 INSTALL = "pip install -c constraints.txt 'tuner-service[ray]'"
 OBJECT_STORE_BYTES = 80 << 20
 END_S = 60
+HEAD_LOST, CLIENTS = "RAY_gcs_rpc_server_reconnect_timeout_s", "TESTS_RAY_CLIENTS"
 ROOT = Path(__file__).resolve().parent.parent
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=f"needs Ray: {INSTALL}")
@@ -33,7 +36,8 @@ class RayCluster:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.address = str(self._answer()["address"])
+        said = self._answer()
+        self.address, self.clients_address = str(said["address"]), str(said["clients"])
 
     def add(self, cpus: int) -> int:
         return int(self._do("add", cpus)["node"])
@@ -49,6 +53,14 @@ class RayCluster:
     def kill_head(self) -> None:
         """SIGKILL for the process that knows everything of the cluster."""
         self._do("kill_head")
+
+    def begin_anew(self, *cpus: int) -> None:
+        """End what is left, and have a cluster of such nodes at the same address, as whoever minds one would."""
+        self._do("begin_anew", list(cpus))
+
+    def has_raylets(self) -> bool:
+        """Whether any of its nodes runs."""
+        return bool(self._do("raylets")["count"])
 
     def left(self, namespace: str) -> dict[str, list[str]]:
         """Placement groups and actors of that namespace."""
@@ -72,8 +84,11 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster(*cpus: int) -> Iterator[RayCluster]:
-    """A head, and a node with each of those numbers of cores."""
+def ray_cluster(*cpus: int, head_lost_s: int = 60, clients: bool = False) -> Iterator[RayCluster]:
+    """A head, and a node with each of those numbers of cores.
+
+    ``head_lost_s``: how long nodes live without it. ``clients``: there is a server for ``ray://``, too.
+    """
     with tempfile.TemporaryDirectory(prefix="tuner-ray-test-") as folder:
         keeper = [sys.executable, "-I", "-S", str(KEEPER), "--unbounded", "5", f"{folder}/kept", "0"]
         process = subprocess.Popen(
@@ -82,6 +97,7 @@ def ray_cluster(*cpus: int) -> Iterator[RayCluster]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=ROOT,
+            env={**os.environ, HEAD_LOST: str(head_lost_s), CLIENTS: "1" if clients else ""},
             text=True,
         )
         try:
@@ -106,10 +122,14 @@ def main() -> None:
     from ray.core.generated import autoscaler_pb2
 
     small = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+    head = {"num_cpus": 0, **small, "gcs_server_port": _free_port()}
+    if os.environ[CLIENTS]:
+        head["ray_client_server_port"] = _free_port()
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes: list[Any] = []
 
     def do(order: str, *what: Any) -> dict[str, Any]:
+        nonlocal cluster, nodes
         match order:
             case "add":
                 nodes.append(cluster.add_node(num_cpus=what[0], object_store_memory=OBJECT_STORE_BYTES))
@@ -123,6 +143,13 @@ def main() -> None:
                 client.drain_node(nodes[what[0]].node_id, reason, "the machine is taken back", deadline_ms)
             case "kill_head":
                 cluster.head_node.kill_gcs_server(check_alive=False)
+            case "begin_anew":
+                for node in [*nodes, cluster.head_node]:
+                    node.kill_all_processes(check_alive=False, allow_graceful=False)
+                cluster = Cluster(initialize_head=True, head_node_args=head)
+                nodes = [cluster.add_node(num_cpus=count, object_store_memory=OBJECT_STORE_BYTES) for count in what[0]]
+            case "raylets":
+                return {"count": sum(_has_raylet(node) for node in nodes)}
             case "left":
                 ray.init(address=cluster.address, namespace=what[0], log_to_driver=False)
                 groups = [
@@ -138,13 +165,25 @@ def main() -> None:
     def say(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), flush=True)
 
-    say({"address": cluster.address})
+    clients = f"ray://127.0.0.1:{head['ray_client_server_port']}" if os.environ[CLIENTS] else ""
+    say({"address": cluster.address, "clients": clients})
     for line in sys.stdin:
         try:
             say(do(*json.loads(line)))
         except Exception as error:  # noqa: BLE001  # told to the test, which fails with it
             say({"error": repr(error)})
     cluster.shutdown()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _has_raylet(node: Any) -> bool:
+    return any(kind == "raylet" for kind, _ in node.live_processes())
 
 
 if __name__ == "__main__":

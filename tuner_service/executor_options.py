@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner_service.domain.node_kinds import ExecutorRequest, NodeShape
+from tuner_service.domain.resources import EXECUTORS, RAY
+
 NAMES = ("local", "ray")
 OWN_CLUSTER = "local"  # the address of a cluster that the service starts for itself on this machine
 AUTO = "auto"
@@ -25,9 +28,7 @@ _PLAIN_ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):\d{1,
 class RayNodes:
     """What one bundle has, and how many of them there may be. ``idle_s``: after so long without a trial one goes."""
 
-    cpus: int = 1
-    gpus: int = 0
-    memory_bytes: int = 0  # 0: not asked for; then its trials may not ask for memory of their own
+    shape: NodeShape = field(default_factory=NodeShape)
     least: int = 0
     most: int = 8
     idle_s: float = 300.0
@@ -97,19 +98,56 @@ def _from_table(table: Mapping[str, Any]) -> ExecutorOptions:
 
 def _nodes(value: Any) -> RayNodes:
     readers: dict[str, Callable[[Any], Any]] = {
-        "cpus": lambda given: _count(given, least=1, most=CPUS_LIMIT),
-        "gpus": lambda given: _count(given, least=0, most=CPUS_LIMIT),
-        "memory": _size,
+        **_SHAPE,
         "min": lambda given: _count(given, least=0, most=NODES_LIMIT),
         "max": lambda given: _count(given, least=1, most=NODES_LIMIT),
         "idle": _seconds,
     }
     read = _take(_mapping(value), readers, where="agents of executor ray")
-    names = {"memory": "memory_bytes", "min": "least", "max": "most", "idle": "idle_s"}
-    nodes = RayNodes(**{names.get(name, name): found for name, found in read.items()})
+    shape = NodeShape(**{_SHAPED[name]: read.pop(name) for name in _SHAPE if name in read})
+    names = {"min": "least", "max": "most", "idle": "idle_s"}
+    nodes = RayNodes(shape=shape, **{names[name]: found for name, found in read.items()})
     if nodes.least > nodes.most:
         raise ValueError(f"agents of executor ray: min {nodes.least} is more than max {nodes.most}")
     return nodes
+
+
+def parse_request(value: Any) -> ExecutorRequest:
+    """What an experiment says of executors: names, or a table. ValueError says what is wrong and what is taken."""
+    if value is None:
+        return ExecutorRequest()
+    table = value if isinstance(value, Mapping) else {"name": value}
+    said = table.get("name")
+    names = tuple(dict.fromkeys(name.strip() for name in said.split(","))) if isinstance(said, str) else ()
+    if not names or not set(names) <= set(EXECUTORS):
+        raise ValueError(f"an executor is one of {', '.join(EXECUTORS)}, or several with commas, got {said!r:.80}")
+    for name in sorted({"address", "python", "service_lost"} & set(table)):
+        raise ValueError(f"{name} belongs to the setting of the service, not to an experiment")
+    readers: dict[str, Callable[[Any], Any]] = {"name": str, "agents": _shape, "runtime_env": _own_environment}
+    read = _take(table, readers, where="executor")
+    del read["name"]
+    if read and names != (RAY,):
+        raise ValueError(f"{next(iter(read))} describes nodes of Ray: name ray alone beside it")
+    return ExecutorRequest(names=names, **read)
+
+
+def _shape(value: Any) -> NodeShape:
+    table = _mapping(value)
+    for name in sorted({"min", "max", "idle"} & set(table)):
+        raise ValueError(f"{name} belongs to the setting of the service, not to an experiment")
+    read = _take(table, _SHAPE, where="agents of an experiment")
+    return NodeShape(**{_SHAPED[name]: found for name, found in read.items()})
+
+
+def _own_environment(value: Any) -> dict[str, Any]:
+    found = dict(_mapping(value))
+    for name in sorted({"working_dir", "py_modules"} & set(found)):
+        raise ValueError(f"{name} is the service's to say; what trials import is trial.code")
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as exc:
+        raise ValueError(f"a runtime environment is plain values: {exc}") from None
+    return found
 
 
 def _take(table: Mapping[str, Any], readers: Mapping[str, Callable[[Any], Any]], *, where: str) -> dict[str, Any]:
@@ -164,3 +202,11 @@ def _size(value: Any) -> int:
     if found is None:
         raise ValueError(f'expected a size such as "32GB" or "16GiB", got {value!r:.80}')
     return int(found[1]) * _BYTES[found[2] or ""]
+
+
+_SHAPE: Mapping[str, Callable[[Any], Any]] = {
+    "cpus": lambda given: _count(given, least=1, most=CPUS_LIMIT),
+    "gpus": lambda given: _count(given, least=0, most=CPUS_LIMIT),
+    "memory": _size,
+}
+_SHAPED = {"cpus": "cpus", "gpus": "gpus", "memory": "memory_bytes"}

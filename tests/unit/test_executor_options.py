@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuner_service.executor_options import ExecutorOptions, RayNodes, RayOptions, parse_executor
+from tuner_service.domain.node_kinds import ExecutorRequest, NodeShape
+from tuner_service.executor_options import ExecutorOptions, RayNodes, RayOptions, parse_executor, parse_request
 
 
 def ray(value: Any) -> RayOptions:
@@ -28,7 +29,8 @@ def test_a_table_says_what_a_bundle_has_and_how_many_there_may_be() -> None:
 
     found = ray({"name": "ray", "address": "ray://head:10001", "agents": agents, "service_lost": "10m"})
 
-    assert found.nodes == RayNodes(cpus=8, gpus=1, memory_bytes=32 * 10**9, least=1, most=64, idle_s=300.0)
+    shape = NodeShape(cpus=8, gpus=1, memory_bytes=32 * 10**9)
+    assert found.nodes == RayNodes(shape=shape, least=1, most=64, idle_s=300.0)
     assert (found.address, found.service_lost_s) == ("ray://head:10001", 600.0)
 
 
@@ -75,3 +77,32 @@ def test_an_address_is_one_that_ray_takes(address: str) -> None:
 def test_what_is_wrong_is_said_with_what_is_taken(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_executor(value)
+
+
+# ── what an experiment says ─────────────────────────────────────────────────────────────────────
+def test_an_experiment_names_executors_and_describes_nodes_of_ray() -> None:
+    assert parse_request(None) == ExecutorRequest()
+    assert parse_request("local, joined").names == ("local", "joined")
+    table = {"name": "ray", "agents": {"gpus": 2, "memory": "4GiB"}, "runtime_env": {"pip": ["a"]}}
+    found = parse_request(table)
+    assert found.agents == NodeShape(cpus=1, gpus=2, memory_bytes=4 << 30)
+    assert (found.names, found.runtime_env) == (("ray",), {"pip": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("slurm", "one of local, joined, ray"),
+        ({"agents": {"cpus": 1}}, "one of local, joined, ray"),
+        ({"name": "ray", "address": "auto"}, "address belongs to the setting of the service"),
+        ({"name": "ray", "agents": {"max": 2}}, "max belongs to the setting of the service"),
+        ({"name": "local,ray", "runtime_env": {"pip": []}}, "name ray alone"),
+        ({"name": "ray", "runtime_env": {"py_modules": ["x"]}}, "py_modules is the service's"),
+        ({"name": "ray", "runtime_env": {"pip": {1, 2}}}, "plain values"),
+        ({"name": "ray", "agents": {"cpus": "many"}}, "whole number"),
+        ({"name": "ray", "nodes": 2}, "no field 'nodes'"),
+    ],
+)
+def test_what_an_experiment_may_not_say_is_refused_with_why(said: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_request(said)

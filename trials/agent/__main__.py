@@ -100,8 +100,8 @@ def _log_to(path: Path, form: LogForm, *, aloud: bool) -> None:
 
 async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> int:
     agent = Agent(home)
-    agent.facts.is_joined = way.is_joined
-    if way.is_joined:
+    agent.facts.is_joined = way.is_joined or bounds.is_lent()
+    if agent.facts.is_joined:
         ServiceFiles(way, agent_id=agent_id, pace=Pace(bounds.bandwidth())).use()
     idle_exit_s = float(os.environ.get("TUNER_AGENT_IDLE_EXIT_S", math.inf if way.is_joined else IDLE_EXIT_S))
     lost_exit_s = service_lost_s()

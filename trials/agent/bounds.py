@@ -12,6 +12,7 @@ DEVICES = "TUNER_NODE_DEVICES"  # UUIDs, or places in the driver's order; "none"
 LABELS = "TUNER_NODE_LABELS"  # name=value, separated by commas
 BANDWIDTH = "TUNER_NODE_BANDWIDTH"  # bytes a second, both ways together
 SERVICE_LOST_S = "TUNER_SERVICE_LOST_S"  # without a service for so long, the agent ends and has its trials ended
+LENT = "TUNER_NODE_LENT"  # the home goes with the node, so that what is kept goes to the service as it arises
 NO_DEVICES = "none"
 EXIT_SERVICE_LOST = 3  # of an agent that was without a service for so long
 
@@ -35,6 +36,11 @@ def labels(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Of the node, by name."""
     pairs = (entry.partition("=") for entry in environ.get(LABELS, "").split(",") if entry)
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def is_lent(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether nothing of the node's disk is there after it, even where that is the service's own machine."""
+    return bool(environ.get(LENT))
 
 
 def bandwidth(environ: Mapping[str, str] = os.environ) -> float:

@@ -7,6 +7,7 @@ itself (there is no service, and nothing to do) gives the node back.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -29,15 +30,21 @@ from trials.wire.variables import with_path
 WATCH_S = 20.0  # after which a question about what changed is answered with what is known
 LOOK_S = 0.5
 RESPAWN_S = 1.0  # after a keeper that was killed; what it kept is ended first
+LEFT_S = 3600.0  # without an agent, before the home of a node of this machine counts as left behind
 GIVE_BACK_S = 10.0  # for Ray to end this process, once its placement group was removed
+OTHERS_S = 1.0  # between two questions to the other nodes of a placement group, which goes with the last of them
+MACHINE, POOL = "machine", "ray-pool"  # labels, as tuner_service.domain.resources has them
 
 
 class RayNode:
     """Methods are called by the bridge, each in a thread of its own, and may be repeated."""
 
-    def __init__(self, name: str, group: str) -> None:
+    def __init__(self, name: str, group: str, members: list[str]) -> None:
+        """``members``: the names of all nodes of the placement group, this one among them."""
         self._name, self._group = name, group
+        self._others = [member for member in members if member != name]
         self._home = _root() / name
+        _remove_left(self._home)
         self._changed = threading.Condition()
         self._state: dict[str, Any] = {"phase": "starting", "draining": 0.0, "revision": 0}
         self._order: dict[str, Any] = {}
@@ -61,6 +68,11 @@ class RayNode:
         with self._changed:
             self._changed.wait_for(lambda: self._state["revision"] != revision, WATCH_S)
             return {**self._state, "host": os.uname().nodename, "pid": os.getpid()}
+
+    def phase(self) -> str:
+        """Asked by the other nodes of the placement group."""
+        with self._changed:
+            return str(self._state["phase"])
 
     def end(self, grace_s: float) -> None:
         """Have trials save and end, everything told to the service, and the node given back. Returns at once."""
@@ -122,6 +134,8 @@ class RayNode:
             bounds.CPUS: str(order["cpus"]),
             bounds.MEMORY_BYTES: str(order["memory_bytes"] or ""),
             bounds.DEVICES: ",".join(_accelerators()) or bounds.NO_DEVICES,
+            bounds.LABELS: f"{MACHINE}={_ray_node()}" + (f",{POOL}={order['pool']}" if order["pool"] else ""),
+            bounds.LENT: "yes",
             bounds.SERVICE_LOST_S: str(order["service_lost_s"]),
             "TUNER_AGENT_IDLE_EXIT_S": str(order["service_lost_s"]),  # a restart of the service finds idle nodes, too
         }
@@ -131,10 +145,9 @@ class RayNode:
     def _look_for_drains(self) -> None:
         """No public call of Ray tells it; where this one is gone, a drained node is a lost one."""
         try:
-            import ray
             from ray._private.state import state
 
-            own = ray.get_runtime_context().get_node_id()
+            own = _ray_node()
             while not self._is_ending:
                 deadline = state.get_draining_nodes().get(own)
                 if deadline is not None:
@@ -145,10 +158,15 @@ class RayNode:
             self._put(blind=f"Ray does not say when this node is drained: {error!r:.200}")
 
     def _give_back(self) -> None:
-        """The placement group goes, and this actor with it: also where no bridge is left to do so."""
+        """The placement group goes, and this actor with it: also where no bridge is left to do so.
+
+        One of several nodes goes with the last of them. Two that end at once both remove it, which is harmless.
+        """
         import ray
         from ray.util.placement_group import get_placement_group, remove_placement_group
 
+        while any(_lives(other) for other in self._others):
+            time.sleep(OTHERS_S)
         with suppress(Exception):  # the bridge was quicker
             remove_placement_group(get_placement_group(self._group))
         time.sleep(GIVE_BACK_S)
@@ -174,6 +192,42 @@ def _root() -> Path:
     if root.stat().st_uid != os.getuid():
         raise PermissionError(f"{root} belongs to another user")
     return root
+
+
+def _lives(name: str) -> bool:
+    """Whether that actor still holds a node of its own."""
+    import ray
+
+    try:
+        return bool(ray.get(ray.get_actor(name).phase.remote(), timeout=GIVE_BACK_S) != "ended")
+    except ray.exceptions.GetTimeoutError:
+        return True
+    except (ValueError, ray.exceptions.RayError):
+        return False
+
+
+def _ray_node() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _remove_left(own: Path) -> None:
+    """Homes of nodes whose keeper was killed with all that would have removed them, once they are old enough."""
+    for home in _root().glob("*/agent"):
+        with suppress(OSError):
+            if home.parent != own and time.time() - home.stat().st_mtime > LEFT_S and not is_held(home / "lock"):
+                shutil.rmtree(home.parent, ignore_errors=True)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether an agent runs that has it."""
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _accelerators() -> list[str]:

@@ -56,7 +56,7 @@ from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import ConflictError
-from tuner_service.domain.resources import Node
+from tuner_service.domain.resources import Node, executor_of
 from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, Report, TrialReason, TrialStatus
 
 
@@ -70,6 +70,7 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
             memory_bytes=command.memory_bytes,
             devices=command.devices,
             labels=command.labels,
+            executor=executor_of(command.agent_id),
             trouble=command.trouble,
             drained=command.drained,
         )

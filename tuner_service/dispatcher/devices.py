@@ -12,7 +12,8 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.experiment import ExperimentSpec
-from tuner_service.domain.resources import DEFAULT_GROUP, describe, describe_demand
+from tuner_service.domain.node_kinds import promised_node
+from tuner_service.domain.resources import DEFAULT_GROUP, RAY, Node, describe, describe_demand
 from tuner_service.domain.trial import Attempt, TrialReason, TrialStatus
 
 
@@ -66,10 +67,19 @@ def loss(step: Step, attempt: Attempt) -> str:
     return ""
 
 
+def _promised(step: Step, spec: ExperimentSpec) -> dict[str, Node]:
+    """What a cluster could be asked for, for the trials of one experiment; nothing where there is none."""
+    shape = spec.executor.agents or step.state.promised
+    if shape is None or step.state.promised is None:
+        return {}
+    names = [f"promised/{place}" for place in range(spec.trial.nodes)]
+    return {name: promised_node(shape, pool=spec.executor.pool, name=name, machine=name) for name in names}
+
+
 def require(step: Step, spec: ExperimentSpec) -> None:
     """InputError for a quota group that is not there, or where a trial asks for more than any node has.
 
-    Nothing can be said while no agent is connected: then the trials wait for one.
+    Nothing can be said while no agent of the executors it names is connected: then the trials wait for one.
     """
     faults = []
     group = spec.quota_group
@@ -77,10 +87,13 @@ def require(step: Step, spec: ExperimentSpec) -> None:
         known = ", ".join(sorted({DEFAULT_GROUP, *step.state.groups}))
         message = f"there is no quota group {group!r}; known: {known}; make it with `tuner quota set {group}`"
         faults.append(Fault(pointer="/quota_group", message=message))
-    demand, nodes = launching.demand_of(spec), dict(step.state.agents)
-    if step.state.promised is not None:
-        nodes |= {f"promised/{place}": step.state.promised for place in range(demand.nodes)}
-    if nodes and not could_ever_fit(demand, nodes):
+    demand, names = launching.demand_of(spec), spec.executor.names
+    nodes = step.state.agents | _promised(step, spec)
+    nodes = {name: node for name, node in nodes.items() if not names or node.executor in names}
+    if names == (RAY,) and step.state.promised is None:
+        message = "this service has no nodes of Ray; start it with --executor ray, or leave the executor out"
+        faults.append(Fault(pointer="/executor", message=message))
+    elif nodes and not could_ever_fit(demand, nodes):
         fits_one = could_ever_fit(replace(demand, nodes=1), nodes)
         missing = "there are not that many" if fits_one and demand.nodes > 1 else "no node has that"
         message = f"a trial asks for {describe_demand(demand)}; {missing}; there is {describe(nodes)}"

@@ -11,7 +11,7 @@ other exception is a bug: the caller drops the dispatcher and builds another fro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -41,6 +41,7 @@ from tuner_service.dispatcher.room import Room, room_of
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, SetAside, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
 from tuner_service.dispatcher.totals import Totals, totals_of
+from tuner_service.domain.node_kinds import NodeKind
 from tuner_service.domain.resources import QuotaGroup
 
 
@@ -153,7 +154,7 @@ class Dispatcher:
         """Of all experiments, about now; any thread."""
         return totals_of(self.state)
 
-    def room(self, *, coming: int, most: int) -> Room | None:
+    def room(self, *, coming: Mapping[NodeKind, int], most: int) -> Room | None:
         """What further nodes would be of use, where some can be had; asked by the thread that handles commands."""
         shape = self.state.promised
         return None if shape is None else room_of(self.state, shape=shape, coming=coming, most=most)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from tuner_service.dispatcher.ledger import Free
-from tuner_service.domain.resources import AUTO_MARGIN, ROUNDING, WHOLE, Demand, Device, GpuRequest, Holding
+from tuner_service.domain.resources import (
+    AUTO_MARGIN,
+    MACHINE_LABEL,
+    ROUNDING,
+    WHOLE,
+    Demand,
+    Device,
+    GpuRequest,
+    Holding,
+    Node,
+)
+
+Found = TypeVar("Found")
 
 
 def fit_node(free: Free, demand: Demand, without: frozenset[str] = frozenset()) -> Holding | None:
     """What the trial would hold there; ``without`` these devices."""
     if demand.cpus > free.cpus + ROUNDING or demand.memory_bytes > free.memory_bytes:
         return None
-    if not free.node.has_labels(demand.labels):
+    if not free.node.may_take(demand):
         return None
     shares = _shares(free, demand, without)
     if shares is None:
@@ -73,3 +86,18 @@ def _share_by_memory(free: Free, devices: Sequence[Device], peak: int) -> dict[s
         if device.memory_bytes and peak <= device.memory_bytes
     }
     return _take_fraction(free, wanted)
+
+
+def apart(candidates: Iterable[tuple[Node, Found]], count: int) -> tuple[Found, ...] | None:
+    """The first so many that are on different machines, as far as nodes say on which they are."""
+    chosen: list[Found] = []
+    machines: set[str] = set()
+    for node, found in candidates:
+        machine = node.labels.get(MACHINE_LABEL, "")
+        if machine and machine in machines:
+            continue
+        machines.add(machine)
+        chosen.append(found)
+        if len(chosen) == count:
+            return tuple(chosen)
+    return None

@@ -9,13 +9,14 @@ from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentSpec, ExperimentStatus
-from tuner_service.domain.resources import Demand
+from tuner_service.domain.resources import POOL_LABEL, Demand
 from tuner_service.domain.trial import Attempt, TrialReason, TrialStatus
 
 
 def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Demand:
     """Of one trial. ``peak_gpu_bytes``: what trials of the experiment were seen to use."""
-    template = spec.trial
+    template, pool = spec.trial, spec.executor.pool
+    labels = template.labels | {POOL_LABEL: pool} if pool else template.labels
     return Demand(
         cpus=template.cpus,
         memory_bytes=template.memory_bytes or 0,
@@ -23,7 +24,8 @@ def demand_of(spec: ExperimentSpec, *, peak_gpu_bytes: int | None = None) -> Dem
         request=template.gpu_request,
         gpu_memory_bytes=template.gpu_memory_bytes,
         peak_gpu_bytes=peak_gpu_bytes,
-        labels=tuple(sorted(template.labels.items())),
+        labels=tuple(sorted(labels.items())),
+        executors=spec.executor.names,
         nodes=template.nodes,
     )
 

@@ -16,12 +16,11 @@ Pure: ``decide`` looks at nodes, holdings and claims, and says who gets what. It
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner_service.dispatcher.fitting import fit_node
+from tuner_service.dispatcher.fitting import apart, fit_node
 from tuner_service.dispatcher.ledger import Free, Ledger
 from tuner_service.dispatcher.preemption import MakingRoom, Running
 from tuner_service.dispatcher.quotas import Books, Claim, Kind, kinds_wanted
@@ -205,9 +204,7 @@ class Room:
             if holding is not None:
                 found.append((_key(free, demand, holding), holding))
         found.sort(key=lambda entry: entry[0])
-        if len(found) < demand.nodes:
-            return None
-        return tuple(holding for _, holding in found[: demand.nodes])
+        return apart([(self.now[holding.agent_id].node, holding) for _, holding in found], demand.nodes)
 
     def _fit_one(self, demand: Demand, without: frozenset[str]) -> Holding | None:
         """Each node is looked at once for all claims that ask alike, and again where it has changed since."""
@@ -249,8 +246,8 @@ class Room:
             self.now.values(), key=lambda free: (-sum(free.shares.values()), -free.cpus, free.node.agent_id)
         )
         fitting = (free for free in emptiest if fit_node(Ledger().left_on(free.node), demand))
-        chosen = list(itertools.islice(fitting, demand.nodes))
-        if len(chosen) < demand.nodes:
+        chosen = apart(((free.node, free) for free in fitting), demand.nodes)
+        if chosen is None:
             return frozenset()
         if not demand.wants_gpu or any(demand.cpus > free.cpus for free in chosen):
             return frozenset(free.node.agent_id for free in chosen)

@@ -11,13 +11,12 @@ most, then those that saved last.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner_service.dispatcher.fitting import fit_node
+from tuner_service.dispatcher.fitting import apart, fit_node
 from tuner_service.dispatcher.ledger import Free
 from tuner_service.dispatcher.quotas import Books, Claim, Kind, amounts_of
 from tuner_service.domain.resources import ROUNDING, Demand, Holding
@@ -142,8 +141,10 @@ class MakingRoom:
     def _somewhere(self, claim: Claim, begun: _Try) -> tuple[_Try, tuple[Holding, ...]] | None:
         """On the node, or the nodes, where those leave that come last."""
         found = itertools.islice(self._each_node(claim, begun), NODES_LOOKED_AT * claim.demand.nodes)
-        best = heapq.nsmallest(claim.demand.nodes, found, key=lambda entry: entry[0])
-        if len(best) < claim.demand.nodes:
+        cheapest = sorted(found, key=lambda entry: entry[0])
+        nodes = ((self._now[entry[2].agent_id].node, entry) for entry in cheapest)
+        best = apart(nodes, claim.demand.nodes)
+        if best is None:
             return None
         together, holdings = _Try(), tuple(holding for _, _, holding in best)
         for _, attempt, _ in best:

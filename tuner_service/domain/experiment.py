@@ -8,6 +8,7 @@ from typing import Any
 
 from trials.wire.launch import LaunchSettings, assets_of
 from tuner_service.domain.archives import Archive
+from tuner_service.domain.node_kinds import ExecutorRequest
 from tuner_service.domain.resources import DEFAULT_GROUP, GpuRequest
 
 ExperimentId = str
@@ -176,6 +177,7 @@ class ExperimentSpec:
     warm_start: tuple[ExperimentId, ...] = ()  # experiments whose results the algorithms began with
     quota_group: str = DEFAULT_GROUP
     preemptible: bool = False  # its trials may have to leave for others of a higher priority, and go on later
+    executor: ExecutorRequest = field(default_factory=ExecutorRequest)
     project: str = DEFAULT_PROJECT  # a named group of experiments, which is there as long as one names it
     on_end: tuple[str, ...] = ()  # names of commands of the service's home, by which people are told
     on_pause: tuple[str, ...] = ()

@@ -10,6 +10,11 @@ AUTO_MARGIN = 0.1  # of a measured peak, added before as many trials as fit shar
 WHOLE = 1.0
 ROUNDING = 1e-9  # shares are sums of fractions
 Labels = tuple[tuple[str, str], ...]  # names and values
+MACHINE_LABEL = "machine"  # parts of one trial are never on nodes that have the same
+POOL_LABEL = "ray-pool"  # of nodes that experiments have described themselves; empty of all others
+LOCAL, JOINED, RAY = "local", "joined", "ray"
+EXECUTORS = (LOCAL, JOINED, RAY)
+RAY_PREFIX = "ray-"  # of the names of Ray's agents; nobody else's token is good for one
 DEFAULT_GROUP = "default"  # always there; without a quota unless it is given one
 
 
@@ -48,6 +53,7 @@ class Node:
     memory_bytes: int = 0
     devices: tuple[Device, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    executor: str = ""  # who has brought it: one of EXECUTORS
     trouble: str = ""  # why nothing can be started there now, and what to do about it
     drained: bool = False  # a person wants nothing started there
 
@@ -55,8 +61,11 @@ class Node:
     def takes_trials(self) -> bool:
         return not self.trouble and not self.drained
 
-    def has_labels(self, wanted: Labels) -> bool:
-        return all(self.labels.get(name) == value for name, value in wanted)
+    def may_take(self, demand: Demand) -> bool:
+        """Whether it is such a node as the trial wants, however much room it has."""
+        if demand.executors and self.executor not in demand.executors:
+            return False
+        return all(self.labels.get(name) == value for name, value in demand.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +80,12 @@ class Demand:
     peak_gpu_bytes: int | None = None
     nodes: int = 1
     labels: Labels = ()  # that each of its nodes must have
+    executors: tuple[str, ...] = ()  # that may have brought its nodes; none: any
 
     @property
     def is_nothing(self) -> bool:
         """Whether it fits wherever there is an agent."""
-        asks = self.wants_gpu or self.cpus or self.memory_bytes or self.labels
+        asks = self.wants_gpu or self.cpus or self.memory_bytes or self.labels or self.executors
         return self.nodes == 1 and not asks
 
     @property
@@ -112,6 +122,13 @@ class QuotaGroup:
     borrows: bool = True
 
 
+def executor_of(agent_id: str) -> str:
+    """Who has brought the node of that name."""
+    if agent_id == LOCAL:
+        return LOCAL
+    return RAY if agent_id.startswith(RAY_PREFIX) else JOINED
+
+
 def describe(nodes: Mapping[str, Node]) -> str:
     """What exists, for a message to a person."""
     parts = []
@@ -137,5 +154,6 @@ def describe_demand(demand: Demand) -> str:
         f"{demand.memory_bytes / 2**30:.3g} GiB of memory": demand.memory_bytes,
     }
     named |= {f"label {name}={value}": True for name, value in demand.labels}
+    named |= {f"a node of executor {' or '.join(demand.executors)}": bool(demand.executors)}
     asked = ", ".join(name for name, is_asked in named.items() if is_asked) or "nothing"
     return asked if demand.nodes == 1 else f"{asked} on each of {demand.nodes} nodes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-PREFIX = "ray-"  # of the names of such agents; nobody else's token is good for one
+PREFIX = "ray-"  # of the names of such agents; as tuner_service.domain.resources has it
 _PURPOSE = b"tokens of provided nodes"
 
 

@@ -28,7 +28,8 @@ from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
-from tuner_service.domain.resources import Node, QuotaGroup
+from tuner_service.domain.node_kinds import NodeShape
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.measures import Measures
 
@@ -58,7 +59,7 @@ class Runner:
     on_saved: Callable[[Iterable[Experiment]], None] = lambda _: None  # experiments as they are on the disk now
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     on_stepped: Callable[[Dispatcher], None] = lambda _: None  # after each step, to look at it; never waits
-    promised: Node | None = None  # what a node would be like that an executor can provide
+    promised: NodeShape | None = None  # what a node would have that a cluster can be asked for
     service_lost_s: float | None = None  # after so long, what an agent without a connection has is given up
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S

@@ -17,6 +17,7 @@ from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.domain.archives import Archive
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate
+from tuner_service.domain.node_kinds import ExecutorRequest
 from tuner_service.domain.resources import describe_demand
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
@@ -114,6 +115,8 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         spec["search_space"] = plain(search_space)
     if not sees_values:
         spec["trial"]["environment"] = dict.fromkeys(spec["trial"]["environment"])
+        if spec["executor"] is not None and "runtime_env" in spec["executor"]:
+            spec["executor"]["runtime_env"] = dict.fromkeys(spec["executor"]["runtime_env"])
     return {
         **experiment_view(experiment, now=now, best=best),
         "detail": experiment.detail,
@@ -199,10 +202,22 @@ def spec_view(spec: ExperimentSpec) -> View:
         "warm_start": list(spec.warm_start),
         "quota_group": spec.quota_group,
         "preemptible": spec.preemptible,
+        "executor": executor_view(spec.executor),
         "on_end": list(spec.on_end),
         "on_pause": list(spec.on_pause),
         "on_failures": list(spec.on_failures),
     }
+
+
+def executor_view(asked: ExecutorRequest) -> View | None:
+    """As the experiment file has it; None where any node will do."""
+    if not asked.names:
+        return None
+    view: View = {"name": ",".join(asked.names)}
+    if asked.agents is not None:
+        shape = asked.agents
+        view["agents"] = {"cpus": shape.cpus, "gpus": shape.gpus, "memory": shape.memory_bytes}
+    return view | ({"runtime_env": plain(asked.runtime_env)} if asked.runtime_env else {})
 
 
 def objective_view(objective: Objective) -> View | list[View]:

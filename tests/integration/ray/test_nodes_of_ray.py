@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +9,25 @@ from typing import Any
 import pytest
 
 from tests.acceptance.harness import Home, is_running
-from tests.ray_cluster import RayCluster, needs_ray, ray_cluster
+from tests.disturbed_agents import begin as begin_search
+from tests.disturbed_ray import (
+    COMES_S,
+    CORES,
+    RUNS_S,
+    Disturbed,
+    executor,
+    nodes_in,
+    provided,
+    ready,
+    undisturbed_rows,
+)
+from tests.integration.ray.conftest import HEAD_LOST_S
+from tests.joined_agents import joined, served
+from tests.ray_cluster import HEAD_LOST, RayCluster, needs_ray
 from tests.waiting import wait_until
 
 pytestmark = [needs_ray, pytest.mark.slow]
-COMES_S = 120.0  # for what takes Ray some seconds on a machine that has nothing else to do
-RUNS_S = 180.0
+TRIALS = 6  # of the search that is disturbed
 STEPS = """
 import os, time, trials
 
@@ -30,38 +40,24 @@ with trials.init() as trial:
         if trial.should_stop():
             raise SystemExit(0)
     trial.report_final(loss=trial.parameters["x"])
+print("the last line")
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    """Nodes that a test kills it adds itself."""
-    with ray_cluster(2) as found:
-        yield found
 
 
 @pytest.fixture
 def search(tmp_path: Path, cluster: RayCluster) -> Iterator[Home]:
-    home = Home(folder=tmp_path, environment={"TUNER_EXECUTOR": executor(cluster)})
+    variables = {"TUNER_EXECUTOR": executor(cluster.address), HEAD_LOST: str(HEAD_LOST_S)}
+    home = Home(folder=tmp_path, environment=variables)
     try:
         yield home
     finally:
         home.end()
 
 
-def executor(cluster: RayCluster, **agents: Any) -> str:
-    table = {"cpus": 1, "max": 2, "idle": "1h"} | agents
-    return json.dumps({"name": "ray", "address": cluster.address, "agents": table, "service_lost": "20s"})
-
-
-def provided(search: Home) -> dict[str, Any]:
-    with search.service() as service:
-        (found,) = service.call("GET", "/api/v1/executors").json()["items"]
-    return found
-
-
-def nodes(search: Home, state: str) -> list[dict[str, Any]]:
-    return [node for node in provided(search)["nodes"] if node["state"] == state]
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rows of the search of ``disturbed_agents`` on this machine."""
+    return undisturbed_rows(tmp_path_factory.mktemp("undisturbed"), trials=TRIALS, HELD="yes")
 
 
 def begin(search: Home, *, trials: int = 4, parallel: int = 2, steps: int = 60) -> None:
@@ -70,12 +66,24 @@ def begin(search: Home, *, trials: int = 4, parallel: int = 2, steps: int = 60) 
     search.begin(STEPS, budget={"trials": trials, "parallel": parallel}, trial=trial)
 
 
+def running(search: Home, count: int, *, step: int = 0) -> None:
+    """So many trials have come to that step: on nodes that may have to be brought first."""
+    wait_until(
+        lambda: (
+            sum(bool(a["pid"]) and (-1 if a["step"] is None else a["step"]) >= step for a in search.show()["running"])
+            >= count
+        ),
+        timeout_s=COMES_S,
+    )
+
+
 def completed(search: Home) -> dict[str, Any]:
     return wait_until(lambda: _if_completed(search), timeout_s=RUNS_S)
 
 
 def _if_completed(search: Home) -> dict[str, Any] | None:
     found = search.show()
+    assert found["status"] in {"created", "running", "stopping", "completed"}, (found["status"], found["message"])
     return found if found["status"] == "completed" else None
 
 
@@ -94,70 +102,52 @@ def agents_of(search: Home) -> set[str]:
 
 
 def test_nodes_come_as_trials_wait_and_the_search_runs_on_them(search: Home) -> None:
-    begin(search)
-    ready = wait_until(lambda: len(nodes(search, "ready")) == 2 and nodes(search, "ready"), timeout_s=COMES_S)
+    begin(search, steps=20)
+    found = ready(search, 2)
 
     assert completed(search)["counts"] == {"succeeded": 4}
-    assert agents_of(search) == {node["agent"] for node in ready}
-    assert all(node["agent"].startswith("ray-") for node in ready)
-    is_told_once(search)
+    assert agents_of(search) == {node["agent"] for node in found}
+    assert all(node["agent"].startswith("ray-") for node in found)
+    is_told_once(search, steps=20)
     assert "ready" in search.tuner("ps", "--nodes")
     with search.service() as service:
         assert service.readiness()["parts"]["ray"] == "ok"
 
 
-def test_a_killed_bridge_finds_its_nodes_again(search: Home) -> None:
-    begin(search)
-    before = wait_until(lambda: len(nodes(search, "ready")) == 2 and nodes(search, "ready"), timeout_s=COMES_S)
-    killed = provided(search)["bridge_pid"]
-    os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: provided(search)["bridge_pid"] not in {None, killed}, timeout_s=COMES_S)
-    after = wait_until(lambda: len(nodes(search, "ready")) == 2 and nodes(search, "ready"), timeout_s=COMES_S)
-
-    assert {node["agent"] for node in after} == {node["agent"] for node in before}
-    completed(search)
-    is_told_once(search)
-    assert {trial["attempts"] for trial in search.trials()} == {1}
-
-
-def test_a_killed_service_finds_its_nodes_and_their_trials_again(search: Home) -> None:
-    begin(search)
-    wait_until(lambda: len(nodes(search, "ready")) == 2, timeout_s=COMES_S)
-    search.running(2, step=2)
-    before = agents_of(search)
-    search.kill_all("service")
-    search.serve()
-    wait_until(lambda: len(nodes(search, "ready")) == 2, timeout_s=COMES_S)
-
+def test_a_search_whose_bridge_service_node_and_actor_are_killed_gives_the_rows_of_an_undisturbed_one(
+    search: Home, cluster: RayCluster, undisturbed: list[dict[str, Any]]
+) -> None:
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, max=3)
+    on = Disturbed(home=search, cluster=cluster, spare=cluster.add(CORES))
+    begin_search(search, trials=TRIALS, deterministic=True, cpus=1, HELD="yes")  # each trial waits before its step 4
+    before = {node["agent"] for node in ready(search, 3)}
+    running(search, 3, step=3)
+    on.the_bridge_is_killed()
+    on.the_service_is_killed()
+    ready(search, 3)
     assert agents_of(search) == before
-    completed(search)
-    is_told_once(search)
-    assert {trial["attempts"] for trial in search.trials()} == {1}
+    assert {trial["attempts"] for trial in search.trials() if trial["status"] == "running"} == {1}
 
-
-def test_trials_of_a_killed_node_go_on_elsewhere_from_their_checkpoints(search: Home, cluster: RayCluster) -> None:
-    lost = cluster.add(2)
-    search.environment["TUNER_EXECUTOR"] = executor(cluster, max=4)
-    begin(search, trials=4, parallel=4, steps=300)
-    wait_until(lambda: len(nodes(search, "ready")) == 4, timeout_s=COMES_S)
-    search.running(4, step=5)
-    cluster.kill(lost)
-
-    wait_until(lambda: len(provided(search)["lost"]) == 2, timeout_s=COMES_S)
-    completed(search)
-    is_told_once(search, steps=300)
-    assert sum(trial["attempts"] == 2 for trial in search.trials()) in {1, 2}
+    on.a_node_is_killed()
+    wait_until(lambda: provided(search)["lost"], timeout_s=COMES_S)
+    running(search, 3, step=3)
+    on.an_actor_is_killed()
+    running(search, 3, step=3)
+    search.open_gate()
+    on.completed()
+    assert search.rows() == undisturbed
+    cluster.kill(on.spare)
 
 
 def test_trials_of_a_drained_node_save_and_go_on_elsewhere(search: Home, cluster: RayCluster) -> None:
     drained = cluster.add(2)
-    search.environment["TUNER_EXECUTOR"] = executor(cluster, max=4)
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, max=4)
     begin(search, trials=4, parallel=4, steps=300)
-    wait_until(lambda: len(nodes(search, "ready")) == 4, timeout_s=COMES_S)
-    search.running(4, step=3)
+    ready(search, 4)
+    running(search, 4, step=3)
     cluster.drain(drained, 60.0)
 
-    told = wait_until(lambda: nodes(search, "draining"), timeout_s=COMES_S)
+    told = wait_until(lambda: nodes_in(search, "draining"), timeout_s=COMES_S)
     completed(search)
     is_told_once(search, steps=300)
     assert not {node["agent"] for node in told} & {node["agent"] for node in provided(search)["nodes"]}
@@ -165,28 +155,34 @@ def test_trials_of_a_drained_node_save_and_go_on_elsewhere(search: Home, cluster
     cluster.kill(drained)
 
 
-def test_idle_nodes_are_given_back_down_to_the_least(search: Home, cluster: RayCluster) -> None:
-    search.environment["TUNER_EXECUTOR"] = executor(cluster, min=1, idle="1s")
-    begin(search, trials=2)
+def test_idle_nodes_are_given_back_down_to_the_least_and_what_they_alone_had_is_kept(
+    search: Home, cluster: RayCluster
+) -> None:
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, min=1, idle="1s")
+    begin(search, trials=2, steps=3)
     completed(search)
 
     wait_until(lambda: len(provided(search)["nodes"]) == 1, timeout_s=COMES_S)
     assert provided(search)["lost"] == []
+    for number in (1, 2):
+        assert "the last line" in search.tuner("logs", f"{search.id}/{number}")
+        search.tuner("get", f"{search.id}/{number}", f"kept-{number}", "--checkpoint", "last")
+        assert any((search.folder / f"kept-{number}").rglob("*"))
 
 
 def test_what_the_cluster_has_no_room_for_is_told_with_why(search: Home, cluster: RayCluster) -> None:
-    search.environment["TUNER_EXECUTOR"] = executor(cluster, cpus=64)
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, cpus=64)
     begin(search)
 
-    (pending,) = wait_until(lambda: nodes(search, "pending"), timeout_s=COMES_S)
-    wait_until(lambda: "large enough" in nodes(search, "pending")[0]["reason"], timeout_s=COMES_S)
+    (pending,) = wait_until(lambda: nodes_in(search, "pending"), timeout_s=COMES_S)
+    wait_until(lambda: "large enough" in nodes_in(search, "pending")[0]["reason"], timeout_s=COMES_S)
     assert pending["agent"] in search.tuner("ps", "--nodes")
 
 
 def test_nothing_of_ours_is_left_on_a_foreign_cluster_after_the_service(search: Home, cluster: RayCluster) -> None:
     begin(search, trials=50)
-    wait_until(lambda: len(nodes(search, "ready")) == 2, timeout_s=COMES_S)
-    search.running(2)
+    ready(search, 2)
+    running(search, 2)
     pids = [agent["pid"] for agent in agents(search)]
     namespace = provided(search)["namespace"]
     search.kill_all("service")
@@ -199,3 +195,104 @@ def test_nothing_of_ours_is_left_on_a_foreign_cluster_after_the_service(search: 
 def agents(search: Home) -> list[dict[str, Any]]:
     with search.service() as service:
         return service.agents()
+
+
+def test_over_rays_client_the_same_nodes_are_had(search: Home, cluster: RayCluster) -> None:
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.clients_address)
+    begin(search, trials=2, steps=3)
+
+    assert completed(search)["counts"] == {"succeeded": 2}
+    assert provided(search)["resources"]["CPU"] >= 2
+
+
+def test_without_a_head_all_nodes_are_lost_and_when_the_cluster_is_back_the_search_goes_on(
+    search: Home, cluster: RayCluster
+) -> None:
+    begin(search, steps=100)
+    before = {node["agent"] for node in ready(search, 2)}
+    running(search, 2, step=2)
+    cluster.kill_head()
+    wait_until(lambda: "Ray's head" in provided(search)["state"], timeout_s=COMES_S)
+    wait_until(lambda: not cluster.has_raylets(), timeout_s=COMES_S)
+    with search.service() as service:
+        assert service.readiness()["parts"]["ray"] != "ok"
+    cluster.begin_anew(2)
+
+    assert completed(search)["counts"] == {"succeeded": 4}
+    assert not before & {node["agent"] for node in provided(search)["nodes"]}
+    is_told_once(search, steps=100)
+
+
+def test_agents_of_this_machine_joined_ones_and_rays_run_one_search(search: Home, cluster: RayCluster) -> None:
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, name="local,ray", min=1)
+    with served(search), joined(search, "by-hand", "--cpus", "1"):
+        ready(search, 1)
+        wait_until(lambda: len(agents_of(search)) == 3, timeout_s=COMES_S)
+        begin(search, trials=6, parallel=4, steps=30)
+        assert completed(search)["counts"] == {"succeeded": 6}
+        is_told_once(search, steps=30)
+        used = {detail["agent"] for n in range(1, 7) for detail in search.trial(n)["attempt_details"]}
+        assert len(used) == 3
+        assert used == agents_of(search)
+
+
+# Two processes that meet; the first one reports.
+PAIR = """
+import os, socket, time, trials
+
+rank, at = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    with socket.create_server(at) as server:
+        other = server.accept()[0]
+else:
+    for _ in range(600):
+        try:
+            other = socket.create_connection(at)
+            break
+        except OSError:
+            time.sleep(0.1)
+with trials.init() as trial:
+    state = trial.restore()
+    for step in range(state["step"] + 1 if state else 0, 6):
+        other.sendall(b".")
+        assert other.recv(1) == b"."
+        trial.report(step=step, loss=trial.parameters["x"])
+        trial.save_checkpoint({"step": step}, step=step)
+        while step == 3 and not os.path.exists(os.environ["GATE"]):
+            time.sleep(0.02)
+    trial.report_final(loss=trial.parameters["x"])
+"""
+
+
+def test_the_parts_of_a_trial_run_on_different_nodes_of_the_cluster_and_end_together(
+    search: Home, cluster: RayCluster
+) -> None:
+    lost = cluster.add(2)
+    trial = {"resources": {"cpus": 1}, "nodes": 2, "stop_grace": "5s"}
+    search.begin(PAIR, budget={"trials": 1, "parallel": 1}, trial=trial, executor={"name": "ray"})
+    placed = {node["agent"]: node["ray_node"] for node in ready(search, 2)}
+    assert len(set(placed.values())) == 2
+    running(search, 1, step=3)
+    cluster.kill(lost)
+    cluster.add(2)
+    wait_until(lambda: search.trial(1)["attempts"] == 2, timeout_s=COMES_S)
+    search.open_gate()
+
+    assert completed(search)["counts"] == {"succeeded": 1}
+    first, second = search.trial(1)["attempt_details"]
+    assert {node["agent"] for node in first["nodes"]} == set(placed)
+    assert not {node["agent"] for node in second["nodes"]} & set(placed)
+    assert second["restored_step"] == 3
+    is_told_once(search, steps=6)
+
+
+def test_an_experiment_describes_nodes_of_its_own(search: Home) -> None:
+    trial = {"resources": {"cpus": 2}, "environment": {"STEPS": "3"}, "pass_environment": ["OF_THE_NODE"]}
+    own = {"name": "ray", "agents": {"cpus": 2}, "runtime_env": {"env_vars": {"OF_THE_NODE": "yes"}}}
+    script = STEPS.replace("import os, time, trials", 'import os, time, trials; assert os.environ["OF_THE_NODE"]')
+    search.begin(script, budget={"trials": 2, "parallel": 1}, trial=trial, executor=own)
+
+    assert completed(search)["counts"] == {"succeeded": 2}
+    (node,) = provided(search)["nodes"]
+    assert node["cpus"] == 2
+    assert search.show()["executor"] == own | {"agents": {"cpus": 2, "gpus": 0, "memory": 0}}

@@ -37,7 +37,6 @@ from tuner_service.dispatcher.items import (
 )
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.domain.experiment import Experiment
-from tuner_service.domain.resources import Device
 from tuner_service.domain.trial import SOURCE_IMPORTED, Attempt, Trial, TrialOutcome, TrialStatus
 
 AGENT = "agent-1"
@@ -302,13 +301,10 @@ class Harness:
         )
 
     # ── the agent ───────────────────────────────────────────────────────────────────────────────
-    def connect(
-        self, *attempts: ObservedAttempt, agent_id: str = AGENT, cpus: int = 8, devices: tuple[Device, ...] = ()
-    ) -> list[e.Effect]:
+    def connect(self, *attempts: ObservedAttempt, agent_id: str = AGENT, cpus: int = 8, **more: Any) -> list[e.Effect]:
+        """``more``: ``devices`` and ``labels``."""
         return self.handle(
-            c.AgentConnected(
-                at=self.at, agent_id=agent_id, cpus=cpus, memory_bytes=2**33, attempts=attempts, devices=devices
-            )
+            c.AgentConnected(at=self.at, agent_id=agent_id, cpus=cpus, memory_bytes=2**33, attempts=attempts, **more)
         )
 
     def disconnect(self, agent_id: str = AGENT) -> list[e.Effect]:

@@ -25,7 +25,7 @@ from tuner_service.api.bodies.schemas import (
     ResumeBody,
     is_digest,
 )
-from tuner_service.api.bodies.strict_json import characters_of, shown
+from tuner_service.api.bodies.strict_json import characters_of
 from tuner_service.api.bodies.training import OBJECTIVE, TUNER, is_training, search_faults, training_faults
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
 from tuner_service.assessors.registry import check_assessor_args
@@ -60,10 +60,6 @@ T = TypeVar("T")
 CheckArgs = Callable[[str, Any], Sequence[Fault]]
 
 SHAPED = ("code", "code_origin", "code_changes", "entry_point")  # fields of a trial that its template has otherwise
-# What belongs to later versions: the values that ask for nothing, by path.
-NEUTRAL_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
-    ("executor",): (None, "local", {"name": "local"}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +99,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
         faults += _algorithm_faults(raw, "tuner", check_tuner_args)
         faults += _algorithm_faults(raw, "assessor", check_assessor_args)
         faults += _algorithm_faults(raw, "advisor", check_advisor_args)
-        faults += _later_faults(raw) + _rule_faults(raw)
+        faults += _rule_faults(raw)
     if body is not None and body.trial.code is not None:
         archive = body.trial.code
         code = _collect(faults, "/trial/code", lambda: _archive(archive))
@@ -189,17 +185,6 @@ def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[
         return [Fault(pointer="/assessor/args", message="auto takes no arguments")] if args not in ({}, None) else []
     found = check(name, args)
     return [Fault(pointer=f"/{kind}{fault.pointer}", message=fault.message) for fault in found]
-
-
-def _later_faults(raw: dict[str, Any]) -> list[Fault]:
-    faults = []
-    for path, neutral in NEUTRAL_VALUES.items():
-        value = _at(raw, *path)
-        # True is not 1 here, although Python says they are equal.
-        if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in neutral):
-            message = f"{shown(value)} is not supported in this version; leave it out, or use {shown(neutral[-1])}"
-            faults.append(Fault(pointer=pointer_of(path), message=message))
-    return faults
 
 
 def _rule_faults(raw: dict[str, Any]) -> list[Fault]:
@@ -384,6 +369,7 @@ def _spec(body: ExperimentBody, code: CodeArchive | None) -> ExperimentSpec:
         warm_start=tuple(body.warm_start),
         quota_group=body.quota_group,
         preemptible=body.preemptible,
+        executor=body.executor,
         on_end=tuple(body.on_end),
         on_pause=tuple(body.on_pause),
         on_failures=tuple(body.on_failures),
@@ -445,7 +431,7 @@ def _advisor(body: ExperimentBody) -> AlgorithmSpec | None:
 
 def _template(body: ExperimentBody, code: CodeArchive | None) -> TrialTemplate:
     trial = body.trial
-    form = trial.model_dump(exclude={*SHAPED, *InputField, *(path[1] for path in NEUTRAL_VALUES if path[0] == "trial")})
+    form = trial.model_dump(exclude={*SHAPED, *InputField})
     form["code"] = _digest(trial.code, code)
     form["code_origin"] = None if trial.code_origin is None else _origin_form(trial.code_origin)
     form["command"] = trial.command or ([] if trial.entry_point is None else _entry_command(trial.entry_point))

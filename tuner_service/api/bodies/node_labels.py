@@ -1,12 +1,14 @@
-"""Labels that a trial wants of its node."""
+"""What a trial wants of its nodes: labels, and who has brought them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainValidator
 
 from trials.wire.nodes import LABEL, LABELS_LIMIT
+from tuner_service.domain.node_kinds import ExecutorRequest
+from tuner_service.executor_options import parse_request
 
 
 def _labels(value: Any) -> Any:
@@ -18,4 +20,7 @@ def _labels(value: Any) -> Any:
     return value
 
 
+AskedExecutor = Annotated[
+    ExecutorRequest, PlainValidator(parse_request, json_schema_input_type=str | dict[str, Any] | None)
+]
 NodeLabels = Annotated[dict[str, str], BeforeValidator(_labels)]

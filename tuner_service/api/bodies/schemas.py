@@ -23,9 +23,10 @@ from pydantic import (
 
 from trials.wire.patterns import groups_of
 from trials.wire.variables import NAME_OF_SECRET
-from tuner_service.api.bodies.node_labels import NodeLabels
+from tuner_service.api.bodies.node_labels import AskedExecutor, NodeLabels
 from tuner_service.api.bodies.quantities import parse_bytes, parse_duration
 from tuner_service.domain.experiment import DEFAULT_PROJECT
+from tuner_service.domain.node_kinds import ExecutorRequest
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.service.code import MAX_CODE_FILES, check_file_count
 
@@ -466,7 +467,7 @@ class ExperimentBody(Body):
     quota_group: Annotated[str, BeforeValidator(_group), _matching(GROUP_NAME, GROUP_WORDS)] = DEFAULT_GROUP
     preemptible: bool = False
     workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
-    executor: Any = None
+    executor: AskedExecutor = Field(default_factory=ExecutorRequest)
     warm_start: Annotated[list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]], BeforeValidator(_listed)] = (
         Field(default_factory=list, max_length=MAX_WARM_STARTS)
     )

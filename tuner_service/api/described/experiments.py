@@ -170,6 +170,10 @@ class ExperimentFile(Shown):
     preemptible: Annotated[
         bool, Field(description="its trials may have to leave for a higher priority", examples=[False])
     ]
+    executor: Annotated[
+        dict[str, Any] | None,
+        Field(description="whose nodes its trials may use; null: any", examples=[{"name": "ray"}]),
+    ]
     on_end: Annotated[list[str], Field(examples=[["mail"]])]
     on_pause: Annotated[list[str], Field(examples=[[]])]
     on_failures: Annotated[list[str], Field(examples=[[]])]

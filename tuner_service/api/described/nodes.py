@@ -17,7 +17,9 @@ class Agent(Shown):
     memory_bytes: Bytes
     devices: Annotated[int, Field(description="how many", examples=[8])]
     labels: Annotated[dict[str, str], Field(examples=[{"zone": "b"}])]
-    joined: Annotated[bool, Field(description="by `tuner agent join`: it shares no folder with the service")]
+    joined: Annotated[
+        bool, Field(description="it shares no folder with the service: by `tuner agent join`, or of a Ray cluster")
+    ]
     state: Annotated[
         Literal["ready", "in_trouble", "draining", "drained", "away"],
         Field(description="only where it is `ready`, trials are started; `message` says why and what to do"),

@@ -44,6 +44,7 @@ class ProvidedNode(Shown):
     busy: Annotated[bool, Field(description="whether trials run there")]
     host: Annotated[str, Field(examples=["node-7"])]
     ray_node: Annotated[str, Field(examples=["75a4b8f2ae44"])]
+    cpus: Annotated[int, Field(examples=[8])]
 
 
 class LostNode(Shown):

@@ -108,7 +108,7 @@ def _nodes(client: Client) -> list[Row]:
     for executor in client.call("GET", "/api/v1/executors").json()["items"]:
         for node in executor["nodes"]:
             agent = connected.pop(node["agent"], {})
-            known = {"cpus": executor["bundle"]["cpus"], "host": node["host"] or agent.get("host", "")}
+            known = {"cpus": node["cpus"], "host": node["host"] or agent.get("host", "")}
             rows.append({"id": node["agent"], "executor": executor["name"], **known, **_said(node)})
         missing = executor["wanted"] - len(executor["nodes"])
         if executor["state"] != "ok":

@@ -18,6 +18,7 @@ from typing import Any
 
 STEP_S = 0.25
 SAY_EVERY_S = 2.0  # also where nothing has changed
+SILENT_S = 5.0  # for Ray's head to answer, before people are told that it does not
 EXIT_NO_RAY = 5
 EXIT_NOT_CONNECTED = 6
 EXIT_BAD_FRAME = 7
@@ -33,6 +34,7 @@ class Pipe:
         self._start: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None
         self._revision = 0
+        self._saying = threading.Lock()
 
     def read_on(self) -> None:
         """In a thread of its own; when the service is gone, so is this process."""
@@ -63,10 +65,35 @@ class Pipe:
 
     def say(self, frame: dict[str, Any]) -> None:
         try:
-            self._out.write(json.dumps(frame, separators=(",", ":")) + "\n")
-            self._out.flush()
+            with self._saying:
+                self._out.write(json.dumps(frame, separators=(",", ":")) + "\n")
+                self._out.flush()
         except OSError:
             os._exit(0)
+
+
+class Watch:
+    """Says when Ray's head leaves a question without an answer: its library waits, and ends this process in the end."""
+
+    def __init__(self, pipe: Pipe, address: str) -> None:
+        self._pipe, self._address = pipe, address
+        self._asked_at: float | None = None
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._asked_at = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._asked_at = None
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(SILENT_S / 2)
+            asked_at = self._asked_at
+            if asked_at is not None and time.monotonic() - asked_at >= SILENT_S:
+                silent_s = round(time.monotonic() - asked_at)
+                message = f"Ray's head at {self._address} has not answered for {silent_s} s; what runs goes on"
+                self._pipe.say({"kind": "trouble", "message": message})
 
 
 def main() -> int:
@@ -86,11 +113,13 @@ def main() -> int:
     except Exception as exc:  # noqa: BLE001  # whatever Ray raises: the service says it, and tries again
         pipe.say({"kind": "trouble", "message": f"Ray at {start.get('address')}: {_sentence(exc)}"})
         return EXIT_NOT_CONNECTED
+    watch = Watch(pipe, str(start.get("address")))
     said: dict[str, Any] = {}
     said_at, revision = 0.0, 0
     while True:
         revision, wanted = pipe.next(revision, STEP_S)
-        seen = {"kind": "nodes", **reconciler.step(wanted)}
+        with watch:
+            seen = {"kind": "nodes", **reconciler.step(wanted)}
         if seen != said or time.monotonic() - said_at >= SAY_EVERY_S:
             pipe.say(seen)
             said, said_at = seen, time.monotonic()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from trials.wire.programs import KEEPER
 from tuner_service.dispatcher.commands import AgentLost, AgentRetired, Command
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.room import Room
-from tuner_service.domain.resources import Device, Node
-from tuner_service.executor_options import OWN_CLUSTER, RayNodes, RayOptions
+from tuner_service.domain.node_kinds import NodeKind, NodeShape
+from tuner_service.executor_options import OWN_CLUSTER, RayOptions
 from tuner_service.executors.ray.link import BridgeLink
 from tuner_service.executors.ray.local_cluster import LocalCluster
 from tuner_service.executors.ray.names import namespace_of
@@ -41,18 +41,9 @@ DRAIN_GRACE_S = 60.0  # at most, for trials of a node that Ray drains
 COMMAND_S = 10.0  # for the runner to take a command
 REPEAT_S = 5.0  # before an agent that is still there is called lost again
 LOST_MARGIN_S = 60.0  # beyond what a node lives without a service, before one that nobody sees is called lost
-UNKNOWN_BYTES = 1 << 50  # of memory that was not asked for
 WAITING, CONNECTED = "connecting to Ray", "ok"
 
 logger = logging.getLogger(__name__)
-
-
-def shape_of(options: RayOptions) -> Node:
-    """What a node will have, as far as it is known before it is there."""
-    nodes = options.nodes
-    devices = tuple(Device(uuid=str(place), memory_bytes=UNKNOWN_BYTES) for place in range(nodes.gpus))
-    memory_bytes = nodes.memory_bytes or UNKNOWN_BYTES
-    return Node(agent_id="", cpus=nodes.cpus, memory_bytes=memory_bytes, devices=devices)
 
 
 @dataclass(kw_only=True)
@@ -77,8 +68,8 @@ class RayExecutor:
     _trouble: str = WAITING
     _frame: dict[str, Any] | None = None  # the newest of this bridge
     _observed: tuple[Observed, ...] = ()
-    _room: Room = field(default_factory=lambda: Room(lacking=0, waits=False, busy=frozenset(), connected=frozenset()))
-    _count: int = 0
+    _room: Room = field(default_factory=lambda: Room(lacking={}, waits=False, busy=frozenset(), connected=frozenset()))
+    _wanted: dict[NodeKind, int] = field(default_factory=dict)
     _looked_at: float = 0.0
     _service: tuple[str, int] | None = None  # where the service listens, and its pid
     _sent: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +83,9 @@ class RayExecutor:
         self._cluster = LocalCluster(folder=self.folder) if own else None
 
     @property
-    def shape(self) -> Node:
-        return shape_of(self.options)
+    def shape(self) -> NodeShape:
+        """Of nodes that no experiment has described itself."""
+        return self.options.nodes.shape
 
     # ── for the service; any thread ─────────────────────────────────────────────────────────────
     def start(self) -> None:
@@ -116,13 +108,13 @@ class RayExecutor:
         with self._lock:
             observed = self._observed
             staying = self._wanting.staying(observed)
-            coming = sum(one.agent_id not in dispatcher.state.agents for one in staying)
+            coming = self._wanting.coming(observed, dispatcher.state.agents)
             room = dispatcher.room(coming=coming, most=self.options.nodes.most - len(staying))
             if room is not None and room != self._room:
                 self._room = room
                 self._wake.set()
             if room is not None:
-                self._count = self._wanting.count(observed, lacking=room.lacking)
+                self._wanted = self._wanting.wanted(observed, room.lacking)
 
     def readiness(self) -> str:
         with self._lock:
@@ -139,10 +131,10 @@ class RayExecutor:
                 "namespace": namespace_of(self.lineage),
                 "state": self._trouble,
                 "bridge_pid": None if self._bridge is None else self._bridge.pid,
-                "wanted": self._count,
+                "wanted": sum(count * kind.size for kind, count in self._wanted.items()),
                 "min": self.options.nodes.least,
                 "max": self.options.nodes.most,
-                "bundle": _bundle(self.options.nodes),
+                "bundle": asdict(self.options.nodes.shape),
                 "resources": frame.get("resources", {}),
                 "nodes": nodes,
                 "lost": frame.get("lost", []),
@@ -182,6 +174,7 @@ class RayExecutor:
             lost = self._wanting.lost(observed, room.busy | room.connected, now=moment)
             idle = self._wanting.idle(observed, room, now=moment)
             drained = self._wanting.drained(observed)
+            broken = self._wanting.broken(observed)
         for agent_id in lost:
             self._call_lost(agent_id, moment)
         for agent_id in idle:
@@ -191,6 +184,10 @@ class RayExecutor:
             if self._retire(agent_id, only_idle=False):
                 logger.warning("ray_drains_node", extra={"agent": agent_id, "left_s": round(left_s)})
                 self._end(agent_id, min(DRAIN_GRACE_S, left_s))
+        for agent_id in broken:
+            if agent_id not in drained and self._retire(agent_id, only_idle=False):
+                logger.warning("ray_group_broken", extra={"agent": agent_id})
+                self._end(agent_id, DRAIN_GRACE_S)
         for one in observed:  # as an earlier service had ordered
             if one.phase == "ending" and one.agent_id in room.connected:
                 self._retire(one.agent_id, only_idle=False)
@@ -208,7 +205,7 @@ class RayExecutor:
     def _end(self, agent_id: str, grace_s: float) -> None:
         with self._lock:
             self._wanting.ending[agent_id] = grace_s
-            self._count = max(self.options.nodes.least, self._count - 1)
+            self._wanted = self._wanting.wanted(self._observed, {})
 
     def _call_lost(self, agent_id: str, moment: float) -> None:
         if moment - self._called_lost.get(agent_id, -REPEAT_S) < REPEAT_S:
@@ -252,21 +249,17 @@ class RayExecutor:
         del moment
         if self._bridge is None or self._service is None:
             return
-        nodes, (url, pid) = self.options.nodes, self._service
+        url, pid = self._service
         order = {
             "url": _reachable(url, str((self._frame or {}).get("address", ""))),
             "pid": pid,
             "machine": _machine(),
-            "cpus": nodes.cpus,
-            "memory_bytes": nodes.memory_bytes,
             "service_lost_s": self.options.service_lost_s,
         }
-        shape = _bundle(nodes)
         with self._lock:
             wanted = {
-                "wanted": self._count,
+                "wanted": [_asked(kind, count) for kind, count in sorted(self._wanted.items())],
                 "end": dict(self._wanting.ending),
-                "shape": shape,
                 "order": order,
                 "key": self.key(),
             }
@@ -300,8 +293,11 @@ class RayExecutor:
         self._wake.set()
 
 
-def _bundle(nodes: RayNodes) -> dict[str, int]:
-    return {"cpus": nodes.cpus, "gpus": nodes.gpus, "memory_bytes": nodes.memory_bytes}
+def _asked(kind: NodeKind, count: int) -> dict[str, Any]:
+    """So many groups of a kind, for the bridge."""
+    environment = None if kind.runtime_env is None else dict(kind.runtime_env)
+    asked = {"pool": kind.pool, "size": kind.size, "shape": asdict(kind.shape), "runtime_env": environment}
+    return {**asked, "count": count}
 
 
 def _machine() -> str:
@@ -329,6 +325,7 @@ def _node_view(one: Observed, room: Room, wanting: Wanting) -> dict[str, Any]:
         "busy": one.agent_id in room.busy,
         "host": one.host,
         "ray_node": one.ray_node,
+        "cpus": one.kind.shape.cpus,
     }
 
 

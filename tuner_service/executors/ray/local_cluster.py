@@ -32,6 +32,7 @@ STEADY_S = 60.0
 OBJECT_STORE_BYTES = 100 << 20  # nothing of ours is put there
 FOLDER_PREFIX = "tuner-ray-"  # of Ray's files: its sockets have long names, and a name has 107 characters at most
 USERS, HOLDER, ADDRESS, PLACE = "users.lock", "holder.lock", "address", "place"
+HELD = "held.lock"  # in Ray's folder: its keeper has it, and so nobody when that is gone
 
 
 @dataclass(kw_only=True)
@@ -96,6 +97,14 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def remove_left() -> None:
+    """Folders of Ray's files of this user whose keeper is gone, as after a kill of all that would have removed them."""
+    for place in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            if (place / HELD).stat().st_uid == os.getuid() and not is_held(place / HELD):
+                shutil.rmtree(place, ignore_errors=True)
+
+
 def _open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -113,7 +122,8 @@ class _Holder:
     _used_at: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        self._remove_place(self._place_of_another())
+        (self.folder / ADDRESS).unlink(missing_ok=True)  # of a holder that was killed
+        remove_left()
         while not self.is_told and time.monotonic() - self._used_at < UNUSED_S:
             if is_held(self.folder / USERS):
                 self._used_at = time.monotonic()
@@ -142,6 +152,8 @@ class _Holder:
 
     def _start(self) -> None:
         self._place = place = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        lock = _open_lock(place / HELD)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write_atomically(str(self.folder / PLACE), str(place).encode())
         ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()"]
         start = ["start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"]
@@ -152,7 +164,9 @@ class _Holder:
             [*keeper, *ray, *start, *only_here, *size],
             stdin=subprocess.PIPE,  # where this process is killed, the keeper finds its other side gone
             cwd=self.folder,
+            pass_fds=(lock,),
         )
+        os.close(lock)
         self._started_at = time.monotonic()
 
     def _end(self) -> None:
@@ -165,15 +179,6 @@ class _Holder:
                 self._keeper.stdin.close()
         self._keeper = None
         self._remove_place(self._place)
-
-    def _place_of_another(self) -> Path | None:
-        """Where the files of a cluster are whose holder was killed."""
-        (self.folder / ADDRESS).unlink(missing_ok=True)
-        try:
-            place = Path((self.folder / PLACE).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError):
-            return None
-        return place if place.name.startswith(FOLDER_PREFIX) and place.parent == Path(tempfile.gettempdir()) else None
 
     def _remove_place(self, place: Path | None) -> None:
         if place is not None:

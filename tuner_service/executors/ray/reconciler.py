@@ -1,7 +1,8 @@
 """Nodes that are wanted against those that exist on the cluster.
 
 A node is a detached placement group of one bundle with a detached actor in it, both named after the agent that the
-actor holds. What is not found again complete is removed, and counts as lost: making another costs less than doubt.
+actor holds. Nodes for trials of several are one such group of as many bundles, each on another machine. What is not
+found again complete is removed, and counts as lost: making another costs less than doubt.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -24,7 +26,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trials.agent.ray_node import RayNode
-from tuner_service.executors.ray.names import agent_of, group_of, namespace_of, new_agent_id
+from tuner_service.executors.ray.names import agents_of, group_of, name_in, namespace_of, new_agent_id
 from tuner_service.service.node_tokens import secret_of
 
 BACKOFF_S = 1.0  # after a node that never ran; doubled by each such in a row
@@ -42,17 +44,55 @@ _WHY_PENDING = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """A placement group: of one node, or of several that Ray keeps apart."""
+
+    name: str
+    pool: str
+    size: int
+    shape: Mapping[str, int]  # of each
+
+    @classmethod
+    def of(cls, name: str, pool: str, bundles: Mapping[int, Mapping[str, float]]) -> _Group:
+        """As Ray tells of it."""
+        one = next(iter(bundles.values()), {})
+        shape = {
+            "cpus": int(one.get("CPU", 0)),
+            "gpus": int(one.get("GPU", 0)),
+            "memory_bytes": int(one.get("memory", 0)),
+        }
+        return cls(name=name, pool=pool, size=len(bundles) or 1, shape=shape)
+
+    @property
+    def agents(self) -> list[str]:
+        return agents_of(self.name, self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Backoff:
+    """``until``: when the next node may be asked for."""
+
+    pause_s: float
+    until: float
+
+
 class _Node:
     """One that this bridge knows to exist."""
 
-    def __init__(self, agent_id: str, actor: Any) -> None:
-        self.agent_id, self.actor = agent_id, actor
+    def __init__(self, agent_id: str, group: _Group, actor: Any) -> None:
+        self.agent_id, self.group, self.actor = agent_id, group, actor
         self.order: dict[str, Any] = {}  # that it was told last
         self.ended = False  # whether it was told to end
         self.state: dict[str, Any] = {"phase": "starting", "revision": -1}
         self.watch: Any = None
         self.serving: Any = None
         self.retry_at = 0.0
+
+    @property
+    def place(self) -> int:
+        """Of its bundle."""
+        return self.group.agents.index(self.agent_id)
 
 
 class Reconciler:
@@ -62,7 +102,7 @@ class Reconciler:
         self._start, self._lineage = start, str(start.get("lineage"))
         self._nodes: dict[str, _Node] = {}
         self._lost: deque[dict[str, str]] = deque(maxlen=LOST_KEPT)
-        self._backoff_s = self._make_after = 0.0
+        self._backoffs: dict[str, _Backoff] = {}  # by pool: one that cannot be made costs no other
         self._wanted: dict[str, Any] | None = None
 
     def connect(self) -> None:
@@ -86,9 +126,9 @@ class Reconciler:
         self._hear(groups)
         if self._wanted is not None:
             self._give_orders(self._wanted)
-            self._make_or_cancel(self._wanted, groups)
+            self._make_lacking(self._wanted)
         return {
-            "items": [self._told(node, groups.get(node.agent_id, {})) for node in self._nodes.values()],
+            "items": [self._told(node, groups.get(node.group.name, {})) for node in self._nodes.values()],
             "lost": list(self._lost),
             "address": ray.util.get_node_ip_address() if not ray.util.client.ray.is_connected() else "",
             "resources": {k: v for k, v in ray.cluster_resources().items() if k in {"CPU", "GPU", "memory"}},
@@ -96,31 +136,31 @@ class Reconciler:
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
     def _groups(self) -> dict[str, dict[str, Any]]:
-        """The placement groups of this database, by agent."""
+        """The placement groups of this database, by name."""
         found = {}
         for table in placement_group_table().values():
-            agent_id = agent_of(self._lineage, str(table.get("name")))
-            if agent_id is not None and table["state"] not in GONE:
-                found[agent_id] = table
+            own = name_in(self._lineage, str(table.get("name")))
+            if own is not None and table["state"] not in GONE:
+                found[own[0]] = {**table, "pool": own[1]}
         return found
 
     def _find_again(self, groups: Mapping[str, Any]) -> None:
-        for agent_id in groups.keys() - self._nodes.keys():
-            try:
-                actor = ray.get_actor(agent_id)
-            except ValueError:
-                self._remove(agent_id)  # an earlier bridge came no further, or its actor has died
-                continue
-            self._nodes[agent_id] = _Node(agent_id, actor)
+        known = {node.group.name for node in self._nodes.values()}
+        for name in groups.keys() - known:
+            group = _Group.of(name, groups[name]["pool"], groups[name]["bundles"])
+            for agent_id in group.agents:
+                with suppress(ValueError):  # an earlier bridge came no further, or its actor has died
+                    self._nodes[agent_id] = _Node(agent_id, group, ray.get_actor(agent_id))
+            self._remove_if_empty(group)
 
     def _hear(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
         """What the actors say, and which of them have gone."""
         for node in list(self._nodes.values()):
-            group = groups.get(node.agent_id)
+            group = groups.get(node.group.name)
             if group is None:
                 # Given back, by itself or by our order; or somebody removed it.
                 self._forget(node, "" if node.state["phase"] in {"ending", "ended"} else "its placement group is gone")
-            elif group["state"] == "RESCHEDULING":
+            elif group["state"] == "RESCHEDULING" and node.group.size == 1:
                 self._forget(node, "its node of the cluster died")
             else:
                 self._hear_one(node)
@@ -145,12 +185,12 @@ class Reconciler:
                 return
             else:
                 if node.state["phase"] == "running":
-                    self._backoff_s = 0.0
+                    self._backoffs.pop(node.group.pool, None)
 
     # ── acting ──────────────────────────────────────────────────────────────────────────────────
     def _give_orders(self, wanted: Mapping[str, Any]) -> None:
         for node in list(self._nodes.values()):
-            order = _order_for(node.agent_id, wanted)
+            order = _order_for(node, wanted)
             if node.order != order and node.serving is None:
                 node.order = order
                 node.serving = node.actor.serve.remote(node.order)
@@ -159,26 +199,44 @@ class Reconciler:
                 continue
             node.ended = True
             if node.state["phase"] == "starting":  # nothing runs there
-                node.state = {**node.state, "phase": "ending"}
-                self._remove(node.agent_id)
+                self._forget(node, "")
             else:
                 node.actor.end.remote(grace_s)
 
-    def _make_or_cancel(self, wanted: Mapping[str, Any], groups: Mapping[str, Any]) -> None:
-        del groups
-        count = sum(not node.ended and node.state["phase"] not in {"ending", "ended"} for node in self._nodes.values())
-        if time.monotonic() < self._make_after:
-            return
-        for _ in range(min(AT_ONCE, wanted["wanted"] - count)):
-            self._make(wanted)
+    def _make_lacking(self, wanted: Mapping[str, Any]) -> None:
+        staying: dict[tuple[str, int], set[str]] = {}
+        for node in self._nodes.values():
+            if not node.ended and node.state["phase"] not in {"ending", "ended"}:
+                staying.setdefault((node.group.pool, node.group.size), set()).add(node.group.name)
+        for asked in wanted["wanted"]:
+            count = asked["count"] - len(staying.get((asked["pool"], asked["size"]), ()))
+            backoff = self._backoffs.get(asked["pool"])
+            if asked["runtime_env"] is None or (backoff is not None and time.monotonic() < backoff.until):
+                continue
+            for _ in range(min(AT_ONCE, count)):
+                self._make(asked, wanted)
 
-    def _make(self, wanted: Mapping[str, Any]) -> None:
-        agent_id, shape = new_agent_id(), wanted["shape"]
-        group = group_of(self._lineage, agent_id)
+    def _make(self, asked: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        shape = asked["shape"]
+        group = _Group(name=new_agent_id(), pool=asked["pool"], size=asked["size"], shape=shape)
         bundle = {"CPU": shape["cpus"], "GPU": shape["gpus"], "memory": shape["memory_bytes"]}
-        placed = placement_group([{k: v for k, v in bundle.items() if v}], name=group, lifetime="detached")
+        placed = placement_group(
+            [{k: v for k, v in bundle.items() if v}] * group.size,
+            strategy="STRICT_SPREAD" if group.size > 1 else "PACK",
+            name=group_of(self._lineage, group.name, group.pool),
+            lifetime="detached",
+        )
+        for place, agent_id in enumerate(group.agents):
+            actor = self._make_actor(agent_id, group, placed, place, asked["runtime_env"])
+            node = self._nodes[agent_id] = _Node(agent_id, group, actor)
+            node.order = _order_for(node, wanted)
+            node.serving = actor.serve.remote(node.order)
+
+    def _make_actor(self, agent_id: str, group: _Group, placed: Any, place: int, environment: Mapping[str, Any]) -> Any:
+        shape = group.shape
         options: dict[str, Any] = {"memory": shape["memory_bytes"]} if shape["memory_bytes"] else {}
-        actor = (
+        options |= {"runtime_env": dict(environment)} if environment else {}
+        return (
             ray.remote(RayNode)
             .options(
                 name=agent_id,
@@ -187,14 +245,11 @@ class Reconciler:
                 num_gpus=shape["gpus"],
                 max_restarts=0,
                 max_concurrency=CONCURRENCY,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=place),
                 **options,
             )
-            .remote(agent_id, group)
+            .remote(agent_id, group_of(self._lineage, group.name, group.pool), group.agents)
         )
-        node = self._nodes[agent_id] = _Node(agent_id, actor)
-        node.order = _order_for(agent_id, wanted)
-        node.serving = actor.serve.remote(node.order)
 
     def _forget(self, node: _Node, why: str) -> None:
         """It is gone, or will not come; ``why`` where nobody wanted that."""
@@ -202,15 +257,19 @@ class Reconciler:
         if why and not node.ended:
             self._lost.append({"agent": node.agent_id, "reason": why})
             if node.state["revision"] < 0:  # it never ran: the next one may fail alike
-                self._backoff_s = min(BACKOFF_LIMIT_S, max(BACKOFF_S, 2 * self._backoff_s))
-                self._make_after = time.monotonic() + self._backoff_s
-        self._remove(node.agent_id)
+                before = self._backoffs.get(node.group.pool)
+                pause_s = BACKOFF_S if before is None else min(BACKOFF_LIMIT_S, 2 * before.pause_s)
+                self._backoffs[node.group.pool] = _Backoff(pause_s=pause_s, until=time.monotonic() + pause_s)
+        self._remove_if_empty(node.group)
         with suppress(Exception):  # it has gone already
             ray.kill(node.actor)
 
-    def _remove(self, agent_id: str) -> None:
+    def _remove_if_empty(self, group: _Group) -> None:
+        """The placement group goes with its last node."""
+        if self._nodes.keys() & set(group.agents):
+            return
         with suppress(ValueError):  # it is gone
-            remove_placement_group(get_placement_group(group_of(self._lineage, agent_id)))
+            remove_placement_group(get_placement_group(group_of(self._lineage, group.name, group.pool)))
 
     # ── saying ──────────────────────────────────────────────────────────────────────────────────
     def _told(self, node: _Node, group: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,17 +281,23 @@ class Reconciler:
             reason = reason or "Ray starts its actor"
         return {
             "agent": node.agent_id,
+            "group": node.group.name,
+            "pool": node.group.pool,
+            "size": node.group.size,
+            "shape": dict(node.group.shape),
             "phase": phase,
             "reason": reason,
             "draining": node.state.get("draining", 0.0),
             "host": node.state.get("host", ""),
-            "ray_node": next(iter(group.get("bundles_to_node_id", {}).values()), ""),
+            "ray_node": group.get("bundles_to_node_id", {}).get(node.place, ""),
         }
 
 
-def _order_for(agent_id: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """With the token of that one agent."""
-    return {**wanted["order"], "token": secret_of(wanted["key"], agent_id)}
+def _order_for(node: _Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """With what that node has, and the token of its one agent."""
+    shape = node.group.shape
+    own = {"cpus": shape["cpus"], "memory_bytes": shape["memory_bytes"], "pool": node.group.pool}
+    return {**wanted["order"], **own, "token": secret_of(wanted["key"], node.agent_id)}
 
 
 def _sentence(exc: Exception) -> str:

@@ -1,4 +1,7 @@
-"""How many nodes are wanted, and which of those that exist have to go. Pure: time comes in as an argument."""
+"""How many nodes are wanted, and which of those that exist have to go. Pure: time comes in as an argument.
+
+Nodes come in groups: of one node each, or of several that are on different machines and go together.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_service.dispatcher.room import Room
+from tuner_service.domain.node_kinds import NodeKind, NodeShape
 from tuner_service.executor_options import RayNodes
 from tuner_service.service.node_tokens import PREFIX
 
@@ -20,6 +24,8 @@ class Observed:
     """One node as the bridge tells of it. ``draining_s``: what Ray leaves it, 0 where it may stay."""
 
     agent_id: str
+    group: str = ""
+    kind: NodeKind = field(default_factory=NodeKind)
     phase: str = "starting"
     reason: str = ""
     draining_s: float = 0.0
@@ -30,6 +36,8 @@ class Observed:
     def of(cls, item: Mapping[str, Any]) -> Observed:
         return cls(
             agent_id=str(item["agent"]),
+            group=str(item["group"]),
+            kind=NodeKind(pool=str(item["pool"]), size=int(item["size"]), shape=NodeShape(**item["shape"])),
             phase=str(item["phase"]),
             reason=str(item["reason"]),
             draining_s=float(item["draining"]),
@@ -52,27 +60,65 @@ class Wanting:
     _missing_since: dict[str, float] = field(default_factory=dict)
 
     def staying(self, observed: Iterable[Observed]) -> list[Observed]:
-        return [one for one in observed if one.stays and one.agent_id not in self.ending]
+        """Of groups that are whole."""
+        return [one for group in self._groups(observed) for one in group]
 
-    def count(self, observed: Sequence[Observed], *, lacking: int) -> int:
-        """How many there should be; ``lacking`` beside those that stay, coming ones included."""
-        return max(self.nodes.least, min(self.nodes.most, len(self.staying(observed)) + lacking))
+    def _groups(self, observed: Iterable[Observed]) -> list[list[Observed]]:
+        found: dict[str, list[Observed]] = {}
+        for one in observed:
+            if one.stays and one.agent_id not in self.ending:
+                found.setdefault(one.group or one.agent_id, []).append(one)
+        return [group for group in found.values() if len(group) == group[0].kind.size]
+
+    def coming(self, observed: Iterable[Observed], connected: Collection[str]) -> dict[NodeKind, int]:
+        """Groups that are not there yet, by kind."""
+        found: dict[NodeKind, int] = {}
+        for group in self._groups(observed):
+            if any(one.agent_id not in connected for one in group):
+                found[group[0].kind] = found.get(group[0].kind, 0) + 1
+        return found
+
+    def wanted(self, observed: Sequence[Observed], lacking: Mapping[NodeKind, int]) -> dict[NodeKind, int]:
+        """How many groups of each kind there should be; ``lacking`` beside those that stay, coming ones included."""
+        found = dict(lacking)  # whoever lacks one can say how it is made
+        for group in self._groups(observed):
+            found[group[0].kind] = found.get(group[0].kind, 0) + 1
+        few = self.nodes.least - sum(count * kind.size for kind, count in found.items())
+        own = NodeKind(shape=self.nodes.shape, runtime_env={})
+        count = min(self.nodes.most, found.pop(own, 0) + max(0, few))
+        return {own: count, **found}
 
     def drained(self, observed: Iterable[Observed]) -> dict[str, float]:
         """Those that Ray drains and that were not told yet, with the time they have."""
         return {one.agent_id: one.draining_s for one in observed if one.draining_s and one.agent_id not in self.ending}
 
+    def broken(self, observed: Sequence[Observed]) -> list[str]:
+        """Those whose group has lost one, or is about to: alone they are no use to what needed all."""
+        whole = {one.agent_id for one in self.staying(observed)}
+        left = [one for one in observed if one.stays and one.agent_id not in self.ending]
+        return [one.agent_id for one in left if one.agent_id not in whole]
+
     def idle(self, observed: Sequence[Observed], room: Room, *, now: float) -> list[str]:
         """Those that nobody has needed for long enough, the longest idle first; never below the least."""
-        staying = self.staying(observed)
-        unused = {one.agent_id for one in staying} - room.busy
+        groups = self._groups(observed)
+        unused = {one.agent_id for group in groups for one in group} - room.busy
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
         if room.lacking or room.waits:
             return []
-        limits = {one.agent_id: self._limit(one) for one in staying if one.agent_id in unused}
-        due = [name for name, limit in limits.items() if now - self._idle_since[name] >= limit]
-        due.sort(key=lambda name: (self._idle_since[name], name))
-        return due[: max(0, len(staying) - self.nodes.least)]
+        due: list[tuple[float, list[str]]] = []
+        for group in groups:
+            names = [one.agent_id for one in group]
+            if all(
+                name in unused and now - self._idle_since[name] >= self._limit(one)
+                for name, one in zip(names, group, strict=True)
+            ):
+                due.append((max(self._idle_since[name] for name in names), names))
+        left, found = sum(map(len, groups)) - self.nodes.least, []
+        for _, names in sorted(due):
+            if len(names) <= left:
+                found += names
+                left -= len(names)
+        return found
 
     def lost(self, observed: Iterable[Observed], known: Collection[str], *, now: float) -> list[str]:
         """Agents of Ray's among ``known`` that the bridge tells nothing of."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tuner_service.dispatcher.room import Room
+from tuner_service.domain.node_kinds import NodeKind, NodeShape
 from tuner_service.executor_options import RayNodes
-from tuner_service.executors.ray.names import agent_of, group_of, new_agent_id
+from tuner_service.executors.ray.names import agents_of, group_of, name_in, new_agent_id
 from tuner_service.executors.ray.wanting import MISSING_S, UNUSED_S, Observed, Wanting
+
+ONE, TWO = NodeKind(runtime_env={}), NodeKind(size=2, runtime_env={})
 
 
 def a_wanting(*, least: int = 0, most: int = 4, idle_s: float = 60.0) -> Wanting:
@@ -15,7 +18,7 @@ def a_wanting(*, least: int = 0, most: int = 4, idle_s: float = 60.0) -> Wanting
 
 
 def a_room(*, lacking: int = 0, waits: bool = False, busy: Collection[str] = ()) -> Room:
-    return Room(lacking=lacking, waits=waits, busy=frozenset(busy), connected=frozenset(busy))
+    return Room(lacking={ONE: lacking} if lacking else {}, waits=waits, busy=frozenset(busy), connected=frozenset(busy))
 
 
 def running(*names: str, draining_s: float = 0.0) -> list[Observed]:
@@ -25,9 +28,9 @@ def running(*names: str, draining_s: float = 0.0) -> list[Observed]:
 def test_there_should_be_those_that_stay_and_what_is_lacking_within_the_bounds() -> None:
     wanting = a_wanting(least=1, most=4)
 
-    assert wanting.count([], lacking=0) == 1
-    assert wanting.count(running("ray-a"), lacking=2) == 3
-    assert wanting.count(running("ray-a", "ray-b"), lacking=9) == 4
+    assert wanting.wanted([], {}) == {ONE: 1}
+    assert wanting.wanted(running("ray-a"), {ONE: 2}) == {ONE: 3}
+    assert wanting.wanted(running("ray-a", "ray-b"), {ONE: 9}) == {ONE: 4}
 
 
 def test_a_node_that_ends_or_is_drained_is_replaced() -> None:
@@ -36,7 +39,7 @@ def test_a_node_that_ends_or_is_drained_is_replaced() -> None:
     observed = [*running("ray-a", "ray-b"), *running("ray-c", draining_s=30.0)]
 
     assert [one.agent_id for one in wanting.staying(observed)] == ["ray-b"]
-    assert wanting.count(observed, lacking=1) == 2
+    assert wanting.wanted(observed, {ONE: 1}) == {ONE: 2}
     assert wanting.drained(observed) == {"ray-c": 30.0}
 
 
@@ -103,16 +106,70 @@ def test_an_ended_node_is_forgotten_when_it_is_gone() -> None:
 
 
 def test_what_the_bridge_tells_is_read() -> None:
-    item = {"agent": "ray-a", "phase": "pending", "reason": "no room", "draining": 0, "host": "", "ray_node": "n"}
+    shape = {"cpus": 2, "gpus": 0, "memory_bytes": 0}
+    item = {
+        "agent": "ray-a",
+        "group": "ray-a",
+        "pool": "p",
+        "size": 1,
+        "shape": shape,
+        "phase": "pending",
+        "reason": "no room",
+        "draining": 0,
+        "host": "",
+        "ray_node": "n",
+    }
 
-    assert Observed.of(item) == Observed(agent_id="ray-a", phase="pending", reason="no room", ray_node="n")
+    kind = NodeKind(pool="p", shape=NodeShape(cpus=2))
+    seen = Observed(agent_id="ray-a", group="ray-a", kind=kind, phase="pending", reason="no room", ray_node="n")
+    assert Observed.of(item) == seen
 
 
 def test_a_placement_group_tells_whose_it_is_and_those_of_others_are_left_alone() -> None:
     agent_id = new_agent_id()
 
-    assert agent_of("l1", group_of("l1", agent_id)) == agent_id
-    assert agent_of("l2", group_of("l1", agent_id)) is None
-    assert agent_of("l1", "tuner-l1-of-somebody") is None
-    assert agent_of("l1", agent_id) is None  # a group of somebody else, who calls it like one of our agents
-    assert agent_of("l1", "") is None
+    assert name_in("l1", group_of("l1", agent_id)) == (agent_id, "")
+    assert name_in("l1", group_of("l1", agent_id, "pool")) == (agent_id, "pool")
+    assert name_in("l2", group_of("l1", agent_id)) is None
+    assert name_in("l1", "tuner-l1-of-somebody") is None
+    assert name_in("l1", agent_id) is None  # a group of somebody else, who calls it like one of our agents
+    assert name_in("l1", "") is None
+    assert agents_of("ray-a", 1) == ["ray-a"]
+    assert agents_of("ray-a", 2) == ["ray-a-0", "ray-a-1"]
+
+
+def pair(*names: str, phase: str = "running") -> list[Observed]:
+    return [Observed(agent_id=name, group="ray-g", kind=TWO, phase=phase) for name in names]
+
+
+def test_nodes_that_came_together_are_counted_as_one_and_go_together() -> None:
+    wanting, observed = a_wanting(idle_s=60.0), pair("ray-g-0", "ray-g-1")
+
+    assert wanting.wanted(observed, {TWO: 1}) == {ONE: 0, TWO: 2}
+    assert wanting.coming(observed, ["ray-g-0"]) == {TWO: 1}
+    assert wanting.coming(observed, ["ray-g-0", "ray-g-1"]) == {}
+    wanting.idle(observed, a_room(busy=["ray-g-1"]), now=0.0)
+    assert wanting.idle(observed, a_room(), now=61.0) == []
+    assert wanting.idle(observed, a_room(), now=122.0) == ["ray-g-0", "ray-g-1"]
+
+
+def test_what_is_left_of_nodes_that_came_together_has_to_go() -> None:
+    wanting = a_wanting()
+    assert wanting.broken(pair("ray-g-0", "ray-g-1")) == []
+
+    assert wanting.broken(pair("ray-g-1")) == ["ray-g-1"]
+    assert wanting.broken([*pair("ray-g-0"), *pair("ray-g-1", phase="ended")]) == ["ray-g-0"]
+    wanting.ending["ray-g-0"] = 30.0
+    assert wanting.broken(pair("ray-g-0", "ray-g-1")) == ["ray-g-1"]
+    assert wanting.wanted(pair("ray-g-0", "ray-g-1"), {}) == {ONE: 0}
+
+
+def test_a_kind_is_made_as_whoever_lacks_it_says() -> None:
+    known = NodeKind(pool="p", shape=NodeShape(cpus=3))
+    asked = NodeKind(pool="p", shape=NodeShape(cpus=3), runtime_env={"pip": ["a"]})
+    found = a_wanting().wanted([Observed(agent_id="ray-a", kind=known)], {asked: 1})
+
+    assert {kind.pool: (kind.runtime_env, count) for kind, count in found.items()} == {
+        "": ({}, 0),
+        "p": ({"pip": ["a"]}, 2),
+    }
