@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.algorithms import EXPERIMENT
-from tests.simulation.node import STEP_S, unit
+from tests.simulation.attempt import unit
+from tests.simulation.node import STEP_S
 from tuner_service.dispatcher import commands as c
 from tuner_service.domain.trial import Attempt, Parameters
 

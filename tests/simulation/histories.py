@@ -24,6 +24,7 @@ from tuner_service.domain.experiment import AlgorithmSpec, ExperimentSpec, Exper
 from tuner_service.domain.trial import Trial, TrialStatus
 
 STEPS = 9
+AGENTS = 3  # of a search whose trials run on several nodes
 WITH_RUNGS = ("asha_promote", "hyperband", "bohb", "pbt", "pb2")
 
 
@@ -49,6 +50,13 @@ def asked_spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
     judge = spec.assessor or AlgorithmSpec(name="median_stop", args={"min_trials": 2})
     trial = replace(spec.trial, command=(), gpus=0.0, lease_s=LEASE_S)
     return replace(spec, advisor=None, assessor=judge, trial=trial)
+
+
+def gang_spec_for(seed: int, *, deterministic: bool) -> ExperimentSpec:
+    """The same search, whose trials run on two or three of the nodes that there are (``AGENTS``)."""
+    spec = spec_for(seed, deterministic=deterministic)
+    nodes = random.Random(f"nodes{seed}").choice((2, 2, 3))
+    return replace(spec, trial=replace(spec.trial, nodes=nodes, cpus=1.0, stop_grace_s=5.0))
 
 
 def gpus_of(seed: int) -> float:
@@ -97,13 +105,28 @@ def faults_for(seed: int) -> Faults:
     )
 
 
-def check_history(seed: int, *, deterministic: bool, asked: bool = False, record: Path | None = None) -> World:
-    """Run the seed's history and say in an AssertionError what is wrong with it.
+KINDS = {"launched": spec_for, "asked": asked_spec_for, "of several nodes": gang_spec_for}
 
-    ``asked``: its trials are asked for by evaluators.
-    """
-    spec = (asked_spec_for if asked else spec_for)(seed, deterministic=deterministic)
-    world = World(seed=seed, spec=spec, steps=STEPS, faults=faults_for(seed), phased=is_phased(seed))
+
+def gang_faults_for(seed: int) -> Faults:
+    """Besides what happens to trials of one node; devices do not fail, so that there are always nodes enough."""
+    rng = random.Random(f"gang{seed}")
+    return replace(
+        faults_for(seed),
+        device=0.0,
+        unready=rng.choice((0.0, 0.05, 0.2)),
+        slow=rng.choice((0.0, 0.05)),
+        port_taken=rng.choice((0.0, 0.05, 0.2)),
+        cut=rng.choice((0.0, 0.01, 0.03)),
+    )
+
+
+def check_history(seed: int, *, deterministic: bool, kind: str = "launched", record: Path | None = None) -> World:
+    """Run the seed's history and say in an AssertionError what is wrong with it; ``kind`` is one of KINDS."""
+    spec = KINDS[kind](seed, deterministic=deterministic)
+    agents = AGENTS if spec.trial.nodes > 1 else 1
+    faults = faults_for(seed) if agents == 1 else gang_faults_for(seed)
+    world = World(seed=seed, spec=spec, steps=STEPS, faults=faults, phased=is_phased(seed), agents=agents)
     try:
         world.run()
         check_ended(world)
@@ -111,10 +134,12 @@ def check_history(seed: int, *, deterministic: bool, asked: bool = False, record
     except AssertionError as exc:
         if record is not None:
             story = {"about": str(exc), "steps": encode(world.story), "expect": {}}
-            (record / f"seed-{seed}-{deterministic}-{asked}.json").write_text(json.dumps(story, indent=1))
+            (record / f"seed-{seed}-{deterministic}-{kind}.json").write_text(json.dumps(story, indent=1))
         raise
     if deterministic and not world.changes:  # what people change depends on when they do
-        peaceful = World(seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults(), phased=is_phased(seed))
+        peaceful = World(
+            seed=seed + 1_000_000, spec=spec, steps=STEPS, faults=Faults(), phased=is_phased(seed), agents=agents
+        )
         peaceful.run()
         killed, untouched = final_rows(world), final_rows(peaceful)
         for row, expected in zip(killed, untouched, strict=True):
@@ -191,16 +216,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=[*KINDS], help="of trials")
     parser.add_argument("--record", type=Path, help="a folder for the histories of seeds that fail, to be replayed")
     arguments = parser.parse_args()
     failed = 0
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        for deterministic, asked in itertools.product((True, False), (True, False)):
+        for deterministic, kind in itertools.product((True, False), arguments.kinds):
             try:
-                check_history(seed, deterministic=deterministic, asked=asked, record=arguments.record)
+                check_history(seed, deterministic=deterministic, kind=kind, record=arguments.record)
             except Exception:  # noqa: BLE001  # whatever it was, the other seeds are run too
                 failed += 1
-                print(f"seed {seed} deterministic={deterministic} asked={asked} failed:")
+                print(f"seed {seed} deterministic={deterministic} kind={kind!r} failed:")
                 traceback.print_exc(limit=-4)
         if (seed + 1) % 100 == 0:
             print(f"{seed + 1 - arguments.first} seeds, {failed} failures", flush=True)

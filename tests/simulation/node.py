@@ -1,15 +1,16 @@
-"""The simulated node: an agent, and the attempts on its disk."""
+"""The simulated node: an agent, and the attempts, or parts of attempts, on its disk."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trials.wire.attempt import AttemptKey
+from tests.simulation.attempt import SimAttempt, unit
 from trials.wire.launch import LaunchSpec
-from trials.wire.messages import Acknowledge, Busy, Forget, FurtherParameters, Launch, ObservedAttempt, Stop
+from trials.wire.messages import Acknowledge, Busy, Forget, FurtherParameters, Launch, ObservedAttempt, Prepare, Stop
 from trials.wire.records import (
     CheckpointRecord,
     ExitCause,
@@ -26,8 +27,11 @@ from tuner_service.domain.resources import Device
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-AGENT = "agent-1"
-DEVICES = 4
+DEVICES = 4  # of each node
+PREPARES_S, SLOW_S = 1.0, 70.0  # what a node takes to make a part ready; the slow one is given up meanwhile
+LOOKS_S = 0.7  # a part looks so often whether the first node's has ended
+ALONE_LIMIT_S = 180.0  # a part whose other has ended runs so long at most, whatever else is killed or cut off
+CUT_S = 40.0  # a node is cut off from the service for so long at most
 STEP_S = 1.0  # between two reports of a trial
 CHECKPOINT_EVERY = 3  # steps
 RESEND_S = 3.0
@@ -37,64 +41,32 @@ ASK_AGAIN_S = 10.0
 NO_LAUNCH = LaunchSpec(command=(), parameters={}, seed=0, objective="loss")  # of an attempt that never started
 
 
-def unit(*parts: Any) -> float:
-    """A number in [0, 1) that depends on ``parts`` alone."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big") / 2**48
-
-
-@dataclass(kw_only=True)
-class SimAttempt:
-    """What is on the node's disk, and whether it runs."""
-
-    key: AttemptKey
-    nonce: str
-    lineage: str
-    spec: LaunchSpec
-    spool: list[c.Record] = field(default_factory=list)
-    acknowledged: int = 0
-    exit: ExitRecord | None = None
-    in_flight_since: float | None = None
-    exit_sent_at: float | None = None
-    stopping: bool = False
-    answers: dict[int, dict[str, Any] | None] = field(default_factory=dict)  # the files with further parameters
-    index: int = 0  # of the parameters it runs with
-    ancestry: str = ""  # of its weights: the checkpoint of another trial that it began with
-    cooperates: bool = False  # its script asks should_stop
-    asks_first: bool = False  # before each step instead of after it
-    reports_half_way: bool = False  # a final metric, although it was told to stop
-    asked: int = 0
-    asked_at: float = 0.0
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        further = self.answers.get(self.index) if self.index else self.spec.parameters
-        assert further is not None, "it runs with parameters that it was not given"
-        return further
-
-
 class Agent:
     """Holds attempts on its disk; connected or not. Its trials run whatever happens to it."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
         self.connected = False
+        self.cut_until = 0.0
         self.alive = True
         self.held: dict[str, SimAttempt] = {}
         self.spent: set[str] = set()
-        self.saved: dict[str, tuple[int, str]] = {}  # checkpoint digest → its trial, and the ancestry of its weights
         self.boots = 1
-        self.devices = [Device(uuid=f"g{n}", name="simulated", memory_bytes=2**36) for n in range(DEVICES)]
+        self.devices = [Device(uuid=f"{name}-g{n}", name="simulated", memory_bytes=2**36) for n in range(DEVICES)]
 
     def connect(self) -> None:
         world = self.world
         if world.service is None or self.connected or not self.alive:
+            return
+        if world.now < self.cut_until:
+            world.later(self.cut_until - world.now, self.connect)
             return
         observed = tuple(
             ObservedAttempt(
                 key=a.key,
                 nonce=a.nonce,
                 lineage=a.lineage,
-                process=self._process(a) if a.exit is None else None,
+                process=self._process(a) if a.exit is None and not a.is_prepared else None,
                 exit=a.exit,
                 spooled=len(a.spool),
             )
@@ -105,7 +77,7 @@ class Agent:
         world.tell(
             c.AgentConnected(
                 at=world.now,
-                agent_id=AGENT,
+                agent_id=self.name,
                 cpus=8,
                 memory_bytes=2**33,
                 attempts=observed,
@@ -130,13 +102,21 @@ class Agent:
 
     def _die(self) -> None:
         self.connected = self.alive = False
-        self.world.tell(c.AgentDisconnected(at=self.world.now, agent_id=AGENT))
+        self.world.tell(c.AgentDisconnected(at=self.world.now, agent_id=self.name))
 
         def back() -> None:
             self.alive = True
             self.connect()
 
         self.world.later(self.world.rng.random() * 3, back)
+
+    def cut_off(self) -> None:
+        """From the service, for a while; what runs runs on."""
+        if self.connected:
+            self.connected = False
+            self.cut_until = self.world.now + self.world.rng.random() * CUT_S
+            self.world.tell(c.AgentDisconnected(at=self.world.now, agent_id=self.name))
+            self.world.later(self.cut_until - self.world.now, self.connect)
 
     # ── devices ─────────────────────────────────────────────────────────────────────────────────
     def devices_fail(self) -> None:
@@ -154,21 +134,24 @@ class Agent:
         self.devices[number] = replace(self.devices[number], **fields)
         if self.connected and self.alive:
             told = tuple(self.devices)
-            self.world.tell(c.DevicesChanged(at=self.world.now, agent_id=AGENT, devices=told))
+            self.world.tell(c.DevicesChanged(at=self.world.now, agent_id=self.name, devices=told))
 
     def _check_devices(self) -> None:
-        """Whatever was killed: no device is shared by those that did not ask for a share."""
+        """Whatever was killed: no device is shared by those that did not ask for a share. A part that waits for the
+        order to begin uses none, and may have been given back without its agent having heard of it yet."""
         used: Counter[str] = Counter()
         for attempt in self.held.values():
-            if attempt.exit is None:
+            if attempt.exit is None and not attempt.is_prepared:
                 used.update({device.uuid: round(device.share * 100) for device in attempt.spec.devices})
         assert all(share <= 100 for share in used.values()), f"devices are shared by mistake: {used}"
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
     def take(self, message: e.ToOneAgent) -> None:
-        if not self.alive:
+        if not self.alive or self.world.now < self.cut_until:
             return
         match message:
+            case Prepare():
+                self._prepare(message)
             case Launch():
                 self._launch(message)
             case Stop():
@@ -196,15 +179,111 @@ class Agent:
             self.held[nonce].in_flight_since = None
             self.send(self.held[nonce])
 
+    # ── parts of attempts of several nodes ──────────────────────────────────────────────────────
+    def _prepare(self, order: Prepare) -> None:
+        """Ready after a while; perhaps too late, perhaps never."""
+        world, held = self.world, self.held.get(order.nonce)
+        if order.nonce in self.spent:
+            if held is not None and held.is_prepared and held.was_ready:
+                self._say_ready(held, order.limit_s)
+            return
+        self.spent.add(order.nonce)
+        part = SimAttempt(key=order.key, nonce=order.nonce, lineage=order.lineage, spec=order.spec, is_prepared=True)
+        self.held[order.nonce] = part
+        world.parts.setdefault(str(order.key), {})[part.node] = part
+        if world.may_kill(world.faults.unready):
+            self._exit(part, ExitRecord(cause=ExitCause.NOT_READY, tail="there is no room"))
+            return
+        takes_s = SLOW_S if world.may_kill(world.faults.slow) else PREPARES_S
+
+        def ready() -> None:
+            if part.exit is None:
+                part.was_ready = True
+                self._say_ready(part, order.limit_s)
+
+        world.later(takes_s * (0.5 + world.rng.random()), ready)
+
+    def _say_ready(self, part: SimAttempt, limit_s: float) -> None:
+        world = self.world
+        part.wanted_at = world.now
+        world.later(limit_s, lambda: self._not_ordered(part, limit_s))
+        port = 0 if part.node else 4000
+        world.to_service(lambda: self._prepared(part, port))
+
+    def _prepared(self, part: SimAttempt, port: int) -> c.PartPrepared:
+        return c.PartPrepared(
+            at=self.world.now,
+            agent_id=self.name,
+            key=part.key,
+            nonce=part.nonce,
+            address=self.name,
+            host=self.name,
+            port=port,
+            world_key=f"key of {part.nonce}" if port else "",
+        )
+
+    def _not_ordered(self, part: SimAttempt, limit_s: float) -> None:
+        if part.is_prepared and self.world.now - part.wanted_at > limit_s - 0.001:
+            self._exit(part, ExitRecord(cause=ExitCause.STOPPED, stop_reason="not_ordered"))
+
+    def _go(self, part: SimAttempt, order: Launch) -> None:
+        """All are ready, and the rows say so, or none would have been told to begin."""
+        world = self.world
+        others = world.parts[str(part.key)].values()
+        assert [other.was_ready for other in others] == [True] * order.spec.nodes, "one begins alone"
+        told = order.spec.world
+        assert told is not None
+        first = world.parts[str(part.key)][0]
+        assert (told.port, told.key) == (4000, f"key of {first.nonce}"), "nobody knows where the first listens"
+        part.is_prepared, part.spec = False, order.spec
+        world.launched[f"{part.key}/{part.node}"] = world.launched.get(f"{part.key}/{part.node}", 0) + 1
+        if part.node == 0 and world.may_kill(world.faults.port_taken):
+            self._exit(part, ExitRecord(cause=ExitCause.NOT_READY, tail="port 4000 is taken"))
+            return
+        self._begin(part)
+
+    def _run_with_first(self, part: SimAttempt) -> None:
+        """Of another node than the first: it computes what that one reports, and ends as that one does."""
+        if part.exit is not None or self._is_killed(part):
+            return
+        first = self.world.parts[str(part.key)][0]
+        if first.exit is None or not self._ends_with(part, first):
+            self.world.later(LOOKS_S * (0.5 + self.world.rng.random()), lambda: self._run_with_first(part))
+
+    def _others_stay(self, part: SimAttempt) -> bool:
+        """Whether the first node's can compute a step: all have begun, and none has ended. Else it waits for them, for
+        ever, or its connection breaks and it fails."""
+        others = [other for other in self.world.parts[str(part.key)].values() if other is not part]
+        gone = next((other for other in others if other.exit is not None), None)
+        if gone is not None:
+            self._ends_with(part, gone)
+        return gone is None and all(not other.is_prepared for other in others)
+
+    def _ends_with(self, part: SimAttempt, other: SimAttempt) -> bool:
+        assert other.exit is not None
+        if part.node and (other.exit.cause, other.exit.code) == (ExitCause.EXITED, 0):
+            self._exit(part, ExitRecord(cause=ExitCause.EXITED, code=0))
+        elif self.world.rng.random() < 0.3:  # else it hangs in a call that nobody answers, until it is stopped
+            self._exit(part, ExitRecord(cause=ExitCause.EXITED, code=1, tail="connection reset by peer"))
+        return part.exit is not None
+
     def _launch(self, order: Launch) -> None:
         if order.nonce in self.spent:
-            if order.nonce in self.held:
-                self._say_started(self.held[order.nonce])
+            held = self.held.get(order.nonce)
+            if held is not None and held.is_prepared and held.was_ready and held.exit is None:
+                self._go(held, order)
+            elif held is not None and not held.is_prepared:
+                self._say_started(held)
             return
+        assert order.spec.world is None, "told to begin what it never prepared"
         self.spent.add(order.nonce)
         self.world.launched[str(order.key)] = self.world.launched.get(str(order.key), 0) + 1
         attempt = SimAttempt(key=order.key, nonce=order.nonce, lineage=order.lineage, spec=order.spec)
         self.held[order.nonce] = attempt
+        self._begin(attempt)
+
+    def _begin(self, attempt: SimAttempt) -> None:
+        order = attempt
         known = {device.uuid: device for device in self.devices}
         if any(known[given.uuid].lost or known[given.uuid].occupied for given in order.spec.devices):
             self._exit(
@@ -218,20 +297,21 @@ class Agent:
         attempt.reports_half_way = unit(order.spec.seed, "half way") < 0.6
         if order.spec.checkpoints:
             digest = order.spec.checkpoints[0].digest
-            number, ancestry = self.saved[digest]
+            number, ancestry = self.world.saved[digest]
             attempt.ancestry = ancestry if number == order.key.number else digest
         attempt.answers = dict(enumerate(order.spec.further_parameters, start=1))
         if self._is_phased(attempt):
             # As a checkpoint says; fewer where the tuner had no more.
             attempt.index = min(max(0, first - 1) // PHASE_STEPS, len(attempt.answers))
         self._say_started(attempt)
-        self.world.later(self.world.rng.random() * STEP_S, lambda: self._run(attempt, first))
+        run = partial(self._run_with_first, attempt) if attempt.node else partial(self._run, attempt, first)
+        self.world.later(self.world.rng.random() * STEP_S, run)
 
     def _say_started(self, attempt: SimAttempt) -> None:
         process = self._process(attempt)
         self.world.to_service(
             lambda: c.AttemptStarted(
-                at=self.world.now, agent_id=AGENT, key=attempt.key, nonce=attempt.nonce, process=process
+                at=self.world.now, agent_id=self.name, key=attempt.key, nonce=attempt.nonce, process=process
             )
         )
 
@@ -246,6 +326,9 @@ class Agent:
         attempt = self.held.get(order.nonce)
         if attempt is None or attempt.exit is not None:
             return
+        if attempt.is_prepared:
+            self._exit(attempt, ExitRecord(cause=ExitCause.STOPPED, stop_reason=order.reason))
+            return
         attempt.stopping = True
         reason = order.reason
         self.world.later(
@@ -254,20 +337,24 @@ class Agent:
         )
 
     # ── a trial's life: its values depend on its parameters and the step alone ──────────────────
-    def _run(self, attempt: SimAttempt, step: int) -> None:
+    def _is_killed(self, attempt: SimAttempt) -> bool:
         world = self.world
-        if attempt.exit is not None:
-            return
         if world.may_kill(world.faults.kill_trial):
             self._exit(attempt, ExitRecord(cause=ExitCause.SIGNALED, signal=9))
-            return
-        if world.may_kill(world.faults.kill_supervisor):
+        elif world.may_kill(world.faults.kill_supervisor):
             self._exit(attempt, ExitRecord(cause=ExitCause.SUPERVISOR_LOST))
-            return
-        if world.may_kill(world.faults.reboot):
+        elif world.may_kill(world.faults.reboot):
             self.boots += 1
             for other in list(self.held.values()):
                 self._exit(other, ExitRecord(cause=ExitCause.HOST_REBOOTED))
+        return attempt.exit is not None
+
+    def _run(self, attempt: SimAttempt, step: int) -> None:
+        world = self.world
+        if attempt.exit is not None or self._is_killed(attempt):
+            return
+        if attempt.spec.nodes > 1 and not self._others_stay(attempt):
+            world.later(LOOKS_S, lambda: self._run(attempt, step))
             return
         if self._waits_for_parameters(attempt, step):
             world.later(ANSWER_POLL_S, lambda: self._run(attempt, step))
@@ -318,7 +405,7 @@ class Agent:
     def _save(self, attempt: SimAttempt, key: str, step: int) -> None:
         world, number = self.world, attempt.key.number
         digest = hashlib.sha256(f"{number}{key}{step}".encode()).hexdigest()
-        self.saved[digest] = number, attempt.ancestry
+        self.world.saved[digest] = number, attempt.ancestry
         record = CheckpointRecord(step=step, name=f"step-{step}", digest=digest, size=100, at=world.now)
         attempt.spool.append(record)
         world.tell(c.BlobReceived(at=world.now, digest=digest, data=b"x"))
@@ -346,7 +433,13 @@ class Agent:
     def _exit(self, attempt: SimAttempt, record: ExitRecord) -> None:
         if attempt.exit is None:
             attempt.exit = record
+            if attempt.spec.nodes > 1 and not attempt.is_prepared:
+                self.world.later(ALONE_LIMIT_S, lambda: self._check_none_is_alone(attempt))
             self.send(attempt)
+
+    def _check_none_is_alone(self, ended: SimAttempt) -> None:
+        alone = [part.nonce for part in self.world.parts[str(ended.key)].values() if part.exit is None]
+        assert not alone, f"{alone} of {ended.key} run on, {ALONE_LIMIT_S:g} s after another part has ended"
 
     # ── reports ─────────────────────────────────────────────────────────────────────────────────
     def send(self, attempt: SimAttempt) -> None:
@@ -366,7 +459,7 @@ class Agent:
             world.to_service(
                 lambda: c.AttemptExited(
                     at=world.now,
-                    agent_id=AGENT,
+                    agent_id=self.name,
                     key=attempt.key,
                     nonce=attempt.nonce,
                     exit=record,
@@ -394,7 +487,7 @@ class Agent:
         world.to_service(
             lambda: c.ReportsReceived(
                 at=world.now,
-                agent_id=AGENT,
+                agent_id=self.name,
                 key=attempt.key,
                 nonce=attempt.nonce,
                 first_sequence=first,

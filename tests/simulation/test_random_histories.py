@@ -34,6 +34,7 @@ from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, Exp
 from tuner_service.domain.trial import Attempt
 
 SEEDS = 100
+GANG_SEEDS = 20  # each takes as long as three others
 END_LIMIT = 500  # steps in which every experiment must come to its end, once all goes well
 EXITS = (
     EXITED,
@@ -56,7 +57,16 @@ def test_whatever_is_killed_the_experiment_ends_as_it_would_have(seed: int, dete
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_is_killed_evaluators_that_ask_end_it_as_it_would_have(seed: int, deterministic: bool) -> None:
     print(f"to replay: python -m tests.simulation.histories --first {seed} --seeds 1")
-    check_history(seed, deterministic=deterministic, asked=True)
+    check_history(seed, deterministic=deterministic, kind="asked")
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "free"])
+@pytest.mark.parametrize("seed", range(GANG_SEEDS))
+def test_whatever_is_killed_or_cut_off_trials_of_several_nodes_end_it_as_it_would_have(
+    seed: int, deterministic: bool
+) -> None:
+    print(f"to replay: python -m tests.simulation.histories --first {seed} --seeds 1 --kinds 'of several nodes'")
+    check_history(seed, deterministic=deterministic, kind="of several nodes")
 
 
 class AnyCommands(RuleBasedStateMachine):

@@ -1,6 +1,6 @@
 """Whole experiments on virtual time: one seed, one history.
 
-A service (dispatcher and memory store), one agent with its attempts (or evaluators that ask for trials), and one
+A service (dispatcher and memory store), agents with their attempts (or evaluators that ask for trials), and one
 algorithm worker exchange messages over a network that delays, doubles, loses and reorders them. Everything may be
 killed at any step: the service between any two of its statements (recovery included), the worker, the agent,
 supervisors, evaluators and trials. What each of them keeps across its death is what the real one keeps on disk.
@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.memory_store import MemoryStore
 from tests.simulation.algorithms import EXPERIMENT, Worker
+from tests.simulation.attempt import SimAttempt
 from tests.simulation.evaluators import Evaluator
 from tests.simulation.node import Agent
 from tests.simulation.recording import Restart, Step
@@ -58,12 +59,18 @@ class Faults:
     person: float = 0.0  # pauses or stops the experiment, and resumes it a while later
     live: float = 0.0  # a person changes limits, adds trials, imports results, changes the search space
     device: float = 0.0  # is lost, or taken by a stranger for a while
+    unready: float = 0.0  # a node cannot prepare its part of an attempt
+    slow: float = 0.0  # or takes longer than it is waited for
+    port_taken: float = 0.0  # between prepare and go
+    cut: float = 0.0  # an agent is cut off from the service for a while
     algorithm: float = 0.0  # raises, or says that it is temporarily unable
     most_kills: int = 40  # then the world is left in peace, so that every history ends
 
 
 class World:
-    def __init__(self, *, seed: int, spec: ExperimentSpec, steps: int, faults: Faults, phased: bool = False) -> None:
+    def __init__(  # each is a fact of the history
+        self, *, seed: int, spec: ExperimentSpec, steps: int, faults: Faults, phased: bool = False, agents: int = 1
+    ) -> None:
         """``phased``: some trials ask for further parameters while they run."""
         self.rng = random.Random(seed)
         self.phased = phased
@@ -78,7 +85,10 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.service: Service | None = None
-        self.agent = Agent(self)
+        names = [f"agent-{number + 1}" for number in range(agents)]
+        self.agents = {name: Agent(self, name) for name in names}
+        self.saved: dict[str, tuple[int, str]] = {}  # checkpoint digest → its trial, and the ancestry of its weights
+        self.parts: dict[str, dict[int, SimAttempt]] = {}  # of each attempt of several nodes, by node
         self.worker: Worker | None = None
         self.lives = 0
         self.story: list[Step] = []  # what is on disk follows from it
@@ -117,7 +127,7 @@ class World:
             experiment is not None
             and experiment.status in {ExperimentStatus.COMPLETED, ExperimentStatus.FAILED}
             and self.service is not None
-            and not self.agent.held
+            and not any(agent.held for agent in self.agents.values())
         )
 
     # ── the service's life ──────────────────────────────────────────────────────────────────────
@@ -130,13 +140,15 @@ class World:
         except Killed:
             self.service_died()
             return
-        self.later(self.rng.random(), self.agent.connect)
+        for agent in self.agents.values():
+            self.later(self.rng.random(), agent.connect)
         self.later(0.5, lambda: self.tick(service))
 
     def service_died(self) -> None:
         self.service = None
         self.worker = None  # its standard input closed
-        self.agent.connected = False
+        for agent in self.agents.values():
+            agent.connected = False
         self.later(RESTART_S * self.rng.random(), self.start_service)
 
     def tick(self, service: Service) -> None:
@@ -144,8 +156,13 @@ class World:
             self.tell(c.TimePassed(at=self.now))
             self._person_looks()
             if self.may_kill(self.faults.device):
-                self.agent.devices_fail()
+                self.an_agent().devices_fail()
+            if self.may_kill(self.faults.cut):
+                self.an_agent().cut_off()
             self.later(0.5, lambda: self.tick(service))
+
+    def an_agent(self) -> Agent:
+        return self.rng.choice([*self.agents.values()])
 
     def _person_looks(self) -> None:
         """Resumes what was paused or stopped, whoever did it; sometimes it was this person."""
@@ -287,12 +304,12 @@ class Service:
                     lambda: world.tell(c.WorkerPonged(at=world.now, experiment_id=EXPERIMENT, generation=generation)),
                 )
             case e.WelcomeAgent():
-                world.agent.welcomed(effect)
+                world.agents[effect.agent_id].welcomed(effect)
             case e.Tell(message=DeleteCheckpoint()):
                 pass  # its checkpoints have no files
             case e.Tell():
-                message = effect.message
-                world.to_agent(lambda: world.agent.take(message))
+                agent, message = world.agents[effect.agent_id], effect.message
+                world.to_agent(lambda: agent.take(message))
             case _:
                 pass
 
