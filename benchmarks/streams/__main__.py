@@ -1,4 +1,4 @@
-"""What streams of events cost the service while trials report: processor time for a report, with and without them."""
+"""What streams of events and open pages cost the service while trials report: processor time for a report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from statistics import median
 from typing import Any
@@ -26,7 +26,9 @@ NOTES = (
         "readers are one process on the same two cores. Half of the streams are of all experiments, half of the one "
         "that runs, which are told of every trial. Processor time is that of the service alone, its kernel time "
         "included, from the first report until all are on disk; rounds with and without streams take turns. Where "
-        "other work shares the cores, reports reach the disk later than they are made: the rate tells it."
+        "other work shares the cores, reports reach the disk later than they are made: the rate tells it. A page is a "
+        "scripted client that asks what the dashboard asks of the experiment that runs: it four times a second, what "
+        "changed of its trials twice, curves, importance and the best every 1.5 seconds."
     ),
 )
 
@@ -36,46 +38,60 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of reports in each round (default: 8)")
     parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--pages", type=int, default=20, help="scripted ones, beside the streams (default: 20)")
     options = parser.parse_args()
     machine = describe()
     a_second = TARGET_A_SECOND / Load().trials
     load = Load(reports=int(options.seconds * a_second), a_second=a_second)
     found: dict[str, list[dict[str, Any]]] = {}
     for turn in range(options.rounds):
-        counts = {ALONE: 0, f"{options.streams} streams": options.streams}
+        streams = f"{options.streams} streams"
+        counts = {ALONE: (0, 0), streams: (options.streams, 0)}
+        if options.pages:
+            counts[f"{streams}, {options.pages} pages"] = (options.streams, options.pages)
         for name in counts if turn % 2 == 0 else reversed(counts):
-            row = _round(load, counts[name])
+            row = _round(load, *counts[name])
             print(name, row, flush=True)
             found.setdefault(name, []).append(row)
     command = f"python -m benchmarks.streams --rounds {options.rounds} --seconds {options.seconds:g}"
-    command += f" --streams {options.streams}"
+    command += f" --streams {options.streams} --pages {options.pages}"
     rounds = [{"what": name, **row} for name, rows_ in found.items() for row in rows_]
     save("streams", command=command, machine=machine, rows=_rows(found), notes=NOTES, rounds=rounds)
     return 0
 
 
-def _round(load: Load, streams: int) -> dict[str, Any]:
+def _round(load: Load, streams: int, pages: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
-    row: dict[str, Any] = dict(measure(load, beside=partial(_reading, streams, told) if streams else nullcontext))
+    beside = partial(_beside, streams, pages, told) if streams else nullcontext
+    row: dict[str, Any] = dict(measure(load, beside=beside))
     events = told.get("events", {})
-    return {**row, "events": sum(events.values()), "gaps": events.get("gap", 0) + told.get("ended", 0)}
+    asked = {"asked_a_second": told.get("asked_a_second", 0.0), "slowest_s": told.get("slowest_s")}
+    return {**row, "events": sum(events.values()), "gaps": events.get("gap", 0) + told.get("ended", 0), **asked}
 
 
 @contextmanager
-def _reading(streams: int, told: dict[str, Any], made: Service) -> Iterator[None]:
-    """So many streams are open meanwhile; ``told`` says afterwards what they were told."""
-    address = made.address()
+def _beside(streams: int, pages: int, told: dict[str, Any], made: Service) -> Iterator[None]:
+    """So many streams and pages are open meanwhile; ``told`` says afterwards what they were told."""
     experiment_id = json.loads(made.tuner("show", "@last", "-o", "json"))["id"]
-    paths = ["/api/v1/events", f"/api/v1/experiments/{experiment_id}/events"]
-    command = [sys.executable, "-m", "benchmarks.streams.readers", address["url"], address["token_file"]]
-    process = subprocess.Popen(
-        [*command, str(streams), *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    with ExitStack() as stack:
+        paths = ["/api/v1/events", f"/api/v1/experiments/{experiment_id}/events"]
+        stack.enter_context(_program(made, told, "readers", str(streams), *paths))
+        if pages:
+            stack.enter_context(_program(made, told, "pages", str(pages), experiment_id))
+        yield
+
+
+@contextmanager
+def _program(made: Service, told: dict[str, Any], name: str, *arguments: str) -> Iterator[None]:
+    """One that prints a line when it is ready, and what it saw when its standard input ends."""
+    address = made.address()
+    command = [sys.executable, "-m", f"benchmarks.streams.{name}", address["url"], address["token_file"], *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
         if process.stdout.readline().strip() != "ready":
-            raise RuntimeError("the readers of event streams did not begin")
+            raise RuntimeError(f"the {name} did not begin")
         yield
         process.stdin.close()
         told |= json.loads(process.stdout.readline())
@@ -87,10 +103,15 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
     for name, rounds in found.items():
         us = median_of(rounds, "service_us")
         row: Row = {"what": name, "reports/s": median_of(rounds, "a_second"), "service µs": round(us, 2)}
-        row |= {"more %": round(100 * (us / alone - 1), 1), "target %": None if name == ALONE else TARGET_GROWTH}
+        row |= {
+            "more %": round(100 * (us / alone - 1), 1),
+            "target %": TARGET_GROWTH if name.endswith("streams") else None,
+        }
         row |= {"median ms to disk": median_of(rounds, "delay_median_ms"), "p99 ms": median_of(rounds, "delay_p99_ms")}
         events = median([one["events"] * one["a_second"] / one["reports"] for one in rounds])
         row |= {"events/s": round(events), "gaps": max(one["gaps"] for one in rounds)}
+        slowest = [one["slowest_s"] for one in rounds if one["slowest_s"] is not None]
+        row |= {"asked/s": round(median_of(rounds, "asked_a_second")), "slowest s": max(slowest, default=None)}
         rows.append(row)
     return rows
 

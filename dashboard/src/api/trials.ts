@@ -41,7 +41,8 @@ export function trialsOf(id: string): TrialsState {
         newest ??= answer.revision;
         changed = trials.apply(answer.columns) || changed;
         cursor = answer.next;
-        if (cursor && since === null) revision.value++; // many trials: what is there is shown already
+        // Of many trials the first are shown already; the others come in one go, or every plot is drawn five times.
+        if (cursor && since === null && revision.value === 0) revision.value++;
       } while (cursor);
       since = newest;
       if (changed || revision.value === 0) revision.value++;

@@ -26,6 +26,8 @@ import { TrialsTab } from "./experiment-trials";
 import { remaining } from "./experiments";
 import { useFiltered } from "./filtered";
 
+const TABLE_MS = 500; // between two looks at its trials while they go on; the first change is read at once
+
 const TABS: readonly [string, string][] = [
   ["overview", "Overview"],
   ["trials", "Trials"],
@@ -38,7 +40,7 @@ const TABS: readonly [string, string][] = [
 export function ExperimentPage({ id }: { id: string }) {
   const detail = useResource([id], (signal) => read<ExperimentDetail>(experimentUrl(id), signal), [id]);
   const state = useMemo(() => trialsOf(id), [id]);
-  useResource([id, "table"], (signal) => state.load(signal), [id]);
+  useResource([id, "table"], (signal) => state.load(signal), [id], TABLE_MS);
   useEffect(() => {
     if (!query.peek().has("tab")) readOverviewEarly(id);
     const stop = watch([id], forgetEarly);
