@@ -189,7 +189,7 @@ function Lost() {
   }, [back]);
   if (connection.value !== "lost" || since === null || now.value - since < PATIENCE_MS) return null;
   return (
-    <div class="lost" role="alert">
+    <div class="away" role="alert">
       <strong>The service does not answer</strong> for {duration((now.value - since) / 1_000)}. What you see
       is as it was then; running trials go on without it. The page goes on by itself as soon as it is back.
     </div>

@@ -5,7 +5,7 @@ import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
 import { ago, bytes, duration, number, percent } from "../src/state/format";
 import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
-import { attemptEnd, isTroubled, journalWords, whyExperiment } from "../src/state/words";
+import { attemptEnd, exitWords, isTroubled, journalWords, whyExperiment } from "../src/state/words";
 
 describe("parameters that analyses name by their path", () => {
   test.each([
@@ -207,9 +207,10 @@ test("an experiment that a person paused says what happens to its trials", () =>
     message: "running trials go on, no new ones start",
   };
   expect(whyExperiment(paused as never)).toBe("running trials go on, no new ones start");
-  expect(whyExperiment({ status: "stopped", reason: "requested", message: "" } as never)).toBe(
-    "as asked for",
+  expect(whyExperiment({ status: "stopped", reason: "requested", message: "" } as never)).toMatch(
+    /stopped it/,
   );
+  expect(whyExperiment({ status: "running", reason: "requested", message: "" } as never)).toBe("");
 });
 
 describe("browsers, as people call them", () => {
@@ -232,4 +233,18 @@ describe("browsers, as people call them", () => {
   ])("%s", (header, words) => {
     expect(browserName(header)).toBe(words);
   });
+});
+
+test("a stopped process says by whom in words, and not by the name of the reason", () => {
+  const exit = { cause: "stopped", code: 0, signal: null, stop_reason: "stopped_by_assessor", tail: null };
+  expect(exitWords(exit as never)).toBe(
+    "stopped as it was told: the assessor stopped it: it did worse than others had at that step",
+  );
+  expect(exitWords({ ...exit, stop_reason: "stopped" } as never)).toBe("stopped as it was told");
+});
+
+test("whoever asked for a move is named once", () => {
+  const payload = { to: "running", reason: "requested", message: "", by: "ann" };
+  const line = { line: 1, at: "2026-11-24T10:00:00Z", kind: "experiment_moved", payload };
+  expect(journalWords(line as never, "loss").sentence).toBe("The experiment is running (asked for by ann)");
 });

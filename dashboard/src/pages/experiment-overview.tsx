@@ -160,7 +160,7 @@ function ImportancePart({
 }) {
   const chosen = Object.keys(importance.importance).length > 0;
   return (
-    <div>
+    <div class={chosen ? "" : "short"}>
       {metrics.length > 1 && (
         <label class="inline">
           of{" "}

@@ -84,12 +84,18 @@ export function whyTrial(trial: Pick<Trial, "reason" | "message">): string {
 }
 
 export function whyExperiment(experiment: Pick<Experiment, "status" | "reason" | "message">): string {
-  if (experiment.reason === "requested" && experiment.message) return experiment.message;
+  if (experiment.reason === "requested") return experiment.message || (REQUESTED[experiment.status] ?? "");
   return withParticulars(
     EXPERIMENT_REASONS[experiment.reason] ?? experiment.reason.replaceAll("_", " "),
     experiment.message,
   );
 }
+
+const REQUESTED: Record<string, string> = {
+  paused: "a person paused it: running trials go on, no new ones start",
+  stopping: "a person stops it",
+  stopped: "a person stopped it; its trials kept their checkpoints",
+};
 
 /** Whether it rests by its own trouble, and not because a person wanted it so. */
 export function isTroubled(experiment: Pick<Experiment, "status" | "reason">): boolean {
@@ -132,9 +138,12 @@ export function exitWords(ended: Exit): string {
   if (/out of memory/i.test(last) && ended.code !== 0) return `killed: ${last}`;
   if (ended.cause === "out_of_memory") return `killed: out of memory${memory}`;
   if (ended.signal)
-    return `ended by ${SIGNALS[ended.signal] ?? `signal ${ended.signal}`}${ended.stop_reason ? `: ${ended.stop_reason}` : ""}`;
+    return `ended by ${SIGNALS[ended.signal] ?? `signal ${ended.signal}`}${ended.stop_reason ? `: ${reasonWords(ended.stop_reason)}` : ""}`;
   if (ended.code) return `exit code ${ended.code}${last ? `: ${last}` : ""}`;
-  if (ended.stop_reason) return `stopped as it was told: ${ended.stop_reason}`;
+  if (ended.stop_reason) {
+    const why = ended.stop_reason === "stopped" ? "" : reasonWords(ended.stop_reason);
+    return `stopped as it was told${why && `: ${why}`}`;
+  }
   return CAUSES[ended.cause] ?? ended.cause.replaceAll("_", " ");
 }
 
@@ -301,7 +310,9 @@ function trialEndedWords(
 }
 
 function movedWords(payload: JournalLine["payload"], told: (s: string, t?: Told["tone"]) => Told): Told {
-  const why = withParticulars(reasonWords(String(payload.reason ?? "")), String(payload.message ?? ""));
+  const reason =
+    payload.reason === "requested" && payload.by ? "" : reasonWords(String(payload.reason ?? ""));
+  const why = withParticulars(reason, String(payload.message ?? ""));
   const tone = payload.to === "failed" ? "bad" : payload.to === "completed" ? "good" : "plain";
   return told(`The experiment is ${statusWords(String(payload.to))}${why ? `: ${why}` : ""}`, tone);
 }
