@@ -82,7 +82,9 @@ def _round(cluster: RayCluster, options: argparse.Namespace) -> Row:
     with tempfile.TemporaryDirectory(prefix="tuner-ray-bench-") as name:
         folder = Path(name)
         actor = peers.run(PEERS / "actor.py", cluster.address, "5")
-        found: Row = {"actor_s": median(actor["seconds"]) if "seconds" in actor else None, "example": {}}
+        if "error" in actor:
+            raise RuntimeError(f"no actor was started: {actor['error']}")
+        found: Row = {"actor_s": median(actor["seconds"]), "example": {}}
         cluster.wait_until_free(NODES * CORES)
         found["first_trial_s"] = ours.first_trial_s(cluster, cores=CORES, times=folder / "first")
         for what, trials in ((OURS, options.trials), (EACH, options.actor_trials), (REUSED, options.trials)):
@@ -96,7 +98,7 @@ def _round(cluster: RayCluster, options: argparse.Namespace) -> Row:
 
 
 def _example(what: str, cluster: RayCluster, folder: Path, trials: int) -> Row:
-    times = folder / what.replace(" ", "-")
+    times = folder / "".join(letter for letter in what if letter.isalnum())
     if what == OURS:
         watched = ours.example(cluster, trials=trials, cores=CORES, nodes=NODES, times=times)
     else:
@@ -149,7 +151,7 @@ def _rows(rounds: Sequence[Row]) -> list[Row]:
         rows.append(row)
     actor, first = median_of(rounds, "actor_s"), median_of(rounds, "first_trial_s")
     rows.append({"one actor's start, s": round(actor, 2), "first trial of ours, s": round(first, 2)})
-    rows[-1]["first trial / actor"] = round(first / actor, 2) if actor else None
+    rows[-1]["first trial / actor"] = round(first / actor, 2)
     for what in rounds[0]["resume"]:
         found = [one["resume"][what] for one in rounds]
         medians = {f"{name}": round(median_of(found, name), 2) for name in found[0]}

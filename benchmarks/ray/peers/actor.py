@@ -1,4 +1,4 @@
-"""How long one actor takes on a cluster, from the call that makes it to its first answer. ADDRESS COUNT."""
+"""How long one actor takes on a cluster, from the call that makes it to its first answer. FOLDER ADDRESS COUNT."""
 
 import json
 import sys
@@ -13,9 +13,9 @@ class Actor:
 
 
 def main() -> None:
-    ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+    ray.init(address=sys.argv[2], log_to_driver=False, logging_level="ERROR")
     taken = []
-    for _ in range(int(sys.argv[2])):
+    for _ in range(int(sys.argv[3])):
         begun = time.perf_counter()
         actor = ray.remote(Actor).options(num_cpus=1).remote()
         ray.get(actor.ready.remote())
