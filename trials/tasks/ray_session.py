@@ -99,7 +99,8 @@ class TaskNode:
             os.close(orders_out)
             os.close(events_in)
         self._told: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._turn = threading.Condition()
+        self._ordering = threading.Lock()
+        self._early: dict[int, Order] = {}  # orders that have overtaken others
         self._next = 0
         threading.Thread(target=self._listen, name="events", daemon=True).start()
 
@@ -110,11 +111,12 @@ class TaskNode:
         return str(ray.util.get_node_ip_address())
 
     def order(self, number: int, order: Order) -> None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._next >= number)
-            self._lines.order(order)
-            self._next = number + 1
-            self._turn.notify_all()
+        """Passed on in the order of their numbers, without waiting for one that is late."""
+        with self._ordering:
+            self._early[number] = order
+            while self._next in self._early:
+                self._lines.order(self._early.pop(self._next))
+                self._next += 1
 
     def events(self) -> list[Event]:
         """What the runner has said since; waits a while for something."""
