@@ -23,10 +23,10 @@ DRAIN_S = 30.0
 SERVICE_LOST_S = 20.0
 
 
-def executor(address: str, *, name: str = "ray", **agents: Any) -> str:
+def executor(address: str, *, name: str = "ray", service_lost_s: float = SERVICE_LOST_S, **agents: Any) -> str:
     """As the setting takes it: nodes of one core, two at most."""
     table = {"cpus": 1, "max": 2, "idle": "1h"} | agents
-    return json.dumps({"name": name, "address": address, "agents": table, "service_lost": f"{SERVICE_LOST_S:g}s"})
+    return json.dumps({"name": name, "address": address, "agents": table, "service_lost": f"{service_lost_s:g}s"})
 
 
 def provided(home: Home) -> dict[str, Any]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tuner_service.cli.verbs.serve import with_ray
+from tuner_service.config import Settings
+from tuner_service.domain.errors import InputError
 from tuner_service.domain.node_kinds import ExecutorRequest, NodeShape
 from tuner_service.executor_options import ExecutorOptions, RayNodes, RayOptions, parse_executor, parse_request
 
@@ -106,3 +111,16 @@ def test_an_experiment_names_executors_and_describes_nodes_of_ray() -> None:
 def test_what_an_experiment_may_not_say_is_refused_with_why(said: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_request(said)
+
+
+def test_serving_with_ray_where_there_is_none_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    own = Settings(home=tmp_path, db="", executor=parse_executor("ray"))
+    with pytest.raises(InputError, match=r"pip install 'tuner-service\[ray\]'"):
+        with_ray(own, is_local=False)
+    elsewhere = Settings(
+        home=tmp_path, db="", executor=parse_executor({"name": "ray", "python": "/opt/ray/bin/python"})
+    )
+    assert with_ray(elsewhere, is_local=False) is not None
+    with pytest.raises(InputError, match="'tuner-service"):
+        with_ray(elsewhere, is_local=True)  # a cluster of its own is started by this interpreter

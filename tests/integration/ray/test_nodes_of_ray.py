@@ -180,6 +180,7 @@ def test_what_the_cluster_has_no_room_for_is_told_with_why(search: Home, cluster
 
 
 def test_nothing_of_ours_is_left_on_a_foreign_cluster_after_the_service(search: Home, cluster: RayCluster) -> None:
+    search.environment["TUNER_EXECUTOR"] = executor(cluster.address, service_lost_s=5.0)
     begin(search, trials=50)
     ready(search, 2)
     running(search, 2)
