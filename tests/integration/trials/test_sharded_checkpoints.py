@@ -17,7 +17,7 @@ import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trials.checkpoints.restoring import restored
-from trials.checkpoints.shards import FORMAT, load_sharded
+from trials.checkpoints.shards import FORMAT, load_sharded, save_sharded
 from trials.checkpoints.stores import Entry, first_intact
 from trials.checkpoints.verified_files import problem_of
 
@@ -64,28 +64,38 @@ with trials.init() as trial:
         said["b"] = state["model"]["b"].tolist()
         said["names"] = state["names"]
         said["drawn"] = random.random()
+        if sys.argv[1] == "load and save":
+            state["step"] = 3
+            state["model"]["b"] += 1
+            trial.save_checkpoint(state, step=3, sharded=True)
     print(json.dumps(said))
 dist.destroy_process_group()
 """
 
 
-def run(folder: Path, order: str, *, count: int) -> list[dict[str, Any]]:
-    """What each rank says."""
-    (folder / "train.py").write_text(SCRIPT)
-    (folder / "parameters.json").write_text("{}")
+def run(folder: Path, order: str, *, count: int, are_nodes: bool = False) -> list[dict[str, Any]]:
+    """What each rank says. ``are_nodes``: each is on a node of its own, with a folder of its own in ``folder``."""
+    folders = [folder / f"node{rank}" for rank in range(count)] if are_nodes else [folder] * count
+    for own in folders:
+        own.mkdir(exist_ok=True)
+        (own / "train.py").write_text(SCRIPT)
+        (own / "parameters.json").write_text("{}")
+        (own / "attempt.json").write_text(json.dumps({"spec": {"nodes": count if are_nodes else 1}}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    environ |= {"TUNER_ATTEMPT_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(folder / "train.py"), order],
-            env=environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            [sys.executable, "-W", "ignore", str(own / "train.py"), order],
+            env=environ
+            | {"TUNER_ATTEMPT_DIR": str(own), "RANK": str(rank), "NODE_RANK": str(rank if are_nodes else 0)}
+            | ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} if are_nodes else {"LOCAL_RANK": str(rank)}),
             stdout=subprocess.PIPE,
             text=True,
         )
-        for rank in range(count)
+        for rank, own in enumerate(folders)
     ]
     try:
         return [json.loads(rank.communicate(timeout=170)[0].splitlines()[-1]) for rank in ranks]
@@ -138,6 +148,38 @@ def test_another_number_of_processes_goes_on_from_it(saved: Any, tmp_path: Path)
         assert (said["same"], said["step"]) == (True, 2)
         assert (said["w"], said["b"], said["names"]) == (weights(2.0), [2.0] * 3, ["a", ["b", 2.0]])
     assert [said["drawn"] for said in ranks][:2] == [said["drawn"] for said in told]
+
+
+def laid_out(folder: Path, checkpoint: Path, entry: Entry, *, nodes: int) -> None:
+    """As the agent of each node lays it out: a copy of its own."""
+    for node in range(nodes):
+        target = folder / f"node{node}" / "restore"
+        shutil.copytree(checkpoint, target / checkpoint.name)
+        listed = {**entry, "file": str(target / checkpoint.name)}
+        (target / "restore.json").write_text(json.dumps({"checkpoints": [listed]}))
+
+
+@pytest.mark.slow
+def test_another_number_of_nodes_goes_on_from_it_each_with_a_disk_of_its_own(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    for folder in (one, two, three):
+        folder.mkdir()
+    state = {"step": 2, "model": {"w": torch.tensor(weights(0.0)), "b": torch.ones(3)}, "names": ["a", ("b", 0.0)]}
+    record = save_sharded(one, state, step=2)
+    assert record is not None
+
+    laid_out(two, one / record.name, {"file": "", "digest": record.digest, "step": 2}, nodes=2)
+    for said in run(two, "load and save", count=2, are_nodes=True):
+        assert (said["same"], said["step"], said["w"], said["b"]) == (True, 2, weights(0.0), [1.0] * 3)
+
+    (saved,) = entries(two / "node0")
+    assert [path.name for path in (two / "node1" / "checkpoints").glob("*")] == []  # it went to node 0
+    laid_out(three, Path(saved["file"]), saved, nodes=3)
+    for said in run(three, "load", count=3, are_nodes=True):
+        assert (said["same"], said["step"], said["w"], said["b"]) == (True, 3, weights(0.0), [2.0] * 3)
+
+    alone = load(two / "node0", [])
+    assert (alone["step"], alone["model"]["w"].tolist(), alone["model"]["b"].tolist()) == (3, weights(0.0), [2.0] * 3)
 
 
 @pytest.mark.slow
