@@ -4,7 +4,7 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign agents-campaign ray-campaign ray-tasks campaigns bench gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -37,12 +37,13 @@ coordination-campaign: setup ; $(RUN) tests.coordination_campaign --iterations 1
 documented-campaign: setup ; $(RUN) tests.acceptance.documented_campaign --rounds 3 --kills 12
 schema-campaign: setup ; $(RUN) tests.schema_campaign --examples 300
 freeze-campaign: setup ; $(RUN) tests.freeze_campaign
+restarts-campaign: setup ; $(RUN) tests.restarts_campaign --restarts 20
 takeover-campaign: setup ; $(RUN) tests.takeover_campaign --rounds 100
 agents-campaign: setup ; $(RUN) tests.agents_campaign --rounds 10
 ray-campaign: with-ray ; $(RUN) tests.ray_campaign --rounds 10
 # The tests of task groups on a Ray cluster, and the script for Slurm.
 ray-tasks: with-ray ; TESTS_TASKS_ON_RAY=1 $(RUN) pytest tests/integration/trials/test_tasks_session.py tests/integration/trials/test_tasks_nested.py -k ray && $(RUN) pytest -m campaign tests/integration/ray
-campaigns: setup takeover-campaign agents-campaign ray-campaign ray-tasks shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
+campaigns: setup takeover-campaign restarts-campaign agents-campaign ray-campaign ray-tasks shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.acceptance.campaign --rounds 4 --kills 30 --postgresql
@@ -50,6 +51,8 @@ campaigns: setup takeover-campaign agents-campaign ray-campaign ray-tasks shared
 BENCHMARKS ?= startup dispatch reports postgresql scale checkpoints assets suggest loading ray
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
+# A database of 5 GB in a file and on a server: an hour or more, and 20 GB of disk.
+large-database: setup ; $(RUN) benchmarks.large --back
 gpu: setup ; $(RUN) benchmarks.gpu
 clean: ; rm -rf build dist dashboard/node_modules tuner_service/web demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 

@@ -25,6 +25,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "dispatch": ("benchmarks/dispatch", "trials", "tuner_service", "migrations"),
     "failing": ("benchmarks/search", "tuner_service/tuners", "tuner_service/advisors", "tuner_service/dispatcher"),
     "growth": ("benchmarks/growth", "benchmarks/scale/build.py", "trials", "tuner_service", "migrations"),
+    "large": ("benchmarks/large", "benchmarks/scale/reads.py", "tuner_service", "migrations"),
     "loading": ("benchmarks/loading", "trials/data"),
     "postgresql": ("benchmarks/postgresql", "benchmarks/reports", "trials", "tuner_service", "migrations"),
     "ray": ("benchmarks/ray", "benchmarks/resume", "trials", "tuner_service", "migrations"),
