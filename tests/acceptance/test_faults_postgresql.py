@@ -139,6 +139,9 @@ def test_a_standby_takes_over_and_no_trial_is_disturbed(number: signal.Signals, 
         wait_until(lambda: address(home).get("pid") == standby)
         assert time.monotonic() - begun < 10  # on a busy machine; measured it is 1 s and 4 s
         assert {a["pid"] for a in home.running(2, step=4)} == pids
+        home.tuner("set", home.id, "--parallel", "3")  # the standby launches, while the one before still hangs
+        home.running(3, step=1)
+        assert time.monotonic() - begun < 20, "the agent has not gone to the standby by itself"
         if number == signal.SIGSTOP:
             os.kill(active, signal.SIGCONT)
             wait_until(lambda: not is_running(active))

@@ -8,7 +8,7 @@ import time
 from enum import Enum
 from urllib.parse import urlsplit
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from trials.agent.agent import Agent
@@ -21,6 +21,7 @@ from trials.wire.messages import Welcome
 from trials.wire.plain import ProtocolError
 
 SERVICE_POLL_S = 0.2  # a new service.json is noticed this soon
+FOLLOW_POLL_S = 0.25  # likewise, while there is a connection to the service before
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 REFUSED_PAUSE_S = 30.0
@@ -126,7 +127,11 @@ class Channel:
             )
             async with connecting as connection:
                 talk = Conversation(self._agent, connection, agent_id=self._agent_id, on_welcome=self._welcomed)
-                await talk.run()
+                following = asyncio.ensure_future(self._follow(connection, address))
+                try:
+                    await talk.run()
+                finally:
+                    following.cancel()
             return Outcome.TALKED
         except RefusedError as error:
             logger.error("refused", extra={"url": address.url, "reason": error})
@@ -145,6 +150,20 @@ class Channel:
             if self._is_welcome:
                 self._is_welcome, self._talked_at = False, time.monotonic()
         return Outcome.FAILED
+
+    async def _follow(self, connection: ClientConnection, address: ServiceAddress) -> None:
+        """Ends the connection when the home names another service.
+
+        A service that hangs holds its end of it for as long as its process is there, and sends nothing; pings would
+        find that out much later than the standby has taken over.
+        """
+        while not self._way.is_joined:
+            await asyncio.sleep(FOLLOW_POLL_S)
+            now = self._way.address()
+            if now is not None and (now.url, now.pid) != (address.url, address.pid):
+                logger.warning("service_is_elsewhere", extra={"url": address.url, "now": now.url})
+                connection.transport.abort()
+                return
 
     def _welcomed(self, welcome: Welcome) -> None:
         self._is_welcome = True

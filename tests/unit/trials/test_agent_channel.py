@@ -8,8 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from trials.agent import channel as channel_module
 from trials.agent.channel import Channel
 from trials.agent.home import Home
+from trials.agent.ways import ServiceAddress
 
 
 class NoService:
@@ -42,3 +46,34 @@ def test_a_service_that_called_and_has_gone_is_waited_for_without_a_busy_loop(tm
 
     asyncio.run(scene())
     assert way.looks == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "ends"),
+    [
+        ([None, ServiceAddress(url="http://h:1", pid=1, stamp=(9, 9))], False),
+        ([None, ServiceAddress(url="http://h:2", pid=2)], True),
+    ],
+    ids=["of the same service, written anew", "of another service"],
+)
+def test_a_connection_ends_when_the_home_names_another_service(
+    named: list[ServiceAddress | None], ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before may hang, and hold its end for as long as its process is there."""
+    monkeypatch.setattr(channel_module, "FOLLOW_POLL_S", 0)
+    told, aborted = list(named), list[bool]()
+    way: Any = SimpleNamespace(is_joined=False, address=lambda: told.pop(0) if len(told) > 1 else told[0])
+    connection: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: aborted.append(True)))
+    agent: Any = SimpleNamespace(home=Home(tmp_path))
+
+    async def scene() -> bool:
+        channel = Channel(agent, way=way, agent_id="local", idle_exit_s=math.inf)
+        following = asyncio.ensure_future(channel._follow(connection, ServiceAddress(url="http://h:1", pid=1)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        is_done = following.done()
+        following.cancel()
+        return is_done
+
+    assert asyncio.run(scene()) is ends
+    assert aborted == [True] * ends
