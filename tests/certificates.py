@@ -18,7 +18,7 @@ class Pair:
 
 
 def openssl(*arguments: str | Path) -> None:
-    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
 
 

@@ -167,7 +167,7 @@ class Server:
 
     def _tool(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*_as_user(), str(self.programs / name), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180, cwd="/")
 
 
 def user_of_the_server() -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 VERSION = 8
 CHUNK = 1 << 20  # BLOB_CHUNK_BYTES
 

@@ -23,7 +23,7 @@ from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 from trials.wire.plain import to_plain
 
 FOLDER = Path(__file__).resolve().parent.parent
-STARTING_S = 60.0
+STARTING_S = 120.0
 
 
 def order(**fields: Any) -> SharedOrder:
@@ -75,7 +75,7 @@ class Served:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=180)
 
     def workers(self) -> list[int]:
         assert self.process is not None

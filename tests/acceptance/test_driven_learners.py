@@ -42,9 +42,9 @@ def test_trials_are_learners_of_a_coordinator_and_both_may_be_killed(tmp_path: P
     try:
         home.id = home.tuner("start", str(code / "experiment.json")).strip().splitlines()[-1]
         with subprocess.Popen(command, env=home.variables(), stdout=subprocess.DEVNULL) as coordinator:
-            wait_until(lambda: far(2), timeout_s=120)
+            wait_until(lambda: far(2))
             home.kill_all("trial")
-            wait_until(lambda: far(5), timeout_s=120)
+            wait_until(lambda: far(5))
             coordinator.kill()
         done = subprocess.run(command, env=home.variables(), capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr

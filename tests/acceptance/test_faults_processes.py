@@ -244,7 +244,7 @@ def test_an_agent_of_another_version_is_ordered_to_leave_with_both_versions_name
         address = service.url.replace("http", "ws", 1) + "/api/v1/agents/of-the-future/channel"
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None) as channel:
             channel.send(json.dumps(hello))
-            ordered = json.loads(channel.recv(timeout=60))
+            ordered = json.loads(channel.recv(timeout=180))
         wait_until(lambda: [agent["id"] for agent in service.agents()] == ["local"])
     assert ordered["kind"] == "leave"
     assert f"version {PROTOCOL_VERSION + 98}" in ordered["reason"]
@@ -281,7 +281,7 @@ def test_a_row_damaged_while_the_search_runs_is_named_and_the_search_goes_on_onc
 
 
 def _sql(home: Home, statement: str, *values: str) -> list[tuple[str, ...]]:
-    with closing(sqlite3.connect(home.home / "tuner.db", timeout=30)) as connection:
+    with closing(sqlite3.connect(home.home / "tuner.db", timeout=180)) as connection:
         rows = connection.execute(statement, values).fetchall()
         connection.commit()
     return rows

@@ -316,7 +316,7 @@ def test_the_next_page_of_a_table_is_asked_for_before_the_one_before_is_worked_o
         pages = client.table("e", ("number",))
 
         first = next(pages)
-        asked_meanwhile = [asked.get(timeout=60), asked.get(timeout=60)]
+        asked_meanwhile = [asked.get(timeout=180), asked.get(timeout=180)]
 
         assert first == [[1, 2]]
         assert b"cursor=c" in asked_meanwhile[1]
@@ -337,7 +337,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_given_to_another_call()
     with answering_in_turn(page([1], "c"), page([2], None), ANSWER) as (url, asked):
         client = Client(url, "t")
         next(client.table("e", ("number",)))
-        asked.get(timeout=60), asked.get(timeout=60)
+        asked.get(timeout=180), asked.get(timeout=180)
 
         assert client.call("GET", "/another").json() == {}
         client.close()

@@ -45,7 +45,7 @@ def call(tuner: CommandLine, method: str, path: str, data: bytes | None = None, 
     headers = {"Authorization": f"Bearer {(tuner.home / 'token').read_text().strip()}", "Content-Type": kind}
     url = f"{service['url']}/api/v1{path}"
     request = urllib.request.Request(url, data=data, method=method, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=180) as answer:
         body = answer.read()
     return json.loads(body) if body else None
 

@@ -27,7 +27,7 @@ def tuner(tmp_path: Path) -> Iterator[CommandLine]:
 def scraped(tuner: CommandLine) -> Samples:
     url = json.loads((tuner.home / "service.json").read_text())["url"]
     token = (tuner.home / "token-read-only").read_text().strip()
-    with urlopen(Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}), timeout=30) as answer:
+    with urlopen(Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}), timeout=180) as answer:
         text = answer.read().decode()
     found: Samples = {}
     for family in text_string_to_metric_families(text):

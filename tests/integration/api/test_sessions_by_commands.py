@@ -35,13 +35,13 @@ def signed_in(tuner: CommandLine, token: str) -> dict[str, str]:
     """The headers of a browser that signed in with that token."""
     headers = {"X-Tuner-Page": "1", "Content-Type": "application/json", "User-Agent": "Firefox"}
     body = json.dumps({"token": (tuner.home / token).read_text().strip()}).encode()
-    with urlopen(Request(f"{url(tuner)}/api/v1/session", body, headers, method="POST"), timeout=30) as answer:
+    with urlopen(Request(f"{url(tuner)}/api/v1/session", body, headers, method="POST"), timeout=180) as answer:
         return headers | {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
 
 
 def status(tuner: CommandLine, headers: dict[str, str]) -> int:
     try:
-        with urlopen(Request(f"{url(tuner)}/api/v1/session", headers=headers), timeout=30) as answer:
+        with urlopen(Request(f"{url(tuner)}/api/v1/session", headers=headers), timeout=180) as answer:
             return int(answer.status)
     except HTTPError as error:
         with error:
@@ -71,7 +71,7 @@ def test_sessions_are_listed_and_ended_by_their_ids_or_all_together(tuner: Comma
 
 def test_a_stream_of_a_session_that_is_ended_closes(tuner: CommandLine) -> None:
     headers = signed_in(tuner, "token")
-    with urlopen(Request(f"{url(tuner)}/api/v1/events", headers=headers), timeout=60) as stream:
+    with urlopen(Request(f"{url(tuner)}/api/v1/events", headers=headers), timeout=180) as stream:
         assert stream.readline().startswith((b"id:", b"event:", b"retry:", b":"))
         tuner.run("sessions", "end", "--all")
         assert wait_until(lambda: stream.read() is not None)  # it has an end

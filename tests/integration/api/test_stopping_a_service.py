@@ -90,6 +90,6 @@ def test_a_service_whose_home_was_removed_ends_and_says_so(tmp_path: Path) -> No
         home.rename(removed)
         shutil.rmtree(removed, ignore_errors=True)
 
-        _, said = service.communicate(timeout=30)
+        _, said = service.communicate(timeout=180)
     assert "was moved, removed or replaced while the service ran" in said
     assert service.returncode == ExitCode.FAILURE

@@ -83,7 +83,7 @@ def test_what_streams_tell_of_a_search_adds_up_to_its_rows_however_often_the_ser
             before = len(one.told)
             wait_until(lambda before=before: len(one.told) > before + 2 or one.status() == "completed")
             services.append(restarted(tuner))
-        wait_until(lambda: one.status() == everything.status() == "completed", timeout_s=120)
+        wait_until(lambda: one.status() == everything.status() == "completed")
         for follower in (one, everything):
             follower.ends.set()
         with closing(sqlite3.connect(f"file:{tuner.home}/tuner.db?mode=ro", uri=True)) as connection:

@@ -141,12 +141,12 @@ def test_agents_are_let_in_by_their_own_tokens_and_hung_up_on_when_these_are_rev
     hello |= {"resources": {"cpus": 1, "memory_bytes": 1}}
     with channel("a", tokens["a"]) as own:
         own.send(json.dumps(hello))
-        assert "came on the channel of 'a'" in json.loads(own.recv(timeout=30))["reason"]
+        assert "came on the channel of 'a'" in json.loads(own.recv(timeout=180))["reason"]
     with channel("a", tokens["a"]) as own, channel("d", tokens["d"]) as short:
         for agent, socket_of_it in (("a", own), ("d", short)):
             version = tuner_version(tuner, certificates[0].cert)
             socket_of_it.send(json.dumps(hello | {"agent_id": agent, "version": version}))
-            assert json.loads(socket_of_it.recv(timeout=30))["kind"] == "welcome"
+            assert json.loads(socket_of_it.recv(timeout=180))["kind"] == "welcome"
         tuner.run("token", "rotate", "a")
         assert_closes(own)
         assert_closes(short)
@@ -162,7 +162,7 @@ def tuner_version(tuner: SecureLine, ca: Path) -> int:
 def assert_closes(channel: ClientConnection) -> None:
     with pytest.raises(ConnectionClosed):  # noqa: PT012  # some answers may come before
         while True:
-            channel.recv(timeout=60)
+            channel.recv(timeout=180)
 
 
 # ── every route × method × token, plain and over TLS ────────────────────────────────────────────
@@ -178,7 +178,7 @@ def test_every_route_answers_those_tokens_that_it_is_for(
         kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         more = {"context": tls} if is_secure else {}
         wrong = []
-        with closing(kind(parts.hostname or "", parts.port, timeout=60, **more)) as connection:
+        with closing(kind(parts.hostname or "", parts.port, timeout=180, **more)) as connection:
             for (method, path), access in table(api).items():
                 for name, (token, role) in some_tokens(api).items():
                     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -303,7 +303,7 @@ def test_beyond_this_machine_it_speaks_tls_or_somebody_said_that_it_need_not(
             assert url(tuner).startswith("http://0.0.0.0:")
             tuner.run("ps")
             tuner.run("serve", "--stop")
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=180)
         assert "WARNING: speaking unencrypted http on 0.0.0.0" in said
         assert "listening_unencrypted" in said
 

@@ -29,7 +29,7 @@ def tuner(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def answer(address: str, path: str) -> Any:
-    with urllib.request.urlopen(address + path, timeout=30) as response:
+    with urllib.request.urlopen(address + path, timeout=180) as response:
         return json.loads(response.read())
 
 

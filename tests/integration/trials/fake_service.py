@@ -243,7 +243,7 @@ class AgentProcess:
 
     def terminate(self) -> int:
         self._process.terminate()
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=180)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
         return self._process.wait(timeout=timeout_s)

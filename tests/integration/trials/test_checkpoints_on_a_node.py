@@ -46,7 +46,7 @@ def s3(tmp_path: Path) -> Iterator[dict[str, str]]:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: answers(f"{url}/moto-api/"))
         make = urllib.request.Request(f"{url}/weights", method="PUT", headers={"Authorization": SIGNED})
-        urllib.request.urlopen(make, timeout=30).close()
+        urllib.request.urlopen(make, timeout=180).close()
         yield {
             "AWS_ENDPOINT_URL": url,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -71,7 +71,7 @@ def answers(url: str) -> bool:
 
 def listing(s3: dict[str, str]) -> str:
     request = urllib.request.Request(f"{s3['AWS_ENDPOINT_URL']}/weights", headers={"Authorization": SIGNED})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=180) as answer:
         return str(answer.read().decode())
 
 
@@ -144,7 +144,7 @@ def test_a_large_checkpoint_goes_to_s3_and_comes_back(
     service.checkpoint_store = "s3://weights/prefix"
     start_agent(**s3)
     service.launch(SAVE)
-    assert service.wait_for_exit(timeout_s=120).exit.code == 0
+    assert service.wait_for_exit().exit.code == 0
     ref = reference(service)
     assert ref.path is not None
     assert ref.path.startswith("s3://weights/prefix/exp/1/1-n1")
@@ -152,7 +152,7 @@ def test_a_large_checkpoint_goes_to_s3_and_comes_back(
 
     forget_local_file(service)
     service.launch(CHECK, nonce="n2", attempt=2, checkpoints=(ref,))
-    assert service.wait_for_exit("n2", timeout_s=120).exit.code == 0
+    assert service.wait_for_exit("n2").exit.code == 0
 
     service.send(DeleteCheckpoint(nonce="n1", name="gone", location=ref.path))
     wait_until(lambda: "<Key>" not in listing(s3))
@@ -244,7 +244,7 @@ def test_a_trial_that_asked_before_its_agent_died_is_answered_by_the_next_one(
     service.others[1] = (reference(service),)
     start_agent()
 
-    assert service.wait_for_exit("n2", timeout_s=60).exit.code == 0
+    assert service.wait_for_exit("n2").exit.code == 0
     assert service.values("n", "n2") == [5.0]
 
 
@@ -278,7 +278,7 @@ def test_killed_at_any_moment_while_it_writes_it_goes_on_from_a_whole_checkpoint
         folder = service.folder(nonce, attempt=attempt) / "checkpoints"
         wait_until(lambda at=at, folder=folder: drafted(folder) >= at % 6_000_000)
         os.kill(started_pid(service, nonce), signal.SIGKILL)
-        assert service.wait_for_exit(nonce, timeout_s=60).exit.signal == signal.SIGKILL
+        assert service.wait_for_exit(nonce).exit.signal == signal.SIGKILL
         restored = service.values("restored", nonce)[0]
         assert restored == latest
         found = [r for r in service.spools[nonce] if r["kind"] == CheckpointRecord.kind]

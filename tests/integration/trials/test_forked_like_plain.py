@@ -142,7 +142,7 @@ def run_both_ways(service: FakeService, *, script: str, name: str, **spec: Any) 
 
 def outcome(service: FakeService, *, name: str, number: int, isolation: str) -> tuple[Any, ...]:
     nonce = f"{name}-{isolation}"
-    record = service.wait_for_exit(nonce, timeout_s=60).exit
+    record = service.wait_for_exit(nonce).exit
     assert record.isolation == isolation, record.why_spawned
     folder = service.folder(nonce, number=number)
     texts = [_plain(folder, stream) for stream in ("stdout.log", "stderr.log")]

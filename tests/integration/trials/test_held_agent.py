@@ -88,7 +88,7 @@ def test_whoever_kills_the_keeper_kills_what_holds_the_agent(held: Held) -> None
     wait_until(lambda: not any(map(is_running, holders)))
     left = held.pids("trials.agent")
     # The next keeper of the folder ends what this one left.
-    subprocess.run([*held.keeper.args[:8], "true"], stdin=subprocess.PIPE, check=True, timeout=60)  # type: ignore[index,misc]  # a list
+    subprocess.run([*held.keeper.args[:8], "true"], stdin=subprocess.PIPE, check=True, timeout=180)  # type: ignore[index,misc]  # a list
     assert not any(map(is_running, left))
 
 

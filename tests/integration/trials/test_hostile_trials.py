@@ -121,7 +121,7 @@ def test_whatever_trials_do_to_their_files_each_fails_for_itself_and_the_others_
         "    trial.report(loss=1); time.sleep(0.05)\n",
         isolation=isolation,
     )
-    started(service, timeout_s=60)
+    started(service)
     fatal = launch_all(
         service, {name: BEFORE + text + FOREVER for name, text in FATAL.items()}, isolation=isolation, first=100
     )
@@ -166,9 +166,9 @@ def test_what_a_trial_writes_into_its_claim_is_in_that_of_no_other(
 ) -> None:
     agent = start_agent()
     service.launch(BEFORE + "(folder / 'claim.json').write_text('damaged in place')")
-    service.wait_for_exit(timeout_s=60)
+    service.wait_for_exit()
     launch = service.launch("import time\ntime.sleep(600)", nonce="n2", number=2)
-    process = started(service, "n2", timeout_s=60).process
+    process = started(service, "n2").process
     agent.kill()
 
     start_agent()
@@ -193,7 +193,7 @@ def test_a_parent_that_was_stopped_is_continued_and_sees_the_end_of_its_trials(
         isolation=isolation,
     )
 
-    record = service.wait_for_exit(timeout_s=60).exit
+    record = service.wait_for_exit().exit
 
     assert (record.cause, record.code) == ("exited", 0)
     assert service.values("loss") == [1]
@@ -219,7 +219,7 @@ def test_a_trial_that_stops_its_parent_again_and_again_can_be_stopped(
 
     service.send(Stop(key=launch.key, nonce="n1", grace_s=0.5, reason="stopped"))
 
-    assert service.wait_for_exit(timeout_s=90).exit.cause in {"stopped", "supervisor_lost"}
+    assert service.wait_for_exit().exit.cause in {"stopped", "supervisor_lost"}
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_what_a_trial_did_to_its_files_while_there_was_no_agent_is_found_by_the_
         f"{BEFORE}\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n{harm}\nopen({str(gone)!r}, 'w').close()\n"
     )
     service.launch(script + FOREVER)
-    process = started(service, timeout_s=60).process
+    process = started(service).process
     wait_until((service.folder() / "acknowledged.json").exists)
     agent.kill()
     os.kill(parent(process.pid), signal.SIGSTOP)  # else it ends the trial within a second where its folder is gone
@@ -251,7 +251,7 @@ def test_what_a_trial_did_to_its_files_while_there_was_no_agent_is_found_by_the_
 
     start_agent()
 
-    record = service.wait_for_exit(timeout_s=60).exit
+    record = service.wait_for_exit().exit
     assert record.cause == "files_damaged"
     assert "removed" in record.tail
     wait_until(lambda: not is_running(process.pid))

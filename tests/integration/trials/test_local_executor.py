@@ -92,7 +92,7 @@ def test_an_agent_of_another_version_that_does_not_leave_is_ended_and_one_of_its
     try:
         executor.dismiss(other.agent.pid)
         executor.dismiss(other.agent.pid)  # it connects again and again meanwhile
-        assert other.agent.wait(timeout=60) == (-signal.SIGTERM if obeys else -signal.SIGKILL)
+        assert other.agent.wait(timeout=180) == (-signal.SIGTERM if obeys else -signal.SIGKILL)
         wait_until(lambda: len(spawns.made) == 1)
     finally:
         executor.close()

@@ -38,7 +38,7 @@ def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=inherited | {"PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -35,7 +35,7 @@ def run(service: FakeService, script: str, number: int, *, experiment: str = "ex
     nonce = f"{experiment}{number}"
     code = service.code(**{"train": script, "own": "", **spec.pop("files", {})})
     service.launch(script, nonce=nonce, number=number, experiment=experiment, code_digest=code, **spec)
-    record = service.wait_for_exit(nonce, timeout_s=60).exit
+    record = service.wait_for_exit(nonce).exit
     return (service.folder(nonce, number=number, experiment=experiment) / "stdout.log").read_text(), record
 
 

@@ -30,7 +30,9 @@ def run(folder: Path, script: str, *arguments: str, flags: tuple[str, ...] = ())
     path.write_text(script)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")} | {"PYTHONPATH": PACKAGES}
     command = [sys.executable, *flags, str(path), *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=180
+    )
 
 
 def test_reports_go_to_the_terminal_and_parameters_come_from_arguments(tmp_path: Path) -> None:

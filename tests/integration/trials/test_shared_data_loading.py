@@ -210,7 +210,7 @@ def test_a_server_that_is_killed_while_it_is_greeted_is_as_good_as_none(tmp_path
         listening.listen()
         ended = threads.submit(greeted_and_killed)
         found = batches_of(name, order(), path).batch(0, 0, 7)
-        ended.result(timeout=60)
+        ended.result(timeout=180)
     assert flat(found) == flat(batches_of(name, order(), None).batch(0, 0, 7))
 
 

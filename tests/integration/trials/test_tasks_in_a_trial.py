@@ -41,7 +41,7 @@ def pids(folder: Path) -> list[int]:
 def test_a_trial_of_three_processes_has_three_ranks_and_one_result(service: FakeService) -> None:
     service.launch(RANKS, processes_per_node=3, arguments_prefix="--")
 
-    exited = service.wait_for_exit(timeout_s=60)
+    exited = service.wait_for_exit()
 
     assert (exited.exit.cause, exited.exit.code) == ("exited", 0), exited.exit.tail
     work = service.folder() / "work"
@@ -56,7 +56,7 @@ def test_the_code_of_the_first_process_that_fails_is_the_trials(service: FakeSer
         "import os, sys, time\nsys.exit(7) if os.environ['RANK'] == '1' else time.sleep(600)", processes_per_node=2
     )
 
-    record = service.wait_for_exit(timeout_s=60).exit
+    record = service.wait_for_exit().exit
 
     assert (record.cause, record.code) == ("exited", 7)
     assert (
@@ -70,7 +70,7 @@ def test_a_stop_is_told_to_all_processes_and_each_may_save(service: FakeService,
     wait_until(lambda: len(pids(service.folder())) == 2 and all(pids(service.folder())))
 
     service.send(Stop(key=launch.key, nonce="n1", grace_s=30, reason="assessor"))
-    record = service.wait_for_exit(timeout_s=60).exit
+    record = service.wait_for_exit().exit
 
     assert (record.cause, record.stop_reason) == ("stopped", "assessor")
     assert not [pid for pid in pids(service.folder()) if is_running(pid)]
@@ -81,7 +81,7 @@ def test_a_stop_is_told_to_all_processes_and_each_may_save(service: FakeService,
 def test_a_signal_that_ends_a_process_ends_the_whole(number: int, tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     command = [sys.executable, "-m", "trials.tasks", "--instances", "2", "--", "sh", "-c", f"kill -{number} $$"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=180)
 
     assert done.returncode == -number
     assert f"ended with signal {number}" in done.stderr
@@ -93,6 +93,6 @@ def test_a_killed_process_is_the_end_of_the_trial_by_that_signal(service: FakeSe
         processes_per_node=2,
     )
 
-    record = service.wait_for_exit(timeout_s=60).exit
+    record = service.wait_for_exit().exit
 
     assert (record.cause, record.signal) == ("signaled", 9)

@@ -225,7 +225,7 @@ def test_a_service_that_is_killed_leaves_nothing_of_a_tuner_that_hangs(worker: W
         wait_until(lambda: len(worker.started()) >= 5)
         os.kill(worker_below(process.pid), signal.SIGSTOP)
         process.stdin.close()
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=180) == -signal.SIGKILL
     assert worker.left() == []
 
 
@@ -305,7 +305,7 @@ def test_a_keeper_that_cannot_start_its_command_says_so(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == keeping.EXIT_NOT_STARTED
     assert "cannot start '/no/such/program'" in done.stderr

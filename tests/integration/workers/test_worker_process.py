@@ -89,7 +89,7 @@ class Spins(Echo):
 class Meets(Echo):
     # answers only while two are asked at a time
     suggests_in_parallel = True
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=180)
 
     def suggest(self, number, rng):
         self.both.wait()
@@ -99,7 +99,7 @@ class Meets(Echo):
 class Learns(Echo):
     # learns only while two have ended at a time; its snapshots hold what it was told
     observes_in_parallel = True
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=180)
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
@@ -449,7 +449,7 @@ def test_a_worker_whose_service_is_gone_ends_although_its_tuner_hangs(tmp_path: 
         assert process.stdin is not None
         process.stdin.write(encode_frame([command_to_wire(command), command_to_wire(ask)]))
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=180) == 0
 
 
 def test_a_frame_that_makes_no_sense_ends_the_worker_with_a_word() -> None:
@@ -457,7 +457,7 @@ def test_a_frame_that_makes_no_sense_ends_the_worker_with_a_word() -> None:
         [sys.executable, "-m", "tuner_service.workers.worker"],
         input=encode_frame([{"kind": "Sudo", "queue": "tuner", "line": 1}]),
         capture_output=True,
-        timeout=30,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 3
