@@ -35,6 +35,13 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def gated(shared_home: Home) -> Home:
+    """Whose programs know the gate."""
+    shared_home.environment["GATE"] = str(shared_home.gate)
+    return shared_home
+
+
 def scripts() -> list[str]:
     return FENCE.findall((ROOT / "docs" / "from-a-program.md").read_text(encoding="utf-8"))
 
@@ -92,10 +99,8 @@ def test_the_scripts_of_the_page_run_one_after_the_other(home: Home) -> None:
     assert "'x': " in out
 
 
-def test_a_program_whose_service_is_killed_while_it_waits_comes_to_its_end(
-    make_home: Callable[..., Home], tmp_path: Path
-) -> None:
-    home = make_home(environment={"GATE": str(tmp_path / "gate")})
+def test_a_program_whose_service_is_killed_while_it_waits_comes_to_its_end(gated: Home) -> None:
+    home = gated
     program = begun(home, HELD)
     assert program.stdout is not None
     home.id = program.stdout.readline().strip()
@@ -128,8 +133,8 @@ def test_a_service_that_is_ended_on_purpose_is_not_started_by_who_waits(
     assert out == "completed\n"
 
 
-def test_ctrl_c_ends_the_program_and_not_the_search(make_home: Callable[..., Home], tmp_path: Path) -> None:
-    home = make_home(environment={"GATE": str(tmp_path / "gate")})
+def test_ctrl_c_ends_the_program_and_not_the_search(gated: Home) -> None:
+    home = gated
     program = begun(home, HELD)
     assert program.stdout is not None
     home.id = program.stdout.readline().strip()
@@ -217,10 +222,8 @@ print(experiment.status, sorted(trial.value == trial.parameters["x"] ** 2 for tr
 """
 
 
-def test_a_program_that_evaluates_goes_on_where_the_service_is_killed(
-    make_home: Callable[..., Home], tmp_path: Path
-) -> None:
-    home = make_home(environment={"GATE": str(tmp_path / "gate")})
+def test_a_program_that_evaluates_goes_on_where_the_service_is_killed(gated: Home) -> None:
+    home = gated
     program = begun(home, EVALUATOR)
     assert program.stdout is not None
     home.id = program.stdout.readline().strip()
@@ -233,7 +236,7 @@ def test_a_program_that_evaluates_goes_on_where_the_service_is_killed(
     assert out.splitlines()[-1] == f"completed {[True] * 6}"
 
 
-def test_a_forked_process_and_threads_share_the_objects_of_a_program(home: Home) -> None:
+def test_a_forked_process_and_threads_share_the_objects_of_a_program(gated: Home) -> None:
     script = """
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -251,4 +254,4 @@ if child == 0:
 code = os.waitpid(child, 0)[1]
 print(set(found) == {experiment.id}, code, experiment.wait().status)
 """
-    assert ran(home, script)[0] == "True 0 completed\n"
+    assert ran(gated, script)[0] == "True 0 completed\n"
