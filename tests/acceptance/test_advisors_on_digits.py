@@ -6,9 +6,6 @@ because a trial that rests goes on from its checkpoint exactly, and a fork from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,24 +31,17 @@ SEARCH_TIMEOUT_S = 240  # some dozen trainings that import torch, on a machine t
 COMPARED = ("number", "status", "parameters", "value", "final", "forked_from")
 
 
-@contextmanager
-def a_home(folder: Path, advisor: str) -> Iterator[Home]:
-    folder.mkdir()
-    home = Home(folder=folder)
-    try:
-        home.begin(
-            SCRIPT,
-            objective={"metric": "accuracy", "goal": "maximize"},
-            search_space=SPACE,
-            tuner=None,
-            advisor={"name": advisor, "args": ADVISORS[advisor]},
-            budget={"trials": 4, "parallel": 2},
-            deterministic=True,
-            trial={"stop_grace": "10s"},
-        )
-        yield home
-    finally:
-        home.end()
+def begin(home: Home, advisor: str) -> None:
+    home.begin(
+        SCRIPT,
+        objective={"metric": "accuracy", "goal": "maximize"},
+        search_space=SPACE,
+        tuner=None,
+        advisor={"name": advisor, "args": ADVISORS[advisor]},
+        budget={"trials": 4, "parallel": 2},
+        deterministic=True,
+        trial={"stop_grace": "10s"},
+    )
 
 
 def rows(home: Home) -> list[dict[str, Any]]:
@@ -67,18 +57,18 @@ def rows(home: Home) -> list[dict[str, Any]]:
     "advisor",
     ["asha_promote", *(pytest.param(name, marks=pytest.mark.campaign) for name in ADVISORS if name != "asha_promote")],
 )
-def test_trials_rest_and_go_on_exactly_whatever_is_killed(tmp_path: Path, advisor: str) -> None:
-    with a_home(tmp_path / "untouched", advisor) as home:
-        wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
-        untouched, attempts = rows(home), home.attempts()
+def test_trials_rest_and_go_on_exactly_whatever_is_killed(home: Home, advisor: str) -> None:
+    begin(home, advisor)
+    wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
+    untouched, attempts = rows(home), home.attempts()
     goes_on = any(attempt > 1 for _, attempt in attempts)
     assert any(row["forked_from"] for row in untouched) if advisor == "pbt" else goes_on
 
-    with a_home(tmp_path / "killed", advisor) as home:
-        wait_until(lambda: home.pids("trial"), timeout_s=SEARCH_TIMEOUT_S)
-        home.kill_all("trial")
-        wait_until(lambda: len(home.trials()) >= 3, timeout_s=SEARCH_TIMEOUT_S)
-        home.kill_all("service")
-        home.serve()
-        wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
-        assert rows(home) == untouched
+    begin(home, advisor)
+    wait_until(lambda: home.pids("trial"), timeout_s=SEARCH_TIMEOUT_S)
+    home.kill_all("trial")
+    wait_until(lambda: len(home.trials()) >= 3, timeout_s=SEARCH_TIMEOUT_S)
+    home.kill_all("service")
+    home.serve()
+    wait_until(lambda: home.show()["status"] == "completed", timeout_s=SEARCH_TIMEOUT_S)
+    assert rows(home) == untouched

@@ -113,6 +113,31 @@ history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
 print("read", json.dumps([run.data.params, run.data.metrics["final_loss"], [[m.step, m.value] for m in history]]))
 """
 
+# Imports once, which takes longer than all else; each run is a fork in a folder of its own: FOLDER|ARGUMENT…
+RUNS = """
+import importlib, os, runpy, sys
+for name in sys.argv[1].split(","):
+    importlib.import_module(name)
+for run in sys.argv[2:]:
+    folder, *arguments = run.split("|")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.chdir(folder)
+            sys.path.insert(0, folder)
+            sys.argv = ["train.py", *arguments]
+            os.dup2(os.open(f"said-{arguments[0]}", os.O_WRONLY | os.O_CREAT), 1)
+            runpy.run_path("train.py", run_name="__main__")
+            sys.stdout.flush()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0, run
+"""
+
 pytestmark = pytest.mark.slow
 
 
@@ -138,6 +163,20 @@ def run(folder: Path, script: str, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
+def runs(folder: Path, script: str, imports: str, *of: tuple[str, str]) -> list[str]:
+    """What each run said; a run is a folder and its argument."""
+    for name in {name for name, _ in of}:
+        (folder / name).mkdir()
+        (folder / name / "train.py").write_text(script)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, imports, *(f"{folder / name}|{argument}" for name, argument in of)],
+        cwd=folder, env={**kept, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [(folder / name / f"said-{argument}").read_text() for name, argument in of]
+
+
 def said(output: str, word: str) -> Any:
     (line,) = (line for line in output.splitlines() if line.startswith(word))
     return json.loads(line.removeprefix(word))
@@ -148,21 +187,18 @@ def losses(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("packages", "script", "half", "whole"),
+    ("packages", "script", "imports", "half", "whole"),
     [
-        (("pytorch_lightning", "lightning"), LIGHTNING, "2", "4"),
-        (("transformers",), TRANSFORMERS, "8", "16"),
+        (("pytorch_lightning", "lightning"), LIGHTNING, "torch._dynamo,trials.integrations.lightning", "2", "4"),
+        (("transformers",), TRANSFORMERS, "torch._dynamo,transformers.trainer", "8", "16"),
     ],
     ids=["lightning", "transformers"],
 )
 def test_a_trainer_goes_on_from_its_checkpoint_to_the_same_weights(
-    tmp_path: Path, packages: tuple[str, ...], script: str, half: str, whole: str
+    tmp_path: Path, packages: tuple[str, ...], script: str, imports: str, half: str, whole: str
 ) -> None:
     need(*packages)
-    in_one = run(tmp_path / "one", script, whole)
-
-    first = run(tmp_path / "two", script, half)
-    second = run(tmp_path / "two", script, whole)
+    in_one, first, second = runs(tmp_path, script, imports, ("one", whole), ("two", half), ("two", whole))
 
     assert said(second, "weights") == said(in_one, "weights")
     assert losses(in_one), in_one
