@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_service.domain.node_kinds import ExecutorRequest, NodeShape
+from tuner_service.domain.node_kinds import NODES_LIMIT, ExecutorRequest, NodeShape
 from tuner_service.domain.resources import EXECUTORS, RAY
 
 NAMES = ("local", "ray")
 OWN_CLUSTER = "local"  # the address of a cluster that the service starts for itself on this machine
 AUTO = "auto"
 CPUS_LIMIT = 1 << 20
-NODES_LIMIT = 1_000
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
 _PLAIN_ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):\d{1,5}")

@@ -72,7 +72,8 @@ def _promised(step: Step, spec: ExperimentSpec) -> dict[str, Node]:
     shape = spec.executor.agents or step.state.promised
     if shape is None or step.state.promised is None:
         return {}
-    names = [f"promised/{place}" for place in range(spec.trial.nodes)]
+    count = min(spec.trial.nodes, step.state.promised_most)
+    names = [f"promised/{place}" for place in range(count)]
     return {name: promised_node(shape, pool=spec.executor.pool, name=name, machine=name) for name in names}
 
 

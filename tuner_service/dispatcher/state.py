@@ -14,7 +14,7 @@ from typing import Any
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
 from tuner_service.dispatcher.ledger import Held, Ledger
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
-from tuner_service.domain.node_kinds import NodeShape
+from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
 from tuner_service.domain.resources import Node, QuotaGroup
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
@@ -174,6 +174,7 @@ class DispatcherState:
     service_lost_s: float | None = None  # after so long, what they hold is given up
     retired: dict[str, None] = field(default_factory=dict)  # agents that get no more trials; oldest first
     promised: NodeShape | None = None  # what a node would have that a cluster can be asked for
+    promised_most: int = NODES_LIMIT  # so many of them at once
     groups: dict[str, QuotaGroup] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)  # what the live attempts hold
     placement_is_due: bool = True  # something has changed since trials were placed last

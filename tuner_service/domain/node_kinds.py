@@ -12,6 +12,7 @@ from tuner_service.domain.resources import MACHINE_LABEL, POOL_LABEL, RAY, Devic
 
 UNKNOWN_BYTES = 1 << 50  # of memory that was not asked for
 POOL_CHARACTERS = 10
+NODES_LIMIT = 1_000  # of a cluster, for one service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
-from tuner_service.domain.node_kinds import NodeShape
+from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.measures import Measures
@@ -60,6 +60,7 @@ class Runner:
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     on_stepped: Callable[[Dispatcher], None] = lambda _: None  # after each step, to look at it; never waits
     promised: NodeShape | None = None  # what a node would have that a cluster can be asked for
+    promised_most: int = NODES_LIMIT  # so many of them at once
     service_lost_s: float | None = None  # after so long, what an agent without a connection has is given up
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
@@ -286,6 +287,7 @@ class Runner:
             first_generation=self._dispatchers * GENERATIONS_PER_DISPATCHER,
         )
         dispatcher.state.promised, dispatcher.state.service_lost_s = self.promised, self.service_lost_s
+        dispatcher.state.promised_most = self.promised_most
         dispatcher.restore_groups(groups)
         for one in loaded:
             dispatcher.restore(one)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.harness import ROOT, Home, is_running
+from tests.joined_agents import served
 from tests.process_table import processes
 from tests.ray_cluster import needs_ray
 from tests.waiting import wait_until
@@ -95,8 +96,9 @@ def test_a_job_that_is_ended_before_its_time_is_gone_on_with_by_the_next_one(hom
 
     second = job(home)
     assert second.wait(PATIENCE_S) == 0, (home.folder / "job.out").read_text()
-    shown = json.loads(home.tuner("show", "@last", "-o", "json"))
+    with served(home):
+        shown = json.loads(home.tuner("show", "@last", "-o", "json"))
+        trials = json.loads(home.tuner("trials", "@last", "--metrics", "-o", "json"))
     assert (shown["status"], shown["counts"]) == ("completed", {"succeeded": 2})
-    trials = json.loads(home.tuner("trials", "@last", "--metrics", "-o", "json"))
     for trial in trials:
         assert sorted({report["step"] for report in trial["metrics"] if report["step"] is not None}) == [*range(100)]

@@ -197,6 +197,14 @@ def test_an_experiment_that_wants_nodes_of_ray_is_refused_where_there_are_none(h
         h.create(executor=ExecutorRequest(names=("ray",)))
 
 
+def test_a_trial_of_more_nodes_than_may_be_asked_for_is_refused(h: Harness) -> None:
+    h.dispatcher.state.promised, h.dispatcher.state.promised_most = SHAPE, 2
+    with pytest.raises(InputError, match="there are not that many"):
+        h.create(trial={"cpus": 1.0, "nodes": 3})
+
+    h.create(trial={"cpus": 1.0, "nodes": 2})
+
+
 def test_nodes_are_the_same_for_experiments_that_say_the_same() -> None:
     one, same = (ExecutorRequest(names=("ray",), runtime_env={"pip": ["a"], "env_vars": {"B": "c"}}) for _ in "ab")
 

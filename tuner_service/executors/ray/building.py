@@ -33,6 +33,7 @@ def ray_nodes(settings: Settings, lineage: str, clock: Clock, runner: Runner) ->
         now=clock.now,
     )
     runner.on_stepped, runner.promised = ray.look, ray.shape
+    runner.promised_most = settings.executor.ray.nodes.most
     ray.start()
     try:
         yield ray

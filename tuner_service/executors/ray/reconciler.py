@@ -31,6 +31,7 @@ from tuner_service.service.node_tokens import secret_of
 
 BACKOFF_S = 1.0  # after a node that never ran; doubled by each such in a row
 BACKOFF_LIMIT_S = 60.0
+BACKOFFS_KEPT = 200  # of pools that cannot be made
 CALL_TIMEOUT_S = 10.0  # for an actor to take an order
 AT_ONCE = 16  # nodes that are asked for in one step
 LOST_KEPT = 20  # of those that were lost, for people
@@ -259,6 +260,8 @@ class Reconciler:
             if node.state["revision"] < 0:  # it never ran: the next one may fail alike
                 before = self._backoffs.get(node.group.pool)
                 pause_s = BACKOFF_S if before is None else min(BACKOFF_LIMIT_S, 2 * before.pause_s)
+                if len(self._backoffs) >= BACKOFFS_KEPT:
+                    del self._backoffs[next(iter(self._backoffs))]
                 self._backoffs[node.group.pool] = _Backoff(pause_s=pause_s, until=time.monotonic() + pause_s)
         self._remove_if_empty(node.group)
         with suppress(Exception):  # it has gone already
