@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,3 +185,34 @@ def test_agents_and_programs_with_the_standbys_address_find_whoever_is_active(ho
             home.completed()
         finally:
             agent.end()
+
+
+def test_a_dump_and_a_copy_of_the_store_taken_while_a_search_runs_go_on_elsewhere(
+    home: Home, make_home: MakeHome, tmp_path: Path
+) -> None:
+    """The operations page's commands, after the machine with the home was lost."""
+    (home.folder / "digits").mkdir()
+    (home.folder / "digits" / "a.txt").write_text("1")
+    home.begin(trial={"datasets": {"data": str(home.folder / "digits")}})
+    home.running(2, step=4)
+
+    server, database, restored = the_server(), home.environment["TUNER_DB"], the_server().new_database()
+    dump = str(tmp_path / "tuner.dump")
+    for program in (
+        ["pg_dump", "--format=custom", f"--file={dump}", database],
+        ["pg_restore", "--exit-on-error", f"--dbname={restored}", dump],
+    ):
+        subprocess.run([str(server.programs / program[0]), *program[1:]], check=True, capture_output=True)
+    shutil.copytree(home.home / "assets", tmp_path / "copy", ignore=shutil.ignore_patterns("incoming"))
+    home.end()
+    shutil.rmtree(home.home)
+    shutil.rmtree(home.folder / "digits")
+    elsewhere = make_home(name="elsewhere", environment={"TUNER_DB": restored})
+    elsewhere.id = home.id
+    elsewhere.open_gate()
+    elsewhere.tuner("resume", home.id, "--assets", str(tmp_path / "copy"), "--wait")
+
+    found = elsewhere.trials()
+    assert [(trial["status"], trial["attempts"]) for trial in found] == [("succeeded", 2)] * 2
+    for trial in found:
+        assert sorted({report["step"] for report in trial["metrics"] if report["step"] is not None}) == list(range(10))
