@@ -4,7 +4,7 @@ RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
 .NOTPARALLEL:
-.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -40,10 +40,11 @@ freeze-campaign: setup ; $(RUN) tests.freeze_campaign
 restarts-campaign: setup ; $(RUN) tests.restarts_campaign --restarts 20
 takeover-campaign: setup ; $(RUN) tests.takeover_campaign --rounds 100
 agents-campaign: setup ; $(RUN) tests.agents_campaign --rounds 10
+gangs-campaign: setup ; $(RUN) tests.gangs_campaign --rounds 5
 ray-campaign: with-ray ; $(RUN) tests.ray_campaign --rounds 10
 # The tests of task groups on a Ray cluster, and the script for Slurm.
 ray-tasks: with-ray ; TESTS_TASKS_ON_RAY=1 $(RUN) pytest tests/integration/trials/test_tasks_session.py tests/integration/trials/test_tasks_nested.py -k ray && $(RUN) pytest -m campaign tests/integration/ray
-campaigns: setup takeover-campaign restarts-campaign agents-campaign ray-campaign ray-tasks shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
+campaigns: setup takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign
 	$(RUN) pytest -m campaign
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.acceptance.campaign --rounds 4 --kills 30 --postgresql

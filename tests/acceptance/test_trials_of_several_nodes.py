@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.harness import Home, values
+from tests.gangs_campaign import run
 from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
 from tests.process_table import processes
 from tests.waiting import wait_until
@@ -116,3 +117,42 @@ def test_a_trial_of_two_nodes_trains_in_one_world_and_goes_on_to_the_same_weight
     first, second = home.trial(1)["attempt_details"]
     assert (first["exit"]["cause"], home.trial(1)["status"]) == ("signaled", "succeeded")
     assert second["restored_step"] == 5
+
+
+def test_a_service_killed_while_nodes_prepare_and_a_part_killed_in_training_change_no_weight() -> None:
+    """One round of two kills of the campaign: `make gangs-campaign` has all of them."""
+    done, _ = run(rounds=1, trials=1, cases=[("preparing", "service"), ("training", "part near")], seed=1)
+
+    assert done == {"service while preparing": 1, "part near while training": 1}
+
+
+GROUP = """
+import os, sys
+from functools import partial
+from trials.tasks import Node, Task, TaskGroup, TrialSession, current_instance, final_output, set_output
+import trials
+
+def learn(x):
+    set_output(f"of {current_instance().node}".replace(" ", "-"), [x, os.getcwd(), os.environ["RANK"]])
+
+if __name__ == "__main__":
+    with trials.init() as trial:
+        with TaskGroup() as group:
+            for name in ("a", "b"):
+                with Node(name):
+                    Task(partial(learn, trial.parameters["x"]), num_instances=1)
+            found = final_output(["of-a", "of-b"])
+        TrialSession().run(group)
+        (x, here, rank), (y, there, other) = found.fetch()
+        assert x == y == trial.parameters["x"] and here != there and (rank, other) == ("0", "0")
+        trial.report_final(loss=x)
+"""
+
+
+def test_a_task_group_runs_over_the_nodes_of_its_trial(home: Home, nodes: tuple[JoinedAgent, JoinedAgent]) -> None:
+    home.begin(GROUP, trial={"nodes": 2}, budget={"trials": 1, "parallel": 1})
+    home.completed()
+
+    (trial,) = home.trials()
+    assert (trial["status"], trial["attempts"]) == ("succeeded", 1)
+    assert len(values(trial)) == 1

@@ -1,0 +1,233 @@
+"""A deterministic search of trials of two nodes, killed at each phase of a launch and while they train.
+
+Two agents with homes of their own; gloo over both. Whatever is killed, and when: no part runs alone for longer than the
+grace, and the weights (every loss) are those of a search that nobody disturbed.
+
+    python -m tests.gangs_campaign --rounds 5 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.harness import Home
+from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
+from tests.process_table import processes
+from tests.waiting import wait_until
+
+NAMES = ("near", "far")
+GRACE_S = 5.0
+ALONE_S = GRACE_S + 20.0  # of a busy machine, until the last process of an attempt has ended after the first
+PATIENCE_S = 180.0
+STEPS = 9
+TRAIN = """
+import os, pathlib, time
+
+import torch
+import torch.distributed as dist
+
+import trials
+
+pathlib.Path("pid").write_text(str(os.getpid()))
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+with trials.init() as trial:
+    torch.manual_seed(trial.seed)
+    weight = torch.randn(4, 8)
+    state = {"weight": weight, "step": torch.tensor(-1)}
+    trial.restore(into=state)
+    for step in range(int(state["step"]) + 1, STEPS):
+        batch = torch.full((8,), (step + 1) * (rank + 1) * trial.parameters["x"] / 100)
+        gradient = torch.outer(weight @ batch, batch)
+        dist.all_reduce(gradient)
+        weight -= 0.01 * gradient
+        time.sleep(0.2)
+        trial.report(step=step, loss=float(weight.double().square().sum()))
+        if step % 3 == 2:
+            state["step"].fill_(step)
+            trial.save_checkpoint(state, step=step, sharded=True)
+    trial.report_final(loss=float(weight.double().square().sum()))
+dist.destroy_process_group()
+""".replace("STEPS", str(STEPS))
+PHASES = ("preparing", "ready", "running", "training")
+VICTIMS = ("service", "agent near", "agent far", "part near", "part far")
+
+
+class Gang:
+    """The search, its two agents and the service, any of which may be killed."""
+
+    def __init__(self, home: Home, agents: dict[str, JoinedAgent], stack: ExitStack) -> None:
+        self.home, self.agents, self._stack = home, agents, stack
+        self.alone_s = 0.0  # the longest that a part ran on after the other had been killed
+
+    def begin(self, *, trials: int) -> None:
+        trial = {"nodes": 2, "stop_grace": f"{GRACE_S:g}s"}
+        self.home.begin(TRAIN, trial=trial, budget={"trials": trials, "parallel": 1}, deterministic=True)
+
+    def is_running(self) -> bool:
+        return bool(self.home.show()["status"] == "running")
+
+    def completed(self) -> None:
+        wait_until(lambda: not self.is_running(), timeout_s=PATIENCE_S)
+        self.home.completed()
+
+    # ── what is seen ────────────────────────────────────────────────────────────────────────────
+    def attempt(self) -> dict[str, Any]:
+        """The one that lives, if any does: its nodes, and the step it has reported."""
+        found = self.home.show()["running"]
+        if not found:
+            return {}
+        shown = self.home.trial(found[0]["number"])
+        nodes = shown["attempt_details"][-1]["nodes"]
+        return {"number": found[0]["number"], "attempt": found[0]["attempt"], "nodes": nodes, "step": found[0]["step"]}
+
+    def phase(self) -> str:
+        """Of the attempt that lives; "" between two attempts."""
+        attempt = self.attempt()
+        states = {node["state"] for node in attempt.get("nodes", ())}
+        if "preparing" in states or "ready" in states:
+            return "preparing" if "preparing" in states else "ready"
+        if states != {"running"}:
+            return ""
+        return "training" if attempt["step"] is not None else "running"
+
+    def trial_processes(self, name: str) -> list[int]:
+        """Of all attempts, by what their scripts have written down."""
+        alive = {pid for pid, _ in processes()}
+        written = [path.read_text() for path in Path(self.agents[name].home).glob("attempts/*/*/*/work/pid")]
+        return [int(text) for text in written if text and int(text) in alive]
+
+    # ── what is done ────────────────────────────────────────────────────────────────────────────
+    def kill(self, victim: str) -> bool:
+        """False where there was nothing to kill."""
+        what, _, name = victim.partition(" ")
+        if what == "service":
+            self.home.kill_all("service")
+            (self.home.home / "service.json").unlink(missing_ok=True)
+            self._stack.enter_context(served(self.home))
+        elif what == "agent":
+            self.agents[name].kill()
+            self.agents[name].start()
+        else:
+            pids = self.trial_processes(name)
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if pids:
+                self._wait_for_the_other(name)
+            return bool(pids)
+        return True
+
+    def _wait_for_the_other(self, killed: str) -> None:
+        (other,) = set(NAMES) - {killed}
+        pids, began = set(self.trial_processes(other)), time.monotonic()
+        wait_until(lambda: not pids & set(self.trial_processes(other)), timeout_s=ALONE_S)
+        self.alone_s = max(self.alone_s, time.monotonic() - began)
+
+
+@contextmanager
+def served(home: Home) -> Iterator[None]:
+    process = subprocess.Popen(
+        home.command("serve"), env=home.variables(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until((home.home / "service.json").exists)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def a_gang(folder: Path) -> Iterator[Gang]:
+    """A service at a port that it has again after a kill, and two agents that have joined it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = Home(folder=folder, environment={"TUNER_PORT": str(port)})
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(service_without_own_agent(home))
+            agents = {name: stack.enter_context(joined(home, name)) for name in NAMES}
+            with home.service() as service:
+                wait_until(lambda: len(service.agents()) == len(NAMES))
+            yield Gang(home, agents, stack)
+    finally:
+        home.end()
+
+
+def disturb(gang: Gang, todo: list[tuple[str, str]]) -> Counter[str]:
+    """While the search runs: each of ``todo``, a phase and whom to kill in it, in turn. What was done is removed."""
+    done = Counter[str]()
+    while todo and gang.is_running():
+        phase, victim = todo[0]
+        if gang.phase() != phase:
+            time.sleep(0.01)
+            continue
+        if gang.kill(victim):
+            done[f"{victim} while {phase}"] += 1
+            todo.pop(0)
+        elif phase in {"preparing", "ready"}:
+            todo.pop(0)  # no process of a trial runs then
+    return done
+
+
+def run(*, rounds: int, trials: int, cases: Sequence[tuple[str, str]], seed: int) -> tuple[Counter[str], float]:
+    """What was killed how often, and the longest that a part was alone. AssertionError for other rows."""
+    rng, done = random.Random(seed), Counter[str]()
+    folder = Path(tempfile.mkdtemp(prefix="tuner-gangs-"))
+    with a_gang(folder) as gang:
+        gang.begin(trials=trials)
+        gang.completed()
+        undisturbed = gang.home.rows()
+        for number in range(1, rounds + 1):
+            todo = [*cases]
+            rng.shuffle(todo)
+            while todo:
+                gang.begin(trials=trials)
+                told = disturb(gang, todo)
+                gang.completed()
+                assert gang.home.rows() == undisturbed, f"round {number}: other rows after {dict(told)}"
+                done += told
+                attempts = sum(trial["attempts"] for trial in gang.home.trials())
+                print(f"round {number}: the same rows, {attempts} attempts, {dict(told)}", flush=True)
+        alone_s = gang.alone_s
+    shutil.rmtree(folder)
+    return done, alone_s
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gangs_campaign",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    cases = [(phase, victim) for phase in PHASES for victim in VICTIMS]
+    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
+    done, alone_s = run(rounds=options.rounds, trials=options.trials, cases=cases, seed=options.seed)
+    print(f"{sum(done.values())} kills: {dict(sorted(done.items()))}; load after: {os.getloadavg()[0]:.1f}")
+    print(f"the same rows always; a part ran on alone for {alone_s:.1f} s at most")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
