@@ -47,6 +47,7 @@ TORCH = ("torch", "trials.data", "trials.learner", "sklearn.datasets", "torch._d
 PAGES = {
     "README.md 1": Script(replaced=(("time.sleep(0.1)", "time.sleep(0.001)"), ("21)", "6)")), kills=10),
     "docs/writing-a-training-script.md 1": Script(before=TRAIN, arguments=("epochs=4",), kills=14),
+    "docs/from-one-machine-to-many.md 1": Script(imports=("torch", "torch.distributed.checkpoint"), kills=2),
     "docs/learner.md 1": Script(arguments=("steps=104",), imports=TORCH, kills=1),
     "docs/integrations.md 3": Script(replaced=(("    …\n", "    loss, epoch = 1 - lr, 0\n"),), kills=10),
 }
