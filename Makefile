@@ -49,7 +49,7 @@ campaigns: setup takeover-campaign restarts-campaign agents-campaign gangs-campa
 	$(RUN) tests.acceptance.campaign --rounds 6 --kills 30
 	$(RUN) tests.acceptance.campaign --rounds 4 --kills 30 --postgresql
 	$(RUN) tests.data_campaign --rounds 1000
-BENCHMARKS ?= startup dispatch reports postgresql scale checkpoints assets suggest loading ray
+BENCHMARKS ?= startup dispatch reports postgresql scale cluster checkpoints assets suggest loading ray
 bench: setup
 	@for group in $(BENCHMARKS); do echo "benchmarks.$$group"; $(RUN) benchmarks.$$group || exit 1; done
 # A database of 5 GB in a file and on a server: an hour or more, and 20 GB of disk.

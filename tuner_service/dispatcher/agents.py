@@ -183,11 +183,10 @@ def _believed(step: Step, agent_id: str, key: AttemptKey, nonce: str) -> _Held |
     xs = step.state.experiments.get(key.experiment_id)
     if xs is None:
         return None
-    for attempt in xs.attempts.values():
-        if attempt.nonce == nonce or any(part.nonce == nonce for part in attempt.parts):
-            found = _held(step.trial(xs, attempt.key.number), agent_id)
-            return next((held for held in found if held.attempt.nonce == nonce), None)
-    return None
+    if key.number not in xs.attempts:
+        return None
+    found = _held(step.trial(xs, key.number), agent_id)
+    return next((held for held in found if held.attempt.nonce == nonce), None)
 
 
 def _is_set_aside(step: Step, key: AttemptKey) -> bool:

@@ -25,6 +25,8 @@ def fit_node(free: Free, demand: Demand, without: frozenset[str] = frozenset()) 
     """What the trial would hold there; ``without`` these devices."""
     if demand.cpus > free.cpus + ROUNDING or demand.memory_bytes > free.memory_bytes:
         return None
+    if demand.request is GpuRequest.COUNT and demand.gpus >= WHOLE and free.whole < round(demand.gpus):
+        return None  # the most usual answer where all is in use
     if not free.node.may_take(demand):
         return None
     shares = _shares(free, demand, without)
@@ -37,6 +39,18 @@ def fit_node(free: Free, demand: Demand, without: frozenset[str] = frozenset()) 
         shares=shares,
         gpu_memory_bytes=demand.gpu_memory_bytes if shares else 0,
     )
+
+
+def gpus_on(free: Free, demand: Demand, without: frozenset[str] = frozenset()) -> float | None:
+    """How much of the devices there the trial would hold; None where it does not fit. What most trials ask is quick."""
+    is_plain = demand.request is GpuRequest.COUNT and not demand.gpu_memory_bytes
+    if not is_plain or 0 < demand.gpus < WHOLE or (without and demand.gpus):
+        holding = fit_node(free, demand, without)
+        return None if holding is None else holding.gpus
+    if demand.cpus > free.cpus + ROUNDING or demand.memory_bytes > free.memory_bytes:
+        return None
+    count = round(demand.gpus)
+    return float(count) if free.whole >= count and free.node.may_take(demand) else None
 
 
 def _shares(free: Free, demand: Demand, without: frozenset[str]) -> dict[str, float] | None:

@@ -86,6 +86,10 @@ def _of_counts(xs: ExperimentState) -> Iterator[str]:
     for status in TrialStatus:
         if not status.is_final and experiment.counts.get(status.value, 0) != len(xs.trials_with(status)):
             yield f"{experiment.counts.get(status.value, 0)} trials are counted as {status.value}"
+    if xs.waiting != {trial.number for trial in xs.trials_with(TrialStatus.WAITING)}:
+        yield f"the trials {sorted(xs.waiting)} are noted as waiting"
+    if xs.wanting != {trial.number for trial in xs.trials.values() if trial.waits_for_parameters}:
+        yield f"the trials {sorted(xs.wanting)} are noted as waiting for parameters"
     if not 0 <= used_trials(experiment) <= experiment.next_number - 1:
         yield f"{experiment.spared} trials are spared, of {experiment.next_number - 1} numbers"
     if experiment.status is ExperimentStatus.COMPLETED and xs.attempts:

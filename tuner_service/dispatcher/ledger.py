@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tuner_service.domain.resources import WHOLE, Holding, Node
+from tuner_service.domain.resources import ROUNDING, WHOLE, Holding, Node
 
 UNITS = 10**9  # of one core, and of one device
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -33,9 +33,30 @@ class Free:
     memory_bytes: int
     shares: dict[str, float] = field(default_factory=dict)  # of each usable device
     gpu_memory: dict[str, int] = field(default_factory=dict)
+    # Of all devices, and how many of them nobody holds, where it was looked at since ``book``.
+    _gpus: float = field(default=-1.0, compare=False)
+    _whole: int = field(default=-1, compare=False)
+
+    @property
+    def gpus(self) -> float:
+        if self._gpus < 0:
+            self._look()
+        return self._gpus
+
+    @property
+    def whole(self) -> int:
+        """How many devices are free altogether."""
+        if self._gpus < 0:
+            self._look()
+        return self._whole
+
+    def _look(self) -> None:
+        self._gpus = sum(self.shares.values())
+        self._whole = sum(share >= WHOLE - ROUNDING for share in self.shares.values())
 
     def book(self, holding: Holding, sign: int) -> None:
         """Take it (-1), or give it back (1), but for what is on devices that cannot be used any more."""
+        self._gpus = -1.0
         self.cpus += sign * holding.cpus
         self.memory_bytes += sign * holding.memory_bytes
         for uuid, share in holding.shares.items():

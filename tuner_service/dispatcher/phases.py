@@ -110,8 +110,8 @@ def rest(step: Step, xs: ExperimentState) -> None:
 
 
 def _waiting(xs: ExperimentState) -> list[Trial]:
-    running = xs.trials_with(TrialStatus.RUNNING)
-    return [trial for trial in running if trial.waits_for_parameters and trial.pending_end is None]
+    wanting = (xs.trials[number] for number in sorted(xs.wanting))
+    return [trial for trial in wanting if trial.status is TrialStatus.RUNNING and trial.pending_end is None]
 
 
 def _request(ts: TrialStep) -> None:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner_service.dispatcher.fitting import apart, fit_node
+from tuner_service.dispatcher.fitting import apart, fit_node, gpus_on
 from tuner_service.dispatcher.ledger import Free, Ledger
 from tuner_service.dispatcher.preemption import MakingRoom, Running
 from tuner_service.dispatcher.quotas import Books, Claim, Kind, kinds_wanted
@@ -100,8 +100,9 @@ class _Deciding:
                 line.waiting.clear()
             if not line.waiting:
                 lines.remove(line)
+            is_shared = self._books.has_quotas(claim.group)
             for other in lines:  # what is given changes the rank of the same experiment, and of the same group
-                if other.claim.group == claim.group or other.claim.experiment_id == claim.experiment_id:
+                if other.claim.experiment_id == claim.experiment_id or (is_shared and other.claim.group == claim.group):
                     other.rank = self._books.rank(other.claim)
         return Decision(placed=self._placed, preempted=self._preempted, is_short=self._is_short)
 
@@ -202,7 +203,7 @@ class Room:
         for agent_id, free in self.now.items():
             holding = None if agent_id in without else fit_node(free, demand, without)
             if holding is not None:
-                found.append((_key(free, demand, holding), holding))
+                found.append((_key(free, demand, holding.gpus), holding))
         found.sort(key=lambda entry: entry[0])
         return apart([(self.now[holding.agent_id].node, holding) for _, holding in found], demand.nodes)
 
@@ -212,16 +213,16 @@ class Room:
         if queue is None:
             queue = self._queues[demand, without] = []
             for agent_id, free in self.now.items():
-                holding = None if agent_id in without else fit_node(free, demand, without)
-                if holding is not None:
-                    queue.append(_key(free, demand, holding))
+                gpus = None if agent_id in without else gpus_on(free, demand, without)
+                if gpus is not None:
+                    queue.append(_key(free, demand, gpus))
             heapq.heapify(queue)
         while queue:
             free = self.now[queue[0][-1]]
             holding = fit_node(free, demand, without)
             if holding is None:
                 heapq.heappop(queue)
-            elif (key := _key(free, demand, holding)) != queue[0]:
+            elif (key := _key(free, demand, holding.gpus)) != queue[0]:
                 heapq.heapreplace(queue, key)
             else:
                 return holding
@@ -237,14 +238,12 @@ class Room:
             free = self.now[agent_id]
             free.book(holding, -1)
             for (demand, without), queue in self._queues.items():
-                if agent_id not in without and (fits := fit_node(free, demand, without)) is not None:
-                    heapq.heappush(queue, _key(free, demand, fits))  # it may come before what it was
+                if agent_id not in without and (gpus := gpus_on(free, demand, without)) is not None:
+                    heapq.heappush(queue, _key(free, demand, gpus))  # it may come before what it was
 
     def to_keep(self, demand: Demand) -> frozenset[str]:
         """What a claim waits for, where it would fit when nothing ran: devices, or nodes; nothing if it never fits."""
-        emptiest = sorted(
-            self.now.values(), key=lambda free: (-sum(free.shares.values()), -free.cpus, free.node.agent_id)
-        )
+        emptiest = sorted(self.now.values(), key=lambda free: (-free.gpus, -free.cpus, free.node.agent_id))
         fitting = (free for free in emptiest if fit_node(Ledger().left_on(free.node), demand))
         chosen = apart(((free.node, free) for free in fitting), demand.nodes)
         if chosen is None:
@@ -256,7 +255,7 @@ class Room:
         return frozenset(uuid for uuids in freest for uuid in uuids[:count])
 
 
-def _key(free: Free, demand: Demand, holding: Holding) -> _Key:
+def _key(free: Free, demand: Demand, gpus: float) -> _Key:
     """The smallest is taken: devices are packed, cores spread. Trials without devices leave nodes with some alone."""
-    first = sum(free.shares.values()) - holding.gpus if demand.wants_gpu else len(free.shares)
-    return first, holding.gpus, -free.cpus, free.node.agent_id
+    first = free.gpus - gpus if demand.wants_gpu else len(free.shares)
+    return first, gpus, -free.cpus, free.node.agent_id

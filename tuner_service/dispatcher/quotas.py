@@ -107,6 +107,9 @@ class Books:
         over = bool(self.over(claim))
         return (over, -claim.priority, share, claim.since, claim.experiment_id, claim.number)
 
+    def has_quotas(self, group: str) -> bool:
+        return bool(self._quotas.get(group))
+
     def share(self, experiment_id: str) -> float:
         """Of all devices or cores, whichever is more."""
         gpus, cpus = self._gpus.get(experiment_id, 0), self._cpus.get(experiment_id, 0)

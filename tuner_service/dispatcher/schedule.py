@@ -91,6 +91,8 @@ def _has_something_to_run(xs: ExperimentState) -> bool:
     """A new trial, or for an advisor one that rests; it is asked for these one at a time."""
     if experiments.has_budget(xs.experiment):
         return True
+    if xs.experiment.spec.advisor is None:
+        return False
     return any(trial.rests for trial in xs.trials.values()) and not any(not item.number for item in xs.openings)
 
 
@@ -103,8 +105,8 @@ def _room_for_request(xs: ExperimentState) -> bool:
     outstanding = len(xs.openings)
     if outstanding >= experiment.spec.workers or not _has_something_to_run(xs):
         return False
-    live = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
-    return len(live) + outstanding < experiment.spec.budget.parallel + _ahead(xs)
+    live = xs.count(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
+    return live + outstanding < experiment.spec.budget.parallel + _ahead(xs)
 
 
 def _ahead(xs: ExperimentState) -> int:
@@ -164,7 +166,7 @@ def _hold_others(step: Step, xs: ExperimentState) -> None:
 
 
 def _mind_added(step: Step, xs: ExperimentState) -> None:
-    going_on = xs.trials_with(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
+    going_on = xs.count(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
     if xs.experiment.status is not ExperimentStatus.RUNNING or going_on:
         return
     is_told = not xs.queues[Queue.TUNER].pending or not (xs.worker.takes_items or xs.worker.respawn_at is not None)
@@ -180,7 +182,7 @@ def _mind_end(step: Step, xs: ExperimentState) -> None:
     if experiment.runs_added_only:
         _mind_added(step, xs)
         return
-    if experiment.status is not ExperimentStatus.RUNNING or xs.untold or xs.requests:
+    if experiment.status is not ExperimentStatus.RUNNING or xs.has_untold or xs.requests:
         return
     if experiment.exhausted:
         why = Why(reason=ExperimentReason.SPACE_EXHAUSTED, message="every point of the search space was tried")

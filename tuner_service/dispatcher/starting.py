@@ -74,7 +74,7 @@ def _claims(step: Step) -> tuple[list[Claim], bool]:
         room = experiment.spec.budget.parallel - len(xs.attempts)
         if room <= 0:
             continue
-        waiting = [t for t in xs.trials.values() if t.status is TrialStatus.WAITING and t.number not in xs.held_until]
+        waiting = [xs.trials[number] for number in xs.waiting if number not in xs.held_until]
         if not waiting:
             continue
         since = min(trial.created_at for trial in waiting)

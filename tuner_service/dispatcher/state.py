@@ -77,6 +77,27 @@ class ExperimentState:
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
     changed_space: dict[str, Any] | None = None  # the newest search space, where scripts may add to it
+    # What of ``trials`` is asked for after every command, and follows from them: see ``note``.
+    waiting: set[int] = field(default_factory=set)  # for an attempt
+    wanting: set[int] = field(default_factory=set)  # parameters that nobody has chosen yet
+
+    def __post_init__(self) -> None:
+        for trial in self.trials.values():
+            self.note(trial)
+
+    def note(self, trial: Trial) -> None:
+        """A row of ``trials`` is another one now."""
+        self.trials[trial.number] = trial
+        (self.waiting.add if trial.status is TrialStatus.WAITING else self.waiting.discard)(trial.number)
+        (self.wanting.add if trial.waits_for_parameters else self.wanting.discard)(trial.number)
+
+    def let_go(self, number: int) -> None:
+        """Of a trial that has ended and was told."""
+        self.trials.pop(number, None)
+        self.waiting.discard(number)
+        self.wanting.discard(number)
+        self.seen_steps.pop(number, None)
+        self.checkpoints.pop(number, None)
 
     @property
     def id(self) -> ExperimentId:
@@ -114,6 +135,15 @@ class ExperimentState:
     def untold(self) -> list[Trial]:
         """The trials whose end, or whose rest, was not told yet; deterministic: in the order of telling."""
         return sorted((t for t in self.trials.values() if not t.rests), key=lambda t: (t.rungs.segment_line, t.number))
+
+    @property
+    def has_untold(self) -> bool:
+        return any(not trial.rests for trial in self.trials.values())
+
+    def count(self, *statuses: TrialStatus) -> int:
+        """How many trials have one of these statuses, none of them final."""
+        counts = self.experiment.counts
+        return sum(counts.get(status.value, 0) for status in statuses)
 
     @property
     def tells_more(self) -> bool:

@@ -117,7 +117,7 @@ class Step:
         )
 
     def add_trial(self, xs: ExperimentState, trial: Trial) -> None:
-        xs.trials[trial.number] = trial
+        xs.note(trial)
         xs.seen_steps[trial.number] = set()
         self.changes.trials[xs.id, trial.number] = trial
         self.state.placement_is_due = True
@@ -239,7 +239,8 @@ class TrialStep:
         return self._write(replace(before, rungs=rungs))
 
     def _write(self, trial: Trial) -> Trial:
-        self.xs.trials[self.number] = self.step.changes.trials[self.xs.id, self.number] = trial
+        self.step.changes.trials[self.xs.id, self.number] = trial
+        self.xs.note(trial)
         return trial
 
     @property
@@ -248,9 +249,7 @@ class TrialStep:
 
     def let_go(self) -> None:
         """Drop a trial that has ended and was told from memory; its row stays."""
-        self.xs.trials.pop(self.number, None)
-        self.xs.seen_steps.pop(self.number, None)
-        self.xs.checkpoints.pop(self.number, None)
+        self.xs.let_go(self.number)
 
     # ── its live attempt ────────────────────────────────────────────────────────────────────────
     def put_attempt(self, attempt: Attempt) -> Attempt:

@@ -163,7 +163,12 @@ def _member_value(value: Enum) -> Any:
     return value.value
 
 
+_EMPTY: dict[type[Any], str] = {dict: "{}", tuple: "[]"}  # what most of these columns hold
+
+
 def _plain_json(value: Any) -> str:
+    if not value and type(value) in _EMPTY:
+        return _EMPTY[type(value)]
     return to_json(to_plain(value))
 
 

@@ -15,7 +15,7 @@ from tuner_service.storage.prepared_writes import execute_many
 
 Row = dict[str, Any]
 
-ROWS_REMEMBERED = 2_000  # of each table; one that was forgotten is written whole
+ROWS_REMEMBERED = 10_000  # of each table; one that was forgotten is written whole
 STATEMENTS_REMEMBERED = 500
 
 

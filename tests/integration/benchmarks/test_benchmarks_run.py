@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cluster.nodes import SimulatedCluster
+from benchmarks.cluster.nodes import Size as ClusterSize
 from benchmarks.dispatch.__main__ import peer
 from benchmarks.dispatch.loads import Load
 from benchmarks.dispatch.ours import measure as dispatched
@@ -48,6 +50,18 @@ def test_the_large_experiment_is_one_the_service_could_have_written(tmp_path: Pa
         assert snapshot is not None
     with closing(sqlite3.connect(tmp_path / "tuner.db")) as connection:
         assert connection.execute("SELECT count(*) FROM metrics").fetchone() == (size.trials * size.reports,)
+
+
+def test_the_simulated_cluster_is_one_that_agents_could_make(tmp_path: Path) -> None:
+    cluster = SimulatedCluster(tmp_path / "tuner.db", ClusterSize(nodes=6, experiments=2))
+    with closing(cluster):
+        cluster.fill()
+        assert cluster.running == 48
+        cluster.report(seconds=1, each_node=2)
+        cluster.end_some(3)
+        assert len(cluster.lose_some(2)) == 2
+        assert cluster.running == 48
+        assert cluster.violations() == []
 
 
 @pytest.mark.slow

@@ -104,6 +104,17 @@ def test_what_has_just_begun_is_let_run_for_a_while_also_when_it_goes_on(h: Harn
     assert h.trial(1).status is TrialStatus.WAITING
 
 
+def test_an_attempt_that_was_not_confirmed_yet_is_not_asked(h: Harness) -> None:
+    begin(h)
+    save(h)
+    h.exit(1, STOPPED)
+    begin_urgent(h)
+
+    h.after(PREEMPTED_AFTER_S)
+
+    assert stopped(h) == []
+
+
 def test_an_attempt_that_only_restored_has_saved_nothing(h: Harness) -> None:
     begin(h)
     save(h)

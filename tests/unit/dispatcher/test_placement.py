@@ -127,6 +127,13 @@ def test_what_is_held_of_a_device_that_was_lost_since_changes_nothing() -> None:
     assert decide(a_claim(), nodes=[a_node(devices=(lost,))], held=(holding("x", "n0-g0"),)) == []
 
 
+def test_a_part_of_a_device_is_looked_for_where_the_labels_are() -> None:
+    nodes = [a_node("n0", gpus=1), a_node("n1", gpus=1, labels={"zone": "b"})]
+    asks = {"gpus": 0.5, "labels": (("zone", "b"),)}
+
+    assert shares(decide(a_claim(asks=asks), nodes=nodes)) == [{"n1-g0": 0.5}]
+
+
 # ── measured, then packed ───────────────────────────────────────────────────────────────────────
 def test_auto_gives_one_device_a_trial_until_its_memory_is_known() -> None:
     asks = {"request": GpuRequest.AUTO}

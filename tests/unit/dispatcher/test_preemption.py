@@ -61,7 +61,9 @@ def test_the_same_priority_has_nobody_leave(priority: int) -> None:
 
 
 def test_nobody_leaves_who_may_not() -> None:
-    assert leaving(decided(a_claim("high", priority=1), running=two(may_leave=False))) == []
+    claims = [a_claim("high", priority=1), a_claim("also", priority=1)]
+
+    assert leaving(decided(*claims, running=two(may_leave=False))) == []
 
 
 def test_nobody_leaves_in_vain() -> None:
