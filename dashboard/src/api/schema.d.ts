@@ -1495,7 +1495,7 @@ export interface components {
             id: string;
             /**
              * Joined
-             * @description by `tuner agent join`: it shares no folder with the service
+             * @description it shares no folder with the service: by `tuner agent join`, or of a Ray cluster
              */
             joined: boolean;
             /**
@@ -2772,11 +2772,10 @@ export interface components {
              * @default false
              */
             deterministic?: boolean;
-            /**
-             * Executor
-             * @default null
-             */
-            executor?: unknown;
+            /** Executor */
+            executor?: string | {
+                [key: string]: unknown;
+            } | null;
             /**
              * Name
              * @default experiment
@@ -2888,6 +2887,16 @@ export interface components {
             deterministic: boolean;
             /** Ended At */
             ended_at: string | null;
+            /**
+             * Executor
+             * @description whose nodes its trials may use; null: any
+             * @example {
+             *       "name": "ray"
+             *     }
+             */
+            executor: {
+                [key: string]: unknown;
+            } | null;
             /**
              * Id
              * @example 8f3k2
@@ -3989,6 +3998,11 @@ export interface components {
              */
             busy: boolean;
             /**
+             * Cpus
+             * @example 8
+             */
+            cpus: number;
+            /**
              * Host
              * @example node-7
              */
@@ -4171,6 +4185,16 @@ export interface components {
             budget: components["schemas"]["Budget"];
             /** Deterministic */
             deterministic: boolean;
+            /**
+             * Executor
+             * @description whose nodes its trials may use; null: any
+             * @example {
+             *       "name": "ray"
+             *     }
+             */
+            executor: {
+                [key: string]: unknown;
+            } | null;
             /**
              * Name
              * @example digits
@@ -8333,6 +8357,7 @@ export interface operations {
                      *             {
                      *               "agent": "ray-1f0c2d3e4a5b",
                      *               "busy": false,
+                     *               "cpus": 8,
                      *               "host": "node-7",
                      *               "ray_node": "75a4b8f2ae44",
                      *               "reason": "",
@@ -8661,6 +8686,9 @@ export interface operations {
                      *           "trials": 100
                      *         },
                      *         "deterministic": false,
+                     *         "executor": {
+                     *           "name": "ray"
+                     *         },
                      *         "name": "digits",
                      *         "note": "",
                      *         "objective": {
@@ -8777,6 +8805,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -9291,6 +9322,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -9759,6 +9793,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -10084,6 +10121,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -10802,6 +10842,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -12580,6 +12623,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -13198,6 +13244,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -14234,6 +14283,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"
@@ -15907,6 +15959,9 @@ export interface operations {
                      *       "detail": "",
                      *       "deterministic": false,
                      *       "ended_at": "2026-11-22T10:00:00.000Z",
+                     *       "executor": {
+                     *         "name": "ray"
+                     *       },
                      *       "id": "8f3k2",
                      *       "inputs": {
                      *         "data": "digits@3 (sha256:3f9a1c02d5e7)"

@@ -297,6 +297,9 @@ export function Executors({ executors }: { executors: Executor[] }) {
                   <tr>
                     <th scope="col">Agent</th>
                     <th scope="col">Host</th>
+                    <th scope="col" class="numeric">
+                      Cores
+                    </th>
                     <th scope="col">State</th>
                     <th scope="col">Why</th>
                   </tr>
@@ -306,6 +309,7 @@ export function Executors({ executors }: { executors: Executor[] }) {
                     <tr key={node.agent}>
                       <th scope="row">{node.agent}</th>
                       <td title={node.ray_node}>{node.host || "–"}</td>
+                      <td class="numeric">{number(node.cpus)}</td>
                       <td>
                         <NodeBadge state={node.state} />
                       </td>

@@ -14,7 +14,7 @@ import { amend, experimentPath, query, trialPath } from "../state/address";
 import { ENDED, flatten } from "../state/columns";
 import { ago, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
-import { whyTrial } from "../state/words";
+import { archiveWords, whyTrial } from "../state/words";
 import { Attempts } from "./trial-attempts";
 import { Checkpoints, Inputs, Outputs } from "./trial-files";
 
@@ -51,7 +51,9 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
           <Inputs trial={trial} />
         </section>
         <section aria-label="Metrics">
-          {metrics.problem.value && !metrics.data.value ? (
+          {view?.archive && !metrics.data.value ? (
+            <ArchivedMetrics view={view} />
+          ) : metrics.problem.value && !metrics.data.value ? (
             <Trouble problem={metrics.problem.value} onAgain={metrics.reload} />
           ) : (
             <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
@@ -67,6 +69,20 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
         <Copyable text={trial.command.map(shell).join(" ")} label="the command" />
       </section>
     </>
+  );
+}
+
+function ArchivedMetrics({ view }: { view: ExperimentDetail }) {
+  return (
+    <div class="figure">
+      <h2>Metrics</h2>
+      <p>{archiveWords(view.archive?.phase)}: its final value stays, its curve comes back with them.</p>
+      {view.archive?.phase === "archived" && (
+        <button type="button" onClick={() => void actions.unarchive(view.id)}>
+          Bring them back
+        </button>
+      )}
+    </div>
   );
 }
 
