@@ -203,8 +203,9 @@ function strokeLines(
       const [px, py] = [x.at(line.steps[place]), y.at(value)];
       if (inside) pen.lineTo(px, py);
       else {
-        pen.moveTo(px, py);
-        pen.lineTo(px + 0.5, py);
+        const half = line.steps.length === 1 ? 3 : 0; // one report alone is a short stroke, or nobody would see it
+        pen.moveTo(px - half, py);
+        pen.lineTo(px + Math.max(half, 0.5), py);
         inside = true;
       }
     }
