@@ -224,7 +224,7 @@ class Agent:
 
     def _not_ordered(self, part: SimAttempt, limit_s: float) -> None:
         if part.is_prepared and self.world.now - part.wanted_at > limit_s - 0.001:
-            self._exit(part, ExitRecord(cause=ExitCause.STOPPED, stop_reason="not_ordered"))
+            self._exit(part, ExitRecord(cause=ExitCause.NOT_READY, tail="it was ready, and heard nothing"))
 
     def _go(self, part: SimAttempt, order: Launch) -> None:
         """All are ready, and the rows say so, or none would have been told to begin."""
