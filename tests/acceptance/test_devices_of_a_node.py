@@ -30,34 +30,17 @@ with trials.init() as trial:
 """
 
 
-def four_of(folder: Path) -> Gpus:
+@pytest.fixture
+def gpus(tmp_path: Path) -> Gpus:
     return Gpus(
-        folder / "devices.json",
+        tmp_path / "devices.json",
         [{"uuid": f"GPU-{n}", "name": "A100", "memory_mb": 80_000, "used_mb": 5} for n in range(4)],
     )
 
 
-@pytest.fixture(scope="module")
-def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
-    """Free and sound; every test leaves them so."""
-    return four_of(tmp_path_factory.mktemp("gpus"))
-
-
 @pytest.fixture
-def node(shared_home: Home, gpus: Gpus) -> Home:
-    shared_home.environment["TUNER_SIMULATED_DEVICES"] = str(gpus.file)
-    return shared_home
-
-
-@pytest.fixture
-def own_gpus(tmp_path: Path) -> Gpus:
-    return four_of(tmp_path)
-
-
-@pytest.fixture
-def own_node(make_home: Callable[..., Home], own_gpus: Gpus) -> Home:
-    """On which devices may be lost or full for good."""
-    return make_home(environment={"TUNER_SIMULATED_DEVICES": str(own_gpus.file)})
+def node(make_home: Callable[..., Home], gpus: Gpus) -> Home:
+    return make_home(environment={"TUNER_SIMULATED_DEVICES": str(gpus.file)})
 
 
 def begin(node: Home, resources: dict[str, Any], script: str = SEES, **overrides: Any) -> str:
@@ -122,10 +105,7 @@ def test_what_is_held_is_held_after_the_service_was_killed(node: Home, gpus: Gpu
     wait_until(lambda: set(states(node).values()) == {"free"})
 
 
-def test_a_device_that_is_lost_is_given_to_nobody_and_its_trial_goes_on_elsewhere(
-    own_node: Home, own_gpus: Gpus
-) -> None:
-    node, gpus = own_node, own_gpus
+def test_a_device_that_is_lost_is_given_to_nobody_and_its_trial_goes_on_elsewhere(node: Home, gpus: Gpus) -> None:
     begin(node, {"gpus": 1}, budget={"trials": 3, "parallel": 3})
     found = holding(node, 3)
     (lost,) = found[2]
@@ -251,9 +231,8 @@ with trials.init() as trial:
 """
 
 
-def test_auto_measures_the_first_trial_and_packs_as_many_as_fit(own_node: Home, own_gpus: Gpus) -> None:
+def test_auto_measures_the_first_trial_and_packs_as_many_as_fit(node: Home, gpus: Gpus) -> None:
     """18,000 of 80,000 MiB, with a tenth more: four on each device, and an exact solver has no more."""
-    node, gpus = own_node, own_gpus
     begin(
         node,
         {"gpus": "auto"},
