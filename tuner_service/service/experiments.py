@@ -449,12 +449,12 @@ class Experiments:
         """One range of a log, from the agent of that node; a negative offset counts from the end."""
         if attempt.agent_id == EVALUATOR:
             raise NotFoundError("log", f"{attempt.key} {stream}", "an evaluator asked for it, whose output is its own")
-        may_be_here = attempt.status.is_final and not node
-        collected = await asyncio.to_thread(self.collected, attempt, stream) if may_be_here else None
+        key, at = attempt.key, part_on(attempt, node)
+        of_node = replace(attempt, nonce=at.nonce)
+        collected = await asyncio.to_thread(self.collected, of_node, stream) if attempt.status.is_final else None
         if collected is not None:
             chunk = await asyncio.to_thread(part_of_log, collected, offset=offset, limit=limit)
         else:
-            key, at = attempt.key, part_on(attempt, node)
             chunk = await self.hub.read_log(at.agent_id, key, nonce=at.nonce, stream=stream, offset=offset, limit=limit)
         if chunk.error is not None:
             raise NotFoundError("log", f"{attempt.key} {stream}", chunk.error)

@@ -257,13 +257,14 @@ class NodeFiles:
             raise NotAllowedError(f"agent {agent_id!r} runs no trial of experiment {experiment_id!r:.100} now")
 
     def _require_attempt(self, agent_id: str, path: str) -> None:
-        """``path`` begins EXPERIMENT/NUMBER/ATTEMPT-NONCE/, and that attempt runs on the agent."""
+        """``path`` begins EXPERIMENT/NUMBER/ATTEMPT-NONCE/, and that attempt, or its part of that nonce, runs on the
+        agent."""
         experiment_id, number, folder = [*path.split("/"), "", "", ""][:3]
         named = _FOLDER.fullmatch(folder)
         for attempt in self._queries.live_attempts(experiment_id) if named else ():
             key = attempt.key
-            is_it = (str(key.number), str(key.attempt), attempt.nonce) == (number, named[1], named[2])  # type: ignore[index]  # it was matched
-            if is_it and attempt.is_held_by(agent_id):
+            is_it = (str(key.number), str(key.attempt)) == (number, named[1])  # type: ignore[index]  # it was matched
+            if is_it and attempt.is_held_by(agent_id, named[2]):  # type: ignore[index]  # it was matched
                 return
         raise NotAllowedError(f"agent {agent_id!r} runs no attempt {path!r:.200}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
+from tuner_service.domain.trial import AttemptStatus, Part, PartState, TrialReason, TrialStatus
 
 LISTED_FIELDS = "number id status reason parameters source final last attempts retry_of started_at ended_at running_s"
 
@@ -204,6 +205,27 @@ def test_a_range_of_a_log_is_plain_text_that_says_what_more_there_is(api: ApiSer
     assert answer.headers["content-disposition"].startswith("attachment")
     shown = {name: answer.headers[f"log-{name}"] for name in ("offset", "end", "size", "attempt", "ended")}
     assert shown == {"offset": "2", "end": "5", "size": "10", "attempt": "1", "ended": "true"}
+
+
+def test_logs_of_every_node_are_read_from_what_was_collected_once_the_attempt_has_ended(
+    api: ApiService, experiment: str, tmp_path: Path
+) -> None:
+    parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}", state=PartState.ENDED) for node in (1, 2))
+    ended = an_attempt(
+        experiment_id=experiment, number=1, nonce="n1", parts=parts, status=AttemptStatus.EXITED,
+        exit=ExitRecord(cause=ExitCause.EXITED, code=0),
+    )  # fmt: skip
+    changes = Changes()
+    changes.attempts[ended.key] = ended
+    api.store.commit(changes)
+    for nonce in ("n1", "n2"):
+        (tmp_path / nonce).write_text(f"of {nonce}")
+    api.services.experiments.collected = lambda attempt, _: tmp_path / attempt.nonce
+    api.hub.logs = None  # both agents are gone
+
+    said = [api.client.get(f"/api/v1/trials/{experiment}/1/logs?node={node}") for node in (0, 1, 2)]
+    assert [answer.text for answer in said[:2]] == ["of n1", "of n2"]
+    assert (said[2].status_code, "it has 2, counted from 0" in said[2].text) == (404, True)
 
 
 def test_a_negative_offset_reads_the_end_of_a_log(api: ApiService, experiment: str) -> None:

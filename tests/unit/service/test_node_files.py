@@ -1,0 +1,32 @@
+"""What an agent may send of the attempts, and parts of attempts, that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api_service import an_api_service
+from tests.builders import an_attempt
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.errors import NotAllowedError
+from tuner_service.domain.trial import Part
+from tuner_service.service.node_files import NodeFiles
+
+DIGEST = "a" * 64
+
+
+def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path: Path) -> None:
+    api = an_api_service()
+    parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}") for node in (1, 2))
+    attempt = an_attempt(nonce="n1", agent_id="agent-1", parts=parts)
+    changes = Changes()
+    changes.attempts[attempt.key] = attempt
+    api.store.commit(changes)
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    place = f"{attempt.key.experiment_id}/{attempt.key.number}/{attempt.key.attempt}"
+
+    for node in (1, 2):
+        assert files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
+        with pytest.raises(NotAllowedError, match="runs no attempt"):
+            files.upload(f"agent-{3 - node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
