@@ -16,7 +16,7 @@ from typing import Any
 from tests.process_table import agents_of
 from tests.waiting import wait_until
 from trials.agent.local import stop_local
-from tuner_service.client import Client, UnreachableError
+from tuner_service.client import Client, ProblemError, UnreachableError
 from tuner_service.config import Settings
 from tuner_service.executors.local import agent_is_alive
 from tuner_service.local_service import stop_service
@@ -144,7 +144,8 @@ def _stop_searches(line: CommandLine) -> None:
     with suppress(UnreachableError), closing(Client(described["url"], line.token())) as client:
         for one in client.experiments():
             if one["status"] not in ENDED:
-                client.stop(one["id"])
+                with suppress(ProblemError):  # it has ended meanwhile
+                    client.stop(one["id"])
         wait_until(lambda: all(one["status"] in ENDED for one in client.experiments()))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.acceptance.campaign import Search
 from tests.process_table import parent, processes
 from tests.waiting import wait_until
-from tuner_service.client import Client
+from tuner_service.client import Client, ProblemError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 120.0
@@ -197,7 +197,8 @@ class Home(Search):
             with self.service() as service:
                 for one in service.experiments():
                     if one["status"] not in ENDED:
-                        service.stop(one["id"])
+                        with suppress(ProblemError):  # it has ended meanwhile
+                            service.stop(one["id"])
                 wait_until(lambda: all(one["status"] in ENDED for one in service.experiments()))
 
     def end(self) -> None:
