@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cluster import reconnecting
 from benchmarks.cluster.nodes import SimulatedCluster
 from benchmarks.cluster.nodes import Size as ClusterSize
 from benchmarks.dispatch.__main__ import peer
@@ -21,6 +23,7 @@ from benchmarks.reports import inside
 from benchmarks.reports.ours import Load as ReportsLoad
 from benchmarks.reports.ours import measure
 from benchmarks.scale.build import EXPERIMENT_ID, Size, build
+from benchmarks.service import service
 from benchmarks.suggest import ours as suggest
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher.dispatcher import Dispatcher
@@ -62,6 +65,16 @@ def test_the_simulated_cluster_is_one_that_agents_could_make(tmp_path: Path) -> 
         assert len(cluster.lose_some(2)) == 2
         assert cluster.running == 48
         assert cluster.violations() == []
+
+
+@pytest.mark.slow
+def test_agents_connect_again_to_a_service_that_was_killed() -> None:
+    with service() as of:
+        rows = {row["what"]: row["measured"] for row in asyncio.run(reconnecting.measured(of, agents=3, restarts=1))}
+
+    assert rows["agents"] == 3
+    assert rows["all welcomed again, median, s"] > 0
+    assert rows["reads meanwhile"] >= 2
 
 
 @pytest.mark.slow
