@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.api_service import an_api_service
-from tests.builders import an_attempt
+from tests.builders import a_trial, an_attempt
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError
-from tuner_service.domain.trial import Part
+from tuner_service.domain.trial import Part, TrialStatus
 from tuner_service.service.node_files import NodeFiles
 
 DIGEST = "a" * 64
@@ -19,8 +19,10 @@ DIGEST = "a" * 64
 def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path: Path) -> None:
     api = an_api_service()
     parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}") for node in (1, 2))
-    attempt = an_attempt(nonce="n1", agent_id="agent-1", parts=parts)
+    experiment = api.create()
+    attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1", parts=parts)
     changes = Changes()
+    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
     changes.attempts[attempt.key] = attempt
     api.store.commit(changes)
     files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
