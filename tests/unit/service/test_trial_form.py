@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 import pytest
 
 from trials.wire.launch import LaunchSettings, LaunchSpec, settings_of
-from tuner_service.api.bodies.experiment_file import NEUTRAL_VALUES
 from tuner_service.api.bodies.schemas import TrialBody
 from tuner_service.domain.experiment import CodeOrigin, FinalFrom, TrialTemplate
 from tuner_service.domain.resources import GpuRequest
@@ -68,10 +67,8 @@ def test_what_a_form_leaves_out_has_its_default() -> None:
 
 
 def test_the_form_has_every_field_of_the_experiment_file() -> None:
-    later = {path[1] for path in NEUTRAL_VALUES if path[0] == "trial"}
-
     at_the_start = {"entry_point", "code_changes"}  # what they were is the command, and the origin of the code
-    assert set(form_of(LEAST)) == set(TrialBody.model_fields) - later - at_the_start
+    assert set(form_of(LEAST)) == set(TrialBody.model_fields) - at_the_start
 
 
 def test_a_launch_is_given_every_setting_of_the_template() -> None:
