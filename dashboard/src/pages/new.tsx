@@ -167,7 +167,7 @@ function Verdict({
     <div class="verdict" role="status">
       <p class="good-text">It is good. {size !== null && `The space has ${size}.`}</p>
       {draws.length > 0 && (
-        <div class="scroll-x">
+        <div class="scroll-x" tabIndex={0} role="region" aria-label="examples of the space">
           <table class="pairs">
             <thead>
               <tr>
