@@ -10,7 +10,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.resources import Holding, QuotaGroup
 from tuner_service.domain.trial import AttemptStatus
 
-SMALL = QuotaGroup(name="small", gpus=1.5, borrows=False)
+SMALL = QuotaGroup(name="small", gpus=1.5, cpus=2.5, memory_bytes=2**40, borrows=False)
 FREE = QuotaGroup(name="free")
 
 

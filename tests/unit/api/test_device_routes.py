@@ -150,6 +150,12 @@ def test_a_group_is_made_changed_listed_and_deleted(api: ApiService) -> None:
     assert changed.status_code == 200
     assert api.client.get(f"{GROUPS}/vision").json() == changed.json()
 
+    bounded = api.client.request("PUT", f"{GROUPS}/speech", json={"cpus": 2.5, "memory": "64GiB"}).json()
+    assert (bounded["gpus"], bounded["cpus"], bounded["memory_bytes"]) == (None, 2.5, 64 * 2**30)
+    assert (bounded["used"], bounded["used_cpus"], bounded["used_memory_bytes"]) == (0, 0, 0)
+    assert api.client.request("PUT", f"{GROUPS}/speech", json={"memory": -1}).status_code == 422
+    assert api.client.delete(f"{GROUPS}/speech").status_code == 204
+
     listed = api.client.get(GROUPS).json()["items"]
     assert [(g["name"], g["gpus"], g["borrows"]) for g in listed] == [("default", None, True), ("vision", 2.5, False)]
 

@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _nodes(client: Client) -> list[Row]:
+def node_rows(client: Client) -> list[Row]:
     """The agents that are connected, and what executors have asked for beside them."""
     connected = {agent["id"]: agent for agent in client.agents()}
     rows: list[Row] = []
@@ -136,7 +136,7 @@ def _print(client: Client, arguments: argparse.Namespace) -> None:
         print_rows(client.devices(), output=arguments.output, columns=DEVICE_COLUMNS)
         return
     if arguments.nodes:
-        print_rows(_nodes(client), output=arguments.output, columns=NODE_COLUMNS)
+        print_rows(node_rows(client), output=arguments.output, columns=NODE_COLUMNS)
         return
     found = client.experiments(given(arguments, FILTERS))
     # Who makes no projects reads nothing of them.

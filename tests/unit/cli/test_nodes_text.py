@@ -1,0 +1,58 @@
+"""What `tuner ps --nodes` prints of the nodes of this machine, of those that were joined, and of a cluster's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tuner_service.cli.output.tables import format_rows
+from tuner_service.cli.verbs.ps import NODE_COLUMNS, node_rows
+
+
+class Service:
+    """What of a client is asked."""
+
+    def __init__(self, agents: list[dict[str, Any]], executors: list[dict[str, Any]]) -> None:
+        self._agents, self._executors = agents, executors
+
+    def agents(self) -> list[dict[str, Any]]:
+        return self._agents
+
+    def call(self, method: str, path: str) -> Any:
+        assert (method, path) == ("GET", "/api/v1/executors")
+        return SimpleNamespace(json=lambda: {"items": self._executors})
+
+
+def test_nodes_of_every_origin_stand_in_one_table_with_their_states() -> None:
+    agents = [
+        {"id": "local", "cpus": 4, "host": "head", "state": "ready", "message": ""},
+        {"id": "gpu-7", "cpus": 16, "host": "gpu7", "state": "in_trouble", "message": "12 MiB are free; make room"},
+        {"id": "ray-1", "cpus": 8, "host": "r1", "state": "ready", "message": ""},
+    ]
+    ray = {
+        "name": "ray",
+        "state": "ok",
+        "wanted": 3,
+        "bundle": {"cpus": 8},
+        "nodes": [{"agent": "ray-1", "cpus": 8, "host": "", "state": "ready", "reason": ""}],
+        "lost": [{"agent": "ray-0", "reason": "its actor died"}],
+    }
+
+    rows = node_rows(Service(agents, [ray]))  # type: ignore[arg-type]  # of a client it has what is asked
+
+    assert format_rows(rows, output="table", columns=NODE_COLUMNS).splitlines() == [
+        "NODE    EXECUTOR  STATE       CPUS  HOST  REASON",
+        "ray-1   ray       ready          8  r1",
+        "2 more  ray       wanted         8        not asked for yet",
+        "ray-0   ray       lost           8        its actor died",
+        "local   local     ready          4  head",
+        "gpu-7   joined    in_trouble    16  gpu7  12 MiB are free; make room",
+    ]
+
+
+def test_an_executor_that_is_away_says_so_where_its_nodes_would_stand() -> None:
+    ray = {"name": "ray", "state": "away", "wanted": 0, "bundle": {"cpus": 8}, "nodes": [], "lost": []}
+
+    (row,) = node_rows(Service([], [ray]))  # type: ignore[arg-type]  # likewise
+
+    assert (row["id"], row["state"], row["reason"]) == ("1 more", "wanted", "away")
