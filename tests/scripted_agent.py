@@ -22,7 +22,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 ANSWER_S = 120.0
-VERSION = 8
+VERSION = 9
 CHUNK = 1 << 20  # BLOB_CHUNK_BYTES
 
 
