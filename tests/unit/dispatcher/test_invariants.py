@@ -75,6 +75,17 @@ def test_trials_that_contradict_themselves_are_named(trial: dict[str, Any], sent
     assert f"experiment {EXPERIMENT_ID}: {sentence}" in violations(state)
 
 
+def test_what_is_noted_of_trials_follows_from_them() -> None:
+    state = a_state()
+    only(state).waiting.add(1)
+    only(state).wanting.add(1)
+
+    assert violations(state) == [
+        f"experiment {EXPERIMENT_ID}: the trials [1] are noted as waiting",
+        f"experiment {EXPERIMENT_ID}: the trials [1] are noted as waiting for parameters",
+    ]
+
+
 def test_a_running_trial_needs_an_attempt_unless_its_end_is_pending() -> None:
     state = a_state()
     only(state).attempts.clear()
