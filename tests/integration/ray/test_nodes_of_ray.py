@@ -129,7 +129,8 @@ def test_a_search_whose_bridge_service_node_and_actor_are_killed_gives_the_rows_
     assert {trial["attempts"] for trial in search.trials() if trial["status"] == "running"} == {1}
 
     on.a_node_is_killed()
-    wait_until(lambda: provided(search)["lost"], timeout_s=COMES_S)
+    lost = wait_until(lambda: provided(search)["lost"], timeout_s=COMES_S)
+    wait_until(lambda: not {one["agent"] for one in lost} & agents_of(search))  # nothing of them runs on
     running(search, 3, step=3)
     on.an_actor_is_killed()
     running(search, 3, step=3)

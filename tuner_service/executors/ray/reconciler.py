@@ -36,6 +36,8 @@ CALL_TIMEOUT_S = 10.0  # for an actor to take an order
 AT_ONCE = 16  # nodes that are asked for in one step
 LOST_KEPT = 20  # of those that were lost, for people
 CONCURRENCY = 8  # calls of one actor: a question that waits must not keep an order out
+# A worker of Ray's that loses its raylet kills its children at once: the keeper would end nothing, and trials run on.
+LET_CHILDREN_END = {"RAY_kill_child_processes_on_worker_exit": "false"}
 GONE = frozenset({"REMOVED"})
 _WHY_PENDING = {
     "INFEASIBLE": "no node of the cluster is large enough; an autoscaler may bring one",
@@ -108,6 +110,7 @@ class Reconciler:
 
     def connect(self) -> None:
         environment = dict(self._start.get("runtime_env") or {})
+        environment["env_vars"] = {**environment.get("env_vars", {}), **LET_CHILDREN_END}
         environment["py_modules"] = [*environment.get("py_modules", ()), *self._start["modules"]]
         # Workers of Ray are nobody's training: they need no threads of their own for it.
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")
