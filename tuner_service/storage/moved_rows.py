@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Delete, delete, func, select, tuple_
 
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
@@ -40,7 +40,7 @@ class MovedRows:
         if not keys:
             return Portion(size=0, last=after)
         last: MetricKey = (keys[-1][0], keys[-1][1], keys[-1][2])
-        statement = delete(_m).where(*_of(moved, after), tuple_(*_KEY.clauses) <= tuple_(*last))
+        statement = cleared(moved, after=after, last=last)
         with translated(), self._begin() as connection:
             connection.execute(statement)
         return Portion(size=len(keys), last=last)
@@ -86,10 +86,22 @@ def _page(moved: MovedMetrics, after: MetricKey, limit: int, columns: tuple[Any,
     return select(*columns).where(*_of(moved, after)).order_by(*_KEY.clauses).limit(limit)
 
 
+def cleared(moved: MovedMetrics, *, after: MetricKey, last: MetricKey) -> Delete:
+    """Of what ``_of`` names, up to ``last``.
+
+    That alone ends it: beside a bound of the number, SQLite would not look for the end of the key in its index, and
+    every step would read all the rows that are left.
+    """
+    return delete(_m).where(*_behind(moved, after), tuple_(*_KEY.clauses) <= tuple_(*last))
+
+
 def _of(moved: MovedMetrics, after: MetricKey) -> list[ColumnElement[bool]]:
+    return [_m.c.number <= moved.last, *_behind(moved, after)]
+
+
+def _behind(moved: MovedMetrics, after: MetricKey) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = [
         _m.c.experiment_id == moved.experiment_id,
-        _m.c.number <= moved.last,
         tuple_(*_KEY.clauses) > tuple_(*max(after, (moved.first, 0, 0))),
     ]
     return found if moved.upto is None else [*found, _m.c.line <= moved.upto]
