@@ -65,6 +65,17 @@ if __name__ == "__main__":
     TrialSession(grace_s=0.2).run(group)
 """
 
+GATED = """
+from trials.tasks import Task, TaskGroup, TrialSession
+
+if __name__ == "__main__":
+    wait = "sh -c 'echo pid $$ >> $NOTES/notes; until [ -e $NOTES/gate ]; do sleep 0.01; done'"
+    with TaskGroup() as group:
+        Task(wait, node="a")
+        Task(wait, node="b")
+    TrialSession().run(group)
+"""
+
 
 @contextmanager
 def program(folder: Path, text: str) -> Iterator[list[subprocess.Popen[str]]]:
@@ -119,6 +130,18 @@ def test_a_program_that_is_killed_on_one_node_ends_the_group_on_both(killed: int
         assert processes[1 - killed].returncode == 1
         assert ("node 1 of the trial is gone" if killed else "node 0 of the trial is gone") in said
         wait_until(lambda: none_runs(tmp_path))
+
+
+def test_a_program_that_is_told_to_stop_waits_for_tasks_that_save_before_they_leave(tmp_path: Path) -> None:
+    with program(tmp_path, GATED) as processes:
+        wait_until(lambda: len(pids(tmp_path)) == 2)
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        (tmp_path / "gate").touch()
+        for process in processes:
+            process.communicate(timeout=60)
+
+    assert [process.returncode for process in processes] == [0, 0]
 
 
 def test_who_does_not_know_the_key_is_nobody(tmp_path: Path) -> None:
