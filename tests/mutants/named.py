@@ -237,7 +237,6 @@ NAMED: tuple[Mutant, ...] = (
     ),
     # ── bytes that came from elsewhere ──────────────────────────────────────────────────────────
     _mutant("trials/agent/moving/blobs.py", " or self._hash.hexdigest() != sent.digest:", ":", TRANSFERRED),
-    _mutant("trials/agent/moving/blobs.py", "self._received != sent.size or", "", TRANSFERRED),
     _mutant(
         "trials/agent/moving/restoring.py",
         "        return digest_of(path) == digest\n",
