@@ -47,6 +47,7 @@ class ExperimentCreated:
     idempotency: IdempotencyKey | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    priority: int = 0
     code_changes: bytes | None = None  # whose SHA-256 is spec.trial.code_origin.changes_digest
     by: str = ""
 

@@ -50,6 +50,7 @@ def create(step: Step, command: ExperimentCreated) -> None:
             created_at=step.at,
             note=command.note,
             tags=command.tags,
+            priority=command.priority,
         )
     )
     step.state.experiments[xs.id] = xs

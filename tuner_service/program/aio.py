@@ -83,6 +83,7 @@ async def quick_start(  # noqa: PLR0913  # the fields of an experiment file that
     cpus: float | None = None,
     memory: int | str | None = None,
     quota_group: str | None = None,
+    priority: int | None = None,
     preemptible: bool | None = None,
     project: str | None = None,
     note: str | None = None,

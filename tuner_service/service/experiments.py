@@ -127,6 +127,7 @@ class Creation:
     idempotency: IdempotencyKey | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    priority: int = 0
     code_changes: bytes | None = None  # likewise: how the code differs from what was committed
     inputs: Mapping[str, WantedInput] = field(default_factory=dict)  # beside those that ``spec`` names by digest
     code_asset: WantedItem | None = None  # likewise
@@ -227,6 +228,7 @@ class Experiments:
                 idempotency=creation.idempotency,
                 note=creation.note,
                 tags=creation.tags,
+                priority=creation.priority,
                 code_changes=creation.code_changes,
             )
         )

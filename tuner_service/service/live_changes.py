@@ -258,10 +258,11 @@ class LiveChanges:
     async def clone(
         self, experiment_id: ExperimentId, changes: CloneChanges, key: IdempotencyKey | None
     ) -> ExperimentId:
-        """A new experiment with the same spec, code and newest search space."""
+        """A new experiment with the same spec, code, newest search space, tags and priority."""
         spec = await asyncio.to_thread(self._cloned_spec, experiment_id, changes)
-        tags = (await asyncio.to_thread(self.experiments.find, experiment_id)).tags
-        cloned, _ = await self.experiments.create(Creation(spec=spec, tags=tags, idempotency=key))
+        like = await asyncio.to_thread(self.experiments.find, experiment_id)
+        creation = Creation(spec=spec, tags=like.tags, priority=like.priority, idempotency=key)
+        cloned, _ = await self.experiments.create(creation)
         return cloned
 
     def _cloned_spec(self, experiment_id: ExperimentId, changes: CloneChanges) -> ExperimentSpec:

@@ -2803,6 +2803,11 @@ export interface components {
              */
             preemptible?: boolean;
             /**
+             * Priority
+             * @default 0
+             */
+            priority?: number;
+            /**
              * Project
              * @default default
              */
@@ -4233,6 +4238,11 @@ export interface components {
              * @example false
              */
             preemptible: boolean;
+            /**
+             * Priority
+             * @example 0
+             */
+            priority: number;
             /**
              * Project
              * @example vision
@@ -8702,6 +8712,7 @@ export interface operations {
                      *         "on_failures": [],
                      *         "on_pause": [],
                      *         "preemptible": false,
+                     *         "priority": 0,
                      *         "project": "vision",
                      *         "quota_group": "default",
                      *         "search_space": {

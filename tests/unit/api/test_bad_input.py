@@ -149,6 +149,7 @@ WRONG: dict[str, list[Any]] = {
     "/deterministic": ["yes", 1],
     "/algorithm_timeout": ["never", 0, 10**400],
     "/quota_group": ["", "a b", "../x", "x" * 65, 3],
+    "/priority": ["high", 1.5, True, None, 1_001, -1_001, 10**400],
     "/preemptible": ["maybe", 2, []],
     "/workers": [0, "two", 1.5, None, True],
     "/executor": [

@@ -241,6 +241,24 @@ def test_an_experiment_with_another_objective_or_none_at_all_is_not_imported(api
         assert said in answer.json()["errors"][0]["detail"]
 
 
+# ── priority ────────────────────────────────────────────────────────────────────────────────────
+def test_a_priority_of_the_file_is_shown_and_stored_and_a_clone_has_the_one_of_now(api: ApiService) -> None:
+    file = a_body(priority=3)
+    dry = api.client.post("/api/v1/experiments?dry_run=true", json=file).json()["experiment"]
+    path = f"/api/v1/experiments/{api.create(file)}"
+    plain = f"/api/v1/experiments/{api.create()}"
+
+    cloned = api.client.post(f"{path}/clone", json={}).json()
+    api.client.request("PATCH", path, json={"priority": -5})
+    later = api.client.post(f"{path}/clone", json={}).json()
+
+    assert (dry["priority"], api.client.get(plain).json()["priority"]) == (3, 0)
+    assert (cloned["priority"], later["priority"]) == (3, -5)
+    row = api.queries.experiment(cloned["id"])
+    assert row is not None
+    assert row.priority == 3
+
+
 # ── clones ──────────────────────────────────────────────────────────────────────────────────────
 def test_a_clone_has_the_same_spec_and_newest_space_and_another_seed(api: ApiService, path: str) -> None:
     api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW})

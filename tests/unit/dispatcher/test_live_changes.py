@@ -138,13 +138,13 @@ def test_what_decides_the_result_of_a_deterministic_experiment_does_not_change(
 OTHER = "other"
 
 
-def beside_another(h: Harness, *, cpus: int, **other: Any) -> None:
+def beside_another(h: Harness, *, cpus: int, priority: int = 0, **other: Any) -> None:
     """The harness's experiment and ``other``, each with a trial that waits for one core; the agent comes next."""
     h.create(trial={"cpus": 1.0})
     h.ready()
     h.suggest()
     spec = a_spec(**({"trial": {"cpus": 1.0}} | other))
-    h.handle(c.ExperimentCreated(at=START, experiment_id=OTHER, spec=spec))
+    h.handle(c.ExperimentCreated(at=START, experiment_id=OTHER, spec=spec, priority=priority))
     generation = h.dispatcher.state.experiments[OTHER].worker.generation
     names: dict[str, Any] = {"at": START, "experiment_id": OTHER, "generation": generation}
     h.handle(c.WorkerReady(**names))
@@ -172,6 +172,12 @@ def test_a_scarce_core_goes_to_the_higher_priority(h: Harness) -> None:
     raise_priority(h, OTHER, 1)
 
     h.connect(cpus=1)
+
+    assert launched(h) == [f"{OTHER}/1/1"]
+
+
+def test_a_priority_that_an_experiment_was_created_with_counts_as_one_set_later(h: Harness) -> None:
+    beside_another(h, cpus=1, priority=1)
 
     assert launched(h) == [f"{OTHER}/1/1"]
 

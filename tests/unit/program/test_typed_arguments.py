@@ -36,7 +36,7 @@ WRONG: dict[str, Any] = {
     "goal": "highest", "trials": "fifty", "parallel": 2.5, "duration": [1], "failures": True, "name": 5, "seed": "7",
     "tuner": 5, "assessor": 5, "advisor": 5, "deterministic": "yes", "warm_start": "8f3k2", "datasets": ["./data"],
     "models": 5, "pretrained_from": 5, "output": 5, "arguments": "--", "environment": ["A"], "gpus": [1],
-    "gpu_memory": 1.5, "cpus": "two", "memory": 1.5, "quota_group": 5, "preemptible": "no",
+    "gpu_memory": 1.5, "cpus": "two", "memory": 1.5, "quota_group": 5, "priority": "high", "preemptible": "no",
     "project": 5, "note": 5, "tags": "a tag",
     "trial": 5, "experiment": 5, "service": 5, "key": 5,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from tuner_service.api.bodies.quantities import parse_duration
 from tuner_service.api.bodies.schemas import (
     MAX_NAME,
     MAX_NOTE,
+    MAX_PRIORITY,
     MAX_SEED,
     MAX_TAGS,
     Body,
@@ -20,7 +21,6 @@ from tuner_service.api.bodies.schemas import (
     until_faulty,
 )
 
-MAX_PRIORITY = 1_000
 MAX_NUMBER = 2**31 - 1
 MAX_RETRIED = 1_000
 MAX_RESULTS = 10_000  # of one import

@@ -71,6 +71,7 @@ class ResolvedExperiment:
     code: CodeArchive | None = None
     note: str = ""
     tags: tuple[str, ...] = ()
+    priority: int = 0
     code_changes: bytes | None = None  # the text that was sent along
     inputs: dict[str, WantedInput] = field(default_factory=dict)
     code_asset: WantedItem | None = None
@@ -120,6 +121,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
         code=code,
         note=body.note,
         tags=tuple(body.tags),
+        priority=body.priority,
         code_changes=_changes(body.trial.code_origin),
         inputs=inputs,
         code_asset=_code_asset(body.trial.code),
@@ -146,9 +148,10 @@ def resolve_resume(raw: Any) -> ResolvedResume:
 
 def dry_run_view(resolved: ResolvedExperiment) -> View:
     """The resolved file, the size of the space, and what random draws of it look like."""
+    labels = {"note": resolved.note, "tags": list(resolved.tags), "priority": resolved.priority}
     samples = [resolved.space.sample(suggestion_generator(resolved.spec.seed, n)) for n in range(1, SAMPLES + 1)]
     return {
-        "experiment": spec_view(resolved.spec) | {"note": resolved.note, "tags": list(resolved.tags)},
+        "experiment": spec_view(resolved.spec) | labels,
         "space_size": plain(resolved.space.size),
         "samples": plain(samples),
     }

@@ -34,6 +34,7 @@ MAX_NAME = 200
 MAX_NOTE = 10_000
 MAX_TAGS = 50
 MAX_TAG = 100
+MAX_PRIORITY = 1_000
 MAX_COMMANDS = 20  # of one event
 MAX_TRIALS = 10_000_000
 MIN_MEMORY_BYTES = 16 << 20  # less than a bare interpreter needs
@@ -465,6 +466,7 @@ class ExperimentBody(Body):
     deterministic: bool = False
     algorithm_timeout: Period = 60.0
     quota_group: Annotated[str, BeforeValidator(_group), _matching(GROUP_NAME, GROUP_WORDS)] = DEFAULT_GROUP
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     preemptible: bool = False
     workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     executor: AskedExecutor = Field(default_factory=ExecutorRequest)

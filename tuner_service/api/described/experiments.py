@@ -204,6 +204,7 @@ class ResolvedFile(ExperimentFile):
     budget: Budget
     note: Annotated[str, Field(examples=[""])]
     tags: Annotated[list[str], Field(examples=[[]])]
+    priority: Annotated[int, Field(examples=[0])]
 
 
 class DryRun(Shown):

@@ -64,6 +64,7 @@ async def create_experiment(
             idempotency=key,
             note=resolved.note,
             tags=resolved.tags,
+            priority=resolved.priority,
             code_changes=resolved.code_changes,
             inputs=resolved.inputs,
             code_asset=resolved.code_asset,
