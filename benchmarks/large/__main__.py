@@ -28,6 +28,7 @@ from tuner_service.storage.sql_queries import SqlQueries
 # As Debian has it; nothing of it makes a commit less durable.
 SETTINGS = ("fsync=on", "shared_buffers=128MB", "max_connections=100", "max_wal_size=1GB")
 DATABASES = ("file", "server")
+SHRINKING_S = 5.0  # a file that has not become smaller in that time has given back what it gives
 LARGE_TABLES = ("metrics", "journal", "trials", "attempts")
 ONE = f"/api/v1/experiments/{EXPERIMENT_ID}"
 TRIAL = f"/api/v1/trials/{EXPERIMENT_ID}"
@@ -160,7 +161,13 @@ class _Measure:
         """How large it is. A server gives free pages of the end back by its VACUUM, the room inside it keeps."""
         if self._server is not None:
             self._say(what.replace("GB", "VACUUM, s"), self._timed(lambda: self._at_server("VACUUM (ANALYZE)")))
-        self._say(what, self._gigabytes(made))
+        size = self._gigabytes(made)
+        while self._server is None:  # a file is given back a little at a time, once the command has ended
+            time.sleep(SHRINKING_S)
+            before, size = size, self._gigabytes(made)
+            if size >= before:
+                break
+        self._say(what, size)
 
     def _gigabytes(self, made: Service) -> float:
         if self._server is None:
