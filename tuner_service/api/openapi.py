@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from tuner_service.api.auth import OPEN_PATHS, Access, access_of
+from tuner_service.api.auth import OPEN_PATHS, ROLES, Access, access_of
 from tuner_service.api.bodies.reading import body_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def _completed(schema: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str
         "token": {"type": "http", "scheme": "bearer"},
         "session": {"type": "apiKey", "in": "cookie", "name": "tuner_session_LINEAGE"},
     }
+    # Who is meant by the `x-access` of an operation.
+    schema["x-roles"] = {access.value: sorted(role.value for role in roles) for access, roles in ROLES.items()}
     schema["security"] = [{"token": []}, {"session": []}]
     return schema
 

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 IfMatch = Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")]
-CHANGES_BY_ITSELF = frozenset({"running_s"})  # left out of the entity tag: it counts the seconds
+# Left out of the entity tag: what counts the seconds, and what every use or beat of a heart changes.
+CHANGES_BY_ITSELF = frozenset({"running_s", "last_used_at", "clock_ahead_s", "free_bytes"})
 
 
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

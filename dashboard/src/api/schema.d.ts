@@ -31,7 +31,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Read Agent
+         * @description One node: what it has, how it stands, and what runs there.
+         */
+        get: operations["read_agent"];
         put?: never;
         post?: never;
         /**
@@ -1106,7 +1110,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Read Open Session
+         * @description One of them.
+         */
+        get: operations["read_open_session"];
         put?: never;
         post?: never;
         /**
@@ -1150,7 +1158,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Read Token
+         * @description One of them; what it opens is told nobody again.
+         */
+        get: operations["read_token"];
         put?: never;
         post?: never;
         /**
@@ -5500,13 +5512,182 @@ export interface operations {
             };
         };
     };
+    read_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "clock_ahead_s": 0.002,
+                     *       "connected_at": "2026-11-22T10:00:00.000Z",
+                     *       "cpus": 64,
+                     *       "devices": 8,
+                     *       "free_bytes": 80000000000,
+                     *       "host": "node-7",
+                     *       "id": "agent-1",
+                     *       "joined": false,
+                     *       "labels": {
+                     *         "zone": "b"
+                     *       },
+                     *       "memory_bytes": 1048576,
+                     *       "message": "",
+                     *       "notes": [],
+                     *       "pid": 4711,
+                     *       "python": "3.12.3",
+                     *       "state": "ready",
+                     *       "trials": [
+                     *         "8f3k2/12"
+                     *       ],
+                     *       "user": "alice (1000)"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Agent"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     remove_agent: {
         parameters: {
             query?: {
                 /** @description though trials run there: they are lost there, and go on elsewhere */
                 force?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 agent_id: string;
             };
@@ -5679,7 +5860,10 @@ export interface operations {
     drain_agent: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 agent_id: string;
             };
@@ -5852,7 +6036,10 @@ export interface operations {
     cancel_drain: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 agent_id: string;
             };
@@ -17794,10 +17981,167 @@ export interface operations {
             };
         };
     };
-    end_session: {
+    read_open_session: {
         parameters: {
             query?: never;
             header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "address": "10.0.0.7",
+                     *       "browser": "Mozilla/5.0 (X11; Linux)",
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "current": true,
+                     *       "expires_at": "2026-11-22T10:00:00.000Z",
+                     *       "id": "a939b85e64f1",
+                     *       "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *       "name": "ann",
+                     *       "role": "admin"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    end_session: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 session_id: string;
             };
@@ -18271,10 +18615,167 @@ export interface operations {
             };
         };
     };
-    revoke_token: {
+    read_token: {
         parameters: {
             query?: never;
             header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "agent": "gpu-box",
+                     *       "created_at": "2026-11-22T10:00:00.000Z",
+                     *       "expires_at": "2026-11-22T10:00:00.000Z",
+                     *       "last_used_at": "2026-11-22T10:00:00.000Z",
+                     *       "made_by": "home",
+                     *       "name": "ann",
+                     *       "revoked_at": "2026-11-22T10:00:00.000Z",
+                     *       "role": "admin",
+                     *       "state": "good"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ListedToken"];
+                };
+            };
+            /** @description The client has it already */
+            304: {
+                headers: {
+                    /**
+                     * @description of its content, for `If-None-Match` and `If-Match`
+                     * @example W/"1c8a0f"
+                     */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    revoke_token: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 name: string;
             };
@@ -18447,7 +18948,10 @@ export interface operations {
     rotate_token: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description the ETag of a GET: 412 when it has changed since */
+                "if-match"?: string | null;
+            };
             path: {
                 name: string;
             };

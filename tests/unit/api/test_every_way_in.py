@@ -41,6 +41,7 @@ OPEN = {"/", "/healthz", "/readyz", "/version", "/openapi.json", "/docs", "/docs
 SIGN_IN = ("POST", "/api/v1/session")
 FOR_ADMINS = {
     ("GET", "/api/v1/sessions"), ("DELETE", "/api/v1/sessions"), ("DELETE", "/api/v1/sessions/1"),
+    ("GET", "/api/v1/sessions/1"), ("GET", "/api/v1/tokens/1"),
     ("GET", "/api/v1/tokens"), ("POST", "/api/v1/tokens"), ("POST", "/api/v1/tokens/1/rotate"),
     ("POST", "/api/v1/agents/1/drain"), ("DELETE", "/api/v1/agents/1/drain"), ("DELETE", "/api/v1/agents/1"),
     ("DELETE", "/api/v1/tokens/1"), ("PUT", "/api/v1/quota-groups/1"), ("DELETE", "/api/v1/quota-groups/1"),

@@ -9,8 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.api_service import ApiService, a_body, an_api_service
+from tests.api_service import ADMIN_TOKEN, ApiService, a_body, an_api_service
+from tests.asset_trees import a_tree, added
+from tests.builders import a_trial
 from tests.unit.api.test_api_access import routes
+from tests.unit.api.test_node_routes import a_hello
+from tuner_service.api.described.operations import OPERATIONS
+from tuner_service.dispatcher.changes import Changes
 
 EXPERIMENTS = "/api/v1/experiments"
 
@@ -105,6 +110,76 @@ def test_a_quota_group_that_has_changed_since_it_was_read_is_neither_changed_nor
     assert api.client.delete(path, headers={"If-Match": tag}).status_code == 412
     assert api.client.delete(path, headers={"If-Match": "*"}).status_code == 204
     assert api.client.delete(path, headers={"If-Match": "*"}).status_code == 404
+
+
+def of_each_kind(api: ApiService) -> dict[str, str]:
+    """One of each thing that is changed, by the name that it has in paths."""
+    trial = a_trial(experiment_id=api.create())
+    api.store.commit(Changes(trials={(trial.experiment_id, 1): trial}))
+    assert api.client.request("PUT", "/api/v1/quota-groups/vision", json={"gpus": 1}).status_code == 201
+    assert api.client.post("/api/v1/tokens", json={"name": "ann", "role": "operator"}).status_code == 201
+    api.hub.hellos = [a_hello("n1")]
+    opened = api.services.sessions.open_with_token(ADMIN_TOKEN)
+    assert opened is not None
+    return {
+        "{experiment_id}": trial.experiment_id,
+        "{number}": "1",
+        "{agent_id}": "n1",
+        "{session_id}": opened[1].stored.id,
+        "{reference}": added(api, a_tree())["id"],
+        "quota-groups/{name}": "quota-groups/vision",
+        "tokens/{name}": "tokens/ann",
+    }
+
+
+def test_nothing_is_changed_that_was_seen_as_another_than_it_is(api: ApiService) -> None:
+    names, walked = of_each_kind(api), 0
+    before = len(api.runner.commands)
+    for path, operations in api.client.app.openapi()["paths"].items():
+        filled = path
+        for name, value in names.items():
+            filled = filled.replace(name, value)
+        for method, operation in operations.items():
+            if not any(parameter["name"] == "if-match" for parameter in operation.get("parameters", ())):
+                continue
+            body = OPERATIONS[operation["operationId"]].body
+            refused = api.client.request(method.upper(), filled, json=body, headers={"If-Match": 'W/"another"'})
+            assert refused.status_code == 412, (method, filled, refused.text)
+            assert "read it again" in refused.json()["detail"]
+            walked += 1
+    assert walked > 20
+    assert len(api.runner.commands) == before
+
+
+@pytest.mark.parametrize(
+    ("thing", "changed_by"),
+    [("tokens/ann", ("POST", "tokens/ann/rotate")), ("agents/n1", None), ("sessions/{session_id}", None)],
+)
+def test_what_lists_show_is_read_alone_and_changed_as_it_was_seen(
+    api: ApiService, thing: str, changed_by: tuple[str, str] | None
+) -> None:
+    path = "/api/v1/" + thing.replace("{session_id}", of_each_kind(api)["{session_id}"])
+    read = api.client.get(path)
+    assert read.status_code == 200, read.text
+    assert read.json() in api.client.get(path.rpartition("/")[0]).json()["items"]
+    tag = read.headers["etag"]
+    assert api.client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    if changed_by is not None:
+        api.clock.at += 1
+        answer = api.client.request(changed_by[0], f"/api/v1/{changed_by[1]}", headers={"If-Match": tag})
+        assert answer.status_code == 201, answer.text
+        assert api.client.delete(path, headers={"If-Match": tag}).status_code == 412
+        tag = api.client.get(path).headers["etag"]
+    assert api.client.delete(path, headers={"If-Match": tag}).status_code == 204
+    assert api.client.get(f"{path}x").status_code == 404
+
+
+def test_the_use_of_a_token_is_no_change_of_it(api: ApiService) -> None:
+    secret = api.client.post("/api/v1/tokens", json={"name": "ann", "role": "operator"}).json()["token"]
+    tag = api.client.get("/api/v1/tokens/ann").headers["etag"]
+    assert api.as_role(secret).get(EXPERIMENTS).status_code == 200
+    used = api.client.get("/api/v1/tokens/ann")
+    assert (used.json()["last_used_at"] is not None, used.headers["etag"]) == (True, tag)
 
 
 # ── parameters ──────────────────────────────────────────────────────────────────────────────────

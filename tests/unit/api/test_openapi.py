@@ -65,32 +65,38 @@ def test_what_is_referred_to_is_there() -> None:
     assert referred == known, f"missing: {referred - known}; referred to by nothing: {known - referred}"
 
 
-# A piece has its content as its name; a session ends, and nothing else; a token names who holds the trial;
-# a node is drained or not.
-NEVER_CHANGE = frozenset(
-    {
-        "/api/v1/assets/pieces/{digest}",
-        "/api/v1/sessions/{session_id}",
-        "/api/v1/agents/{agent_id}",
-        "/api/v1/agents/{agent_id}/drain",
-        "/api/v1/tokens/{name}",
-        "/api/v1/tokens/{name}/rotate",
-        "/api/v1/experiments/{experiment_id}/ask",
-        "/api/v1/experiments/{experiment_id}/tell",
-    }
-)
+# Changes of nothing that was read before, each with why. All others take `If-Match`.
+WITHOUT_IF_MATCH = {
+    "create_experiment": "makes what is new",
+    "make_token": "makes what is new",
+    "make_code": "makes what is new",
+    "sign_in": "makes what is new",
+    "add_asset": "its content is its name",
+    "put_piece": "its content is its name",
+    "find_missing": "asks, and changes nothing",
+    "ask_trial": "holds whichever trial is next",
+    "tell_trial": "its token names who holds the trial",
+    "collect_experiments": "of whichever are old enough at that moment",
+    "end_sessions": "of whichever are open at that moment",
+    "sign_out": "of the sender's own session",
+}
 
 
 def test_every_change_of_what_is_there_takes_if_match() -> None:
-    without = [
+    without = {
         operation["operationId"]
-        for method, path, operation in operations()
-        if method != "GET"
-        and "{" in path
-        and path not in NEVER_CHANGE
-        and "if-match" not in {parameter["name"] for parameter in operation.get("parameters", ())}
-    ]
-    assert without == []
+        for method, _, operation in operations()
+        if method != "GET" and "if-match" not in {parameter["name"] for parameter in operation.get("parameters", ())}
+    }
+    assert without == WITHOUT_IF_MATCH.keys()
+
+
+def test_each_access_of_an_operation_says_whom_it_means() -> None:
+    roles = SCHEMA["x-roles"]
+    assert {operation["x-access"] for _, _, operation in operations()} <= roles.keys()
+    assert roles["administer"] == ["admin"]
+    assert roles["operate"] == ["admin", "operator"]
+    assert roles["read"] == ["admin", "operator", "read_only"]
 
 
 def methods_of(path: str) -> set[str]:

@@ -15,7 +15,7 @@ from tuner_service.api.bodies.sessions import SessionBody
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.errors import AuthenticationError
 from tuner_service.api.own_page import page_fault, session_cookie
-from tuner_service.api.responses import json_response
+from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.service.experiments import Services
 from tuner_service.service.sessions import CODE_S, SESSION_S, OpenSession, Visitor
@@ -84,10 +84,7 @@ async def sign_out(request: Request, services: CurrentServices) -> Response:
 @allows(Access.ADMINISTER)  # where others sign in from is not for everybody who may read
 async def list_sessions(request: Request, services: CurrentServices) -> Response:
     """Those that are open, oldest first, with their last uses."""
-    own = _caller(request).session
-    own_id = None if own is None else own.stored.id
-    views = [_view(session, is_current=session.stored.id == own_id) for session in services.sessions.all()]
-    return json_response({"items": views, "next": None})
+    return json_response({"items": _views(request, services), "next": None})
 
 
 @router.delete("/sessions")
@@ -99,13 +96,36 @@ async def end_sessions(services: CurrentServices) -> Response:
     return json_response({"ended": count})
 
 
+@router.get("/sessions/{session_id}")
+@allows(Access.ADMINISTER)
+async def read_open_session(request: Request, session_id: str, services: CurrentServices) -> Response:
+    """One of them."""
+    return tagged_response(request, _found(request, services, session_id))
+
+
 @router.delete("/sessions/{session_id}", status_code=204)
 @allows(Access.ADMINISTER)
-async def end_session(session_id: str, services: CurrentServices) -> Response:
+async def end_session(
+    request: Request, session_id: str, services: CurrentServices, *, if_match: IfMatch = None
+) -> Response:
     """Sign a browser out, wherever it is. Streams that it has open end."""
+    await require_match(if_match, lambda: _found(request, services, session_id), f"session {session_id}")
     if not await _end(services, session_id):
         raise NotFoundError("session", session_id)
     return Response(status_code=204)
+
+
+def _views(request: Request, services: Services) -> list[View]:
+    own = _caller(request).session
+    own_id = None if own is None else own.stored.id
+    return [_view(session, is_current=session.stored.id == own_id) for session in services.sessions.all()]
+
+
+def _found(request: Request, services: Services, session_id: str) -> View:
+    for view in _views(request, services):
+        if view["id"] == session_id:
+            return view
+    raise NotFoundError("session", session_id, "it has ended, or there was none")
 
 
 async def _end(services: Services, session_id: str) -> bool:
