@@ -8,15 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
-from trials.wire.attempt import AttemptKey
-from trials.wire.devices import NodeDevice
 from trials.wire.limits import LOG_CHUNK_BYTES
-from trials.wire.messages import Hello, LogChunk
 from tuner_service.config import Settings
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -32,7 +27,6 @@ from tuner_service.dispatcher.commands import (
 from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.launching import demand_of
 from tuner_service.dispatcher.routing import LineKind
-from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.errors import (
     ConflictError,
     Fault,
@@ -46,18 +40,17 @@ from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, NodeProvider, Queries
 from tuner_service.service.access import SENDER
 from tuner_service.service.assets.catalogue import Assets
-from tuner_service.service.cluster import Channel
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
-from tuner_service.service.measures import Measures
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
 from tuner_service.service.parts import part_on
 from tuner_service.service.questions import Analyst
 from tuner_service.service.retention import Retention
+from tuner_service.service.runner_and_hub import Agents, Commands
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
@@ -71,51 +64,6 @@ WAIT_POLL_S = 0.1  # between two looks of a request that waits
 WAITING_EASILY = 32  # requests; of more each looks less often, so that all of them together cost no more
 
 IsGone = Callable[[], Awaitable[bool]]
-
-
-class Commands(Protocol):
-    """The runner, as the API uses it."""
-
-    def submit(self, command: Command) -> Future[None]:
-        """Resolves when ``command`` is on disk, or with the domain error that refused it."""
-
-    def readiness(self) -> dict[str, str]:
-        """Part → "ok" or the trouble."""
-
-    def queue_depths(self, experiment_id: ExperimentId) -> dict[str, int]:
-        """How many lines wait for each algorithm, about now."""
-
-    def totals(self) -> Totals | None:
-        """What all experiments come to, about now; None while the database takes no writes."""
-
-    def waiting(self) -> int:
-        """How many commands wait to be taken, about now."""
-
-    @property
-    def measures(self) -> Measures: ...
-
-
-class Agents(Protocol):
-    """The agents connected now, as the API uses them."""
-
-    async def read_log(  # noqa: PLR0913  # the fields of one ReadLog message
-        self, agent_id: str, key: AttemptKey, *, nonce: str, stream: str, offset: int, limit: int
-    ) -> LogChunk:
-        """UnavailableError when the agent is away."""
-
-    def agents(self) -> Sequence[Hello]: ...
-
-    def close_those_who_may_not(self) -> None:
-        """Agents whose tokens are no longer good are hung up on."""
-
-    def channels(self) -> Sequence[Channel]: ...
-
-    def drain(self, agent_id: str, *, on: bool) -> None: ...
-
-    def hang_up(self, agent_id: str) -> bool: ...
-
-    def devices(self) -> Mapping[str, Sequence[NodeDevice]]:
-        """By agent, as each of them told last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
