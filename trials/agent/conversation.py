@@ -22,7 +22,7 @@ from trials.agent.log_chunks import log_chunk
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.fetching import CheckpointFetches
-from trials.agent.moving.joined import collect_logs
+from trials.agent.moving.joined import collect_long_logs, short_logs
 from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
 from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
@@ -280,7 +280,7 @@ class Conversation:
             if exit_record is not None and held.keeps_output and self._is_news("output", held):
                 await self._outputs.collect(held, exit_record)  # before its end is told: then it is all there
             if exit_record is not None and self._agent.facts.is_joined and self._is_news("logs", held):
-                await collect_logs(self._agent.home, held)
+                await collect_long_logs(self._agent.home, held)
             batch = held.spool.next_batch()
             if not batch.lines and batch.goes_on:
                 await asyncio.sleep(0)  # the others' turn
@@ -291,7 +291,7 @@ class Conversation:
             is_last = exit_record is not None and not held.devices and held.spool.ends_with(batch)
             if exit_record is not None and is_last and self._is_news("exited", held):
                 # Not waited for the answer to the reports: the service takes an exit only with all of them.
-                last.append(_exited(held, exit_record, batch.last_sequence))
+                last.append(self._exited(held, exit_record, batch.last_sequence))
             await self._deliver(held, batch, first=first, last=last)
             if last and held.spool.sequence < batch.last_sequence:
                 self._told.discard(("exited", held.nonce))
@@ -302,9 +302,13 @@ class Conversation:
         if exit_record is not None and self._is_news("exited", held):
             if held.devices:  # said before its end, which gives them on
                 await self._agent.devices.settle(held)
-            first.append(_exited(held, exit_record, held.spool.sequence))
+            first.append(self._exited(held, exit_record, held.spool.sequence))
         if first:
             await self._send(*first)
+
+    def _exited(self, held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
+        logs = short_logs(held) if self._agent.facts.is_joined else {}
+        return Exited(key=held.key, nonce=held.nonce, exit=record, last_sequence=last_sequence, logs=logs)
 
     async def _tell_devices(self) -> None:
         devices = self._agent.devices
@@ -464,10 +468,6 @@ class Conversation:
             if pump is not None:
                 pump.cancel()
             self._told -= {(what, order.nonce) for what in ("started", "exited", "output", "logs")}
-
-
-def _exited(held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
-    return Exited(key=held.key, nonce=held.nonce, exit=record, last_sequence=last_sequence)
 
 
 async def _answered_before_end(held: HeldAttempt, answer: asyncio.Future[Acknowledge | Busy]) -> bool:

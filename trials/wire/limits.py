@@ -14,6 +14,7 @@ BLOB_CHUNK_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside it
 OUTPUT_TAIL_BYTES = 4 << 10  # kept in the exit record
 LOG_CHUNK_BYTES = 256 << 10  # most bytes in one LogChunk
+LOG_INLINE_BYTES = 64 << 10  # of a stream, in Exited; what is longer goes over HTTP before it
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
 FRAME_VALUES_LIMIT = 100_000  # texts, numbers, lists and objects in a frame for the service; one of more is not read

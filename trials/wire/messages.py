@@ -110,13 +110,18 @@ class Reports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited:
-    """Sent after every report up to ``last_sequence``; believed once the service has all of these."""
+    """Sent after every report up to ``last_sequence``; believed once the service has all of these.
+
+    ``logs``: of an agent that shares no folder with the service, what the attempt wrote, in base64, by stream: "" where
+    it wrote nothing. Those over LOG_INLINE_BYTES are left out: they were sent before. On the disk before the exit is.
+    """
 
     kind: ClassVar[str] = "exited"
     key: AttemptKey
     nonce: str
     exit: ExitRecord
     last_sequence: int
+    logs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, get_args
 
@@ -77,11 +77,13 @@ from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
+from tuner_service.service.node_files import logs_in
 from tuner_service.service.outputs import take_in
 from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_lines
 
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
+LOGS_AGAIN_S = (1.0, 2.0)  # before what an attempt wrote is written down again; then its end is told without it
 LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
 ADDRESS_LIMIT = 255  # characters of where a node is reached
 PORTS = 1 << 16
@@ -287,11 +289,8 @@ class _Connection:
                 self._take_reports(message)
             case Started(key=key, nonce=nonce, process=process):
                 self._submit(AttemptStarted(at=at, agent_id=agent_id, key=key, nonce=nonce, process=process))
-            case Exited(key=key, nonce=nonce, exit=record, last_sequence=last):
-                record = exit_in_own_time(record, self._channel.clock_ahead_s)
-                self._submit(
-                    AttemptExited(at=at, agent_id=agent_id, key=key, nonce=nonce, exit=record, last_sequence=last)
-                )
+            case Exited():
+                self._take_exit(message)
             case Prepared():
                 self._submit(_part_prepared(message, agent_id=agent_id, at=at))
             case DevicesChanged(devices=told, peaks=peaks):
@@ -340,6 +339,39 @@ class _Connection:
                 self._send(Busy(nonce=message.nonce, retry_after_s=REFUSED_RETRY_S))
 
         self._services.runner.submit(command).add_done_callback(answered)
+
+    def _take_exit(self, told: Exited) -> None:
+        command = AttemptExited(
+            at=self._now(),
+            agent_id=self._hello.agent_id,
+            key=told.key,
+            nonce=told.nonce,
+            exit=exit_in_own_time(told.exit, self._channel.clock_ahead_s),
+            last_sequence=told.last_sequence,
+        )
+        logs = logs_in(told.logs) if self._hello.node.is_joined else {}
+        if any(logs.values()):
+            self._loop.create_task(self._take_logs(command, logs)).add_done_callback(_log_failure)
+            return
+        self._submit(command)
+        if logs:  # that nothing was written need not be there before the end is
+            self._loop.create_task(self._keep_logs(command, logs)).add_done_callback(_log_failure)
+
+    async def _take_logs(self, command: AttemptExited, logs: Mapping[str, bytes]) -> None:
+        """What was written is on the disk before the end is told, as far as that can be done: the node may go then."""
+        for pause_s in (*LOGS_AGAIN_S, None):
+            try:
+                await self._keep_logs(command, logs)
+                break
+            except OSError as exc:
+                logger.warning("log_not_kept", extra={"attempt": command.key, "error": str(exc)})
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+        self._submit(command)
+
+    async def _keep_logs(self, ended: AttemptExited, logs: Mapping[str, bytes]) -> None:
+        keep = self._services.node_files.keep_logs
+        await asyncio.to_thread(keep, ended.agent_id, ended.key, ended.nonce, logs)
 
     def _locations(self, message: Reports) -> dict[str, str]:
         """Where checkpoints lie; of an agent that shares no folder, as the service finds them."""

@@ -9,24 +9,29 @@ it gets its name once it is whole and has the digest.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trials.files import write_atomically
 from trials.stores import is_url
+from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.launch import CheckpointRef
-from trials.wire.limits import OUTPUT_BYTES_LIMIT
+from trials.wire.limits import LOG_INLINE_BYTES, OUTPUT_BYTES_LIMIT
 from trials.wire.manifests import PIECE_BYTES as ASSET_PIECE_BYTES
 from trials.wire.manifests import digest_of_pieces, is_file_digest
 from trials.wire.messages import Launch, LogChunk, ToAgent, Welcome
 from trials.wire.paths import path_fault
+from trials.wire.plain import ProtocolError
 from trials.wire.remote_files import (
     ASSETS,
     CHECKPOINTS,
@@ -155,12 +160,30 @@ class NodeFiles:
 
     def log_of(self, attempt: Attempt, stream: str) -> Path | None:
         """What was collected of it, if anything was."""
-        key = attempt.key
-        folder = self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{attempt.nonce}"
-        path = folder / stream
+        path = self._logs_of(attempt.key, attempt.nonce) / stream
         return path if stream in STREAMS and path.is_file() else None
 
+    def _logs_of(self, key: AttemptKey, nonce: str) -> Path:
+        return self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{nonce}"
+
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
+    def keep_logs(self, agent_id: str, key: AttemptKey, nonce: str, logs: Mapping[str, bytes]) -> None:
+        """What an attempt wrote, as it came with its end; durable, but where it is nothing. OSError.
+
+        What is no attempt of this agent leaves nothing. Repeating it is harmless.
+        """
+        its = (a for a in self._queries.attempts(key.experiment_id, key.number) if a.key == key)
+        if not any(attempt.is_held_by(agent_id, nonce) for attempt in its):
+            return
+        folder = self._logs_of(key, nonce)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for stream, data in logs.items():
+            path = folder / stream
+            if not data:
+                path.touch(mode=0o400)
+            elif not _holds(path, data):
+                write_atomically(str(path), data, durable=True, access=0o400)
+
     def upload(self, agent_id: str, area: str, path: str, *, size: int, digest: str) -> Upload:
         """What may be sent: of an attempt that runs on this agent. InputError, NotAllowedError."""
         self._require_plain(path)
@@ -279,6 +302,25 @@ class NodeFiles:
 
     def _queries_has_attempt_of(self, agent_id: str) -> bool:
         return any(attempt.is_held_by(agent_id) for attempt in self._queries.all_live_attempts())
+
+
+def logs_in(told: Mapping[str, str]) -> dict[str, bytes]:
+    """By stream, as the end of an attempt has brought them. ProtocolError."""
+    try:
+        found = {stream: base64.b64decode(text, validate=True) for stream, text in told.items()}
+    except (binascii.Error, ValueError) as exc:
+        raise ProtocolError(f"the logs of an exit are in base64: {exc}") from exc
+    for stream, data in found.items():
+        if stream not in STREAMS or len(data) > LOG_INLINE_BYTES:
+            raise ProtocolError(f"{len(data)} bytes of {stream!r:.100}: {LOG_INLINE_BYTES} of {sorted(STREAMS)}")
+    return found
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False
 
 
 def _fault(path: str) -> str | None:

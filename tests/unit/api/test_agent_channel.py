@@ -18,6 +18,7 @@ from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
 from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
+    Exited,
     Hello,
     NodeResources,
     ObservedAttempt,
@@ -25,11 +26,15 @@ from trials.wire.messages import (
     Reports,
     Welcome,
 )
+from trials.wire.nodes import NodeFacts
+from trials.wire.records import ExitCause, ExitRecord
+from tuner_service.api import agents
 from tuner_service.api.agents import _Connection, _greeted
-from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, ReportsReceived
+from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
 from tuner_service.service.cluster import AgentHub
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
+RECORD = ExitRecord(cause=ExitCause.EXITED, code=0)
 
 
 def a_hello(**fields: Any) -> Hello:
@@ -157,3 +162,71 @@ def test_an_attempt_that_its_agent_cannot_follow_is_logged(caplog: pytest.LogCap
 
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert (record.__dict__["attempt"], record.__dict__["error"]) == (KEY, "claim.json is of format 2")
+
+
+class Leaving(Script):
+    """An agent of a node that may be gone after the end it tells: it stays until ``is_over``."""
+
+    def __init__(self, logs: dict[str, str], *, faults: int = 0) -> None:
+        super().__init__([encode(Exited(key=KEY, nonce="n", exit=RECORD, last_sequence=0, logs=logs))], welcome)
+        self.done: list[Any] = []
+        self._faults = faults
+        self.node_files = SimpleNamespace(keep_logs=self.keep_logs, outgoing=lambda message: message)
+
+    def run_until(self, count: int, *, is_joined: bool = True) -> list[Any]:
+        """What was done, in its order, once that is so much."""
+        clock = SimpleNamespace(now=lambda: 1.0)
+        services: Any = SimpleNamespace(
+            hub=self.hub, runner=self, node_files=self.node_files, experiments=SimpleNamespace(clock=clock)
+        )
+
+        async def talk() -> None:
+            connection = _Connection(self, services, a_hello(node=NodeFacts(is_joined=is_joined)))  # type: ignore[arg-type]
+            talking = asyncio.ensure_future(connection.run())
+            async with asyncio.timeout(30):
+                while len(self.done) < count:
+                    await asyncio.sleep(0)
+            await talking
+
+        asyncio.run(talk())
+        return self.done
+
+    def submit(self, command: Any) -> Future[None]:
+        if isinstance(command, AttemptExited):
+            self.done.append("exit")
+        return super().submit(command)
+
+    def keep_logs(self, agent_id: str, key: AttemptKey, nonce: str, logs: dict[str, bytes]) -> None:
+        assert (agent_id, key, nonce) == ("a", KEY, "n")
+        self.done.append(logs)
+        if self._faults:
+            self._faults -= 1
+            raise OSError("no space left")
+
+
+def test_what_an_attempt_wrote_is_on_the_disk_before_its_end_is_told() -> None:
+    assert Leaving({"stdout": "YQ==", "stderr": ""}).run_until(2) == [{"stdout": b"a", "stderr": b""}, "exit"]
+
+
+def test_the_end_of_an_attempt_that_wrote_nothing_waits_for_nothing() -> None:
+    assert Leaving({"stdout": "", "stderr": ""}).run_until(2) == ["exit", {"stdout": b"", "stderr": b""}]
+
+
+def test_logs_of_an_agent_that_shares_the_folder_are_not_kept_twice() -> None:
+    assert Leaving({"stdout": "YQ=="}).run_until(1, is_joined=False) == ["exit"]
+
+
+@pytest.mark.parametrize(("faults", "done"), [(1, 3), (9, 4)])
+def test_where_logs_cannot_be_kept_it_is_tried_again_and_the_end_is_told_all_the_same(
+    faults: int, done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "LOGS_AGAIN_S", (0.0, 0.0))
+
+    assert Leaving({"stdout": "YQ=="}, faults=faults).run_until(done) == [{"stdout": b"a"}] * (done - 1) + ["exit"]
+
+
+def test_an_exit_with_strange_logs_is_not_understood() -> None:
+    leaving = Leaving({"stdout": "?"})
+    leaving.run_until(0)
+
+    assert [message["about"] for message in leaving.sent if message["kind"] == "not_understood"] == ["exited"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.api_service import an_api_service
 from tests.builders import a_trial, an_attempt
+from trials.wire.limits import LOG_INLINE_BYTES
+from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError
 from tuner_service.domain.trial import Part, TrialStatus
-from tuner_service.service.node_files import NodeFiles
+from tuner_service.service.node_files import NodeFiles, logs_in
 
 DIGEST = "a" * 64
 
@@ -32,3 +35,34 @@ def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path
         assert files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
         with pytest.raises(NotAllowedError, match="runs no attempt"):
             files.upload(f"agent-{3 - node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
+
+
+def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_path: Path) -> None:
+    api = an_api_service()
+    experiment = api.create()
+    attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1")
+    changes = Changes()
+    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
+    changes.attempts[attempt.key] = attempt
+    api.store.commit(changes)
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    logs = {"stdout": b"\xff\x00", "stderr": b""}
+
+    files.keep_logs("agent-2", attempt.key, "n1", logs)
+    files.keep_logs("agent-1", attempt.key, "n2", logs)
+    files.keep_logs("agent-1", replace(attempt.key, attempt=2), "n1", logs)
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        files.keep_logs("agent-1", attempt.key, "n1", logs)
+
+    kept = {stream: files.log_of(attempt, stream) for stream in logs}
+    assert {stream: path and path.read_bytes() for stream, path in kept.items()} == logs
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"stdout": "no base64"}, {"stdin": ""}, {"../stdout": "YQ=="}, {"stdout": "YWFh" * (LOG_INLINE_BYTES // 3 + 1)}],
+)
+def test_other_logs_than_an_agent_sends_are_not_understood(told: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError):
+        logs_in(told)

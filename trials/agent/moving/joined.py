@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt
@@ -14,6 +16,7 @@ from trials.agent.moving.blobs import ConnectionLostError
 from trials.agent.supervision.logs import read_log
 from trials.stores import StoreError, clear, fetch, upload
 from trials.wire.files import FILE_STDERR, FILE_STDOUT
+from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.manifests import is_file_digest
 from trials.wire.remote_files import LOGS, SECRETS, STAGING, remote
 from trials.wire.variables import NAME_OF_SECRET
@@ -21,13 +24,27 @@ from trials.wire.variables import NAME_OF_SECRET
 LOG_BYTES = 8 << 20  # of the end of each stream
 ATTEMPTS = 3
 PAUSE_S = 1.0
+SENT_AT_ONCE = 4  # files of an output
 STREAMS = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}
 logger = logging.getLogger(__name__)
 
 
-async def collect_logs(home: Home, held: HeldAttempt) -> None:
-    """What the attempt wrote is at the service when this returns, as far as that can be done."""
+def short_logs(held: HeldAttempt) -> dict[str, str]:
+    """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out."""
+    found = {}
     for stream, name in STREAMS.items():
+        data, _, size = read_log(str(held.folder / name), offset=-LOG_BYTES, limit=LOG_INLINE_BYTES)
+        if size <= LOG_INLINE_BYTES:
+            found[stream] = base64.b64encode(data).decode("ascii")
+    return found
+
+
+async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
+    """What ``short_logs`` leaves out is at the service when this returns, as far as that can be done."""
+    short = short_logs(held)
+    for stream, name in STREAMS.items():
+        if stream in short:
+            continue
         for attempt in range(ATTEMPTS):
             try:
                 await asyncio.to_thread(_send_log, home, held, stream, held.folder / name)
@@ -50,9 +67,10 @@ def _send_log(home: Home, held: HeldAttempt, stream: str, path: Path) -> None:
 
 def send_staged(folder: Path) -> None:
     """The files of an output, each named by its digest; then they are gone from here. Blocking."""
-    for path in sorted(folder.iterdir()):
-        if is_file_digest(path.name):
-            upload(path, remote(STAGING, path.name))
+    paths = sorted(path for path in folder.iterdir() if is_file_digest(path.name))
+    with ThreadPoolExecutor(SENT_AT_ONCE) as threads:
+        for sending in [threads.submit(upload, path, remote(STAGING, path.name)) for path in paths]:
+            sending.result()
     clear(folder)
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -26,6 +27,8 @@ from trials.wire.remote_files import DIGEST, LISTING, LOOK, OFFSET, PIECE_BYTES,
 TIMEOUT_S = 60.0
 BREAKS = 8  # in a row, without a byte between them; then the store counts as away
 PAUSE_S, PAUSE_MAX_S = 0.25, 8.0
+KEPT_OPEN, KEPT_OPEN_S = 4, 3.0  # connections, for further requests; a service closes them after 5 s
+REST_BYTES = 64 << 10  # of an answer that nobody has read; with more its connection is closed
 READ_BYTES = 1 << 20
 OK, PARTIAL, NO_CONTENT, NOT_FOUND, CONFLICT, RANGE = 200, 206, 204, 404, 409, 416
 SERVER_FAULTS = 500
@@ -55,6 +58,15 @@ class _BrokenOffError(OSError):
     """The connection ended, or the service is in trouble: worth another try."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """A connection whose last answer was read to its end."""
+
+    address: ServiceAddress
+    connection: http.client.HTTPConnection
+    since: float
+
+
 class ServiceFiles:
     """Of the service at the end of ``way``, for the agent ``agent_id``."""
 
@@ -62,6 +74,8 @@ class ServiceFiles:
         self._way, self._agent_id = way, agent_id
         self._pace = pace or Pace()
         self._sent: dict[str, int] = {}  # sizes of what the service has taken in, until they are asked for
+        self._lock = threading.Lock()
+        self._open: list[_Open] = []  # connections for further requests, the newest last
 
     def use(self) -> None:
         """From now on ``tuner:///…`` is understood by this process."""
@@ -105,7 +119,8 @@ class ServiceFiles:
         with Path(source).open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
             said = {SIZE: str(size), DIGEST: digest}
-            offset = self._again(lambda: self._offset(path, said))
+            # What goes in one piece is sent at once: where some of it is there, the answer says how much.
+            offset = 0 if size <= PIECE_BYTES else self._again(lambda: self._offset(path, said))
             requests = 0
             while offset < size or (requests == 0 and size == 0):
                 requests += 1
@@ -163,23 +178,58 @@ class ServiceFiles:
         body: bytes | None = None,
         takes: tuple[int, ...] = (OK, PARTIAL, NO_CONTENT),
     ) -> Iterator[http.client.HTTPResponse]:
-        """The answer to one request, on a connection of its own. FileNotFoundError; _BrokenOffError; OSError."""
+        """The answer to one request, which has its connection alone. FileNotFoundError; _BrokenOffError; OSError."""
         address = self._way.address()
         if address is None:
             raise _BrokenOffError("no service is known")
-        connection = self._connection(address)
+        said = {"Authorization": f"Bearer {self._way.token()}"} | (headers or {})
+        connection, answer = self._answered(address, method, self._target(path), body, said)
+        stays = False
         try:
-            said = {"Authorization": f"Bearer {self._way.token()}"} | (headers or {})
-            try:
-                connection.request(method, self._target(path), body=body, headers=said)
-                answer = connection.getresponse()
-            except (OSError, http.client.HTTPException) as error:
-                raise _BrokenOffError(f"{address.url}: {error!r}") from error
             if answer.status not in takes:
                 raise _error_of(answer, path)
             yield answer
+            if answer.length is not None and answer.length <= REST_BYTES:
+                answer.read()
+            stays = answer.isclosed() and not answer.will_close
         finally:
-            connection.close()
+            if stays:
+                self._keep_open(address, connection)
+            else:
+                connection.close()
+
+    def _answered(
+        self, address: ServiceAddress, method: str, target: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """On a connection that is open already, or a new one. A request that is made twice does nothing twice."""
+        while True:
+            kept = self._kept_open(address)
+            connection = self._connection(address) if kept is None else kept
+            try:
+                connection.request(method, target, body=body, headers=headers)
+                return connection, connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if kept is None:
+                    raise _BrokenOffError(f"{address.url}: {error!r}") from error
+
+    def _kept_open(self, address: ServiceAddress) -> http.client.HTTPConnection | None:
+        """The one that was used last, if it is to the same service and not too old."""
+        while True:
+            with self._lock:
+                if not self._open:
+                    return None
+                one = self._open.pop()
+            if one.address == address and time.monotonic() - one.since < KEPT_OPEN_S:
+                return one.connection
+            one.connection.close()
+
+    def _keep_open(self, address: ServiceAddress, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._open.append(_Open(address=address, connection=connection, since=time.monotonic()))
+            oldest = self._open.pop(0) if len(self._open) > KEPT_OPEN else None
+        if oldest is not None:
+            oldest.connection.close()
 
     def _connection(self, address: ServiceAddress) -> http.client.HTTPConnection:
         parts = urlsplit(address.url)
