@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from trials.wire.messages import NodeResources
+if TYPE_CHECKING:
+    from trials.wire.messages import NodeResources
 
 CPUS, MEMORY_BYTES = "TUNER_NODE_CPUS", "TUNER_NODE_MEMORY_BYTES"
 DEVICES = "TUNER_NODE_DEVICES"  # UUIDs, or places in the driver's order; "none"
@@ -19,6 +21,8 @@ EXIT_SERVICE_LOST = 3  # of an agent that was without a service for so long
 
 def resources(environ: Mapping[str, str] = os.environ) -> NodeResources:
     """Of the whole machine as far as this process may use it, unless less is said."""
+    from trials.wire.messages import NodeResources  # whoever only needs names of variables starts without it
+
     cpus = len(os.sched_getaffinity(0))
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return NodeResources(

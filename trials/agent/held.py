@@ -20,8 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from trials.agent.bounds import EXIT_SERVICE_LOST
-from trials.agent.home import Home
-from trials.agent.local import stop_local
 
 ORPHAN_GRACE_S = 10.0  # for trials of a node that was given to others, or is about to be
 DELIVER_S = 30.0  # for the agent to tell the service everything that has ended, when the end was ordered
@@ -74,6 +72,8 @@ class HeldAgent:
 
     def deliver(self, limit_s: float) -> bool:
         """Until the service was told the end of every attempt; whether it was."""
+        from trials.agent.home import Home
+
         deadline, home = time.monotonic() + limit_s, Home(self._home)
         while home.live():
             if time.monotonic() >= deadline or self.look() is not None:
@@ -113,6 +113,8 @@ def main() -> int:
     arguments = parser.parse_args()
     agent = HeldAgent(arguments.home, arguments.options)
     grace_s, is_held = _hold(agent)
+    from trials.agent.local import stop_local  # needed now: the agent was started without waiting for these imports
+
     stop_local(arguments.home, grace_s=grace_s)
     if is_held:
         agent.deliver(DELIVER_S)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trials.agent.moving import service_files
 from trials.agent.moving.service_files import KEPT_OPEN_S, ServiceFiles
 from trials.agent.ways import ServiceAddress
 from trials.wire.remote_files import OFFSET, PIECE_BYTES
@@ -55,7 +55,7 @@ class Connection:
     def request(self, method: str, _target: str, *, body: bytes | None, headers: dict[str, str]) -> None:
         service = self._service
         if self._was_used and service.hangs_up:
-            raise http.client.RemoteDisconnected
+            raise http.client.RemoteDisconnected("it has hung up")
         self._was_used = True
         offset = int(headers.get(OFFSET, 0))
         service.asked.append((method, offset))
@@ -120,8 +120,8 @@ def test_a_connection_that_is_no_good_any_more_is_replaced(
     files.put_file(str(source), "tuner:///logs/x")
     service.here, service.hangs_up = 0, why == "hung up on"
     if why == "old":
-        now = service_files.time.monotonic() + KEPT_OPEN_S
-        monkeypatch.setattr(service_files.time, "monotonic", lambda: now)
+        now = time.monotonic() + KEPT_OPEN_S
+        monkeypatch.setattr(time, "monotonic", lambda: now)
     if why == "of another service":
         service.url = "http://two:1"
     files.put_file(str(source), "tuner:///logs/x")

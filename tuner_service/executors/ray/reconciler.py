@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,6 +27,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trials.agent.ray_node import RayNode
+from tuner_service.executors.ray.compiled import compiled
 from tuner_service.executors.ray.names import agents_of, group_of, name_in, namespace_of, new_agent_id
 from tuner_service.service.node_tokens import secret_of
 
@@ -111,7 +113,8 @@ class Reconciler:
     def connect(self) -> None:
         environment = dict(self._start.get("runtime_env") or {})
         environment["env_vars"] = {**environment.get("env_vars", {}), **LET_CHILDREN_END}
-        environment["py_modules"] = [*environment.get("py_modules", ()), *self._start["modules"]]
+        modules = compiled(self._start["modules"], into=Path("modules"))
+        environment["py_modules"] = [*environment.get("py_modules", ()), *modules]
         # Workers of Ray are nobody's training: they need no threads of their own for it.
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")
         ray.init(
