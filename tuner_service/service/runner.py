@@ -183,6 +183,7 @@ class Runner:
                 effects += dispatcher.handle(TimePassed(at=self.clock.now()))
             if not effects and self._may_hold(dispatcher, batch):
                 self._held += accepted
+                self._show(dispatcher)
                 return
             changes = dispatcher.take_changes()
             begun = self.clock.now()

@@ -270,6 +270,17 @@ def test_that_a_line_was_taken_is_saved_a_while_later_where_nothing_comes(world:
     assert tuner_cursor(world) == taken.answers[-1].line
 
 
+def test_whoever_looks_at_steps_sees_one_whose_saving_waits(world: World, taken: c.QueueAnswered) -> None:
+    """That a trial was suggested is such a one: with nodes on demand, one is asked for because of it."""
+    seen: list[int] = []
+    world.runner.on_stepped = lambda dispatcher: seen.append(dispatcher.queue_depths(EXPERIMENT_ID)["tuner"])
+
+    answer = world.submit(taken)
+
+    wait_until(lambda: 0 in seen)
+    assert not answer.done()
+
+
 def test_closing_saves_what_waited_for_the_next_step(world: World, taken: c.QueueAnswered) -> None:
     answer = world.submit(taken)
     wait_until(lambda: world.runner.queue_depths(EXPERIMENT_ID)["tuner"] == 0)

@@ -21,7 +21,7 @@ from typing import Any
 import websockets
 
 from trials.wire.programs import KEEPER
-from tuner_service.dispatcher.commands import AgentLost, AgentRetired, Command
+from tuner_service.dispatcher.commands import AgentLost, AgentRetired, Command, TimePassed
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.room import Room
 from tuner_service.domain.node_kinds import NodeKind, NodeShape
@@ -33,7 +33,8 @@ from tuner_service.executors.ray.wanting import Observed, Wanting
 from tuner_service.service.node_tokens import PREFIX
 
 STEP_S = 0.25
-LOOK_EVERY_S = 0.1  # at most, while experiments run
+LOOK_SHARE = 20  # looking at what waits takes no more than this part of the time, while experiments run
+LOOK_PAUSE_S = 0.1  # and is left out for so long at most
 RESPAWN_BACKOFF_S = 0.5  # of a bridge; doubled by each that did not last
 RESPAWN_BACKOFF_LIMIT_S = 15.0
 STEADY_S = 10.0
@@ -70,7 +71,8 @@ class RayExecutor:
     _observed: tuple[Observed, ...] = ()
     _room: Room = field(default_factory=lambda: Room(lacking={}, waits=False, busy=frozenset(), connected=frozenset()))
     _wanted: dict[NodeKind, int] = field(default_factory=dict)
-    _looked_at: float = 0.0
+    _next_look: float = 0.0
+    _is_look_due: bool = False  # one was left out, and no step may follow for a while
     _service: tuple[str, int] | None = None  # where the service listens, and its pid
     _sent: dict[str, Any] = field(default_factory=dict)
     _sent_at: float = 0.0
@@ -102,9 +104,11 @@ class RayExecutor:
     def look(self, dispatcher: Dispatcher) -> None:
         """Called by the runner after its steps: what its state says of nodes."""
         moment = time.monotonic()
-        if dispatcher.is_busy and moment - self._looked_at < LOOK_EVERY_S:
+        if dispatcher.is_busy and moment < self._next_look:
+            self._is_look_due = True
+            self._wake.set()
             return
-        self._looked_at = moment
+        self._is_look_due = False
         with self._lock:
             observed = self._observed
             staying = self._wanting.staying(observed)
@@ -115,6 +119,8 @@ class RayExecutor:
                 self._wake.set()
             if room is not None:
                 self._wanted = self._wanting.wanted(observed, room.lacking)
+        now = time.monotonic()
+        self._next_look = now + min(LOOK_PAUSE_S, LOOK_SHARE * (now - moment))
 
     def readiness(self) -> str:
         with self._lock:
@@ -157,9 +163,17 @@ class RayExecutor:
             self._wake.wait(STEP_S)
             self._wake.clear()
             try:
+                self._look_after_all()
                 self._step()
             except Exception:  # whatever it was, the next step begins with what exists
                 logger.exception("ray_step_failed")
+
+    def _look_after_all(self) -> None:
+        """Where a look was left out, have the runner make a step: the next one by itself may be a second away."""
+        if self._is_look_due:
+            self._is_look_due = False
+            time.sleep(max(0.0, self._next_look - time.monotonic()))
+            self.submit(TimePassed(at=self.now()))
 
     def _step(self) -> None:
         moment = time.monotonic()
