@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.measured import PAGE, note_route
 
@@ -26,6 +27,7 @@ MEDIA_TYPES = {
 # The addresses of the page; what stands in them, the page reads for itself.
 PAGES = re.compile(r"/|/login|/compare|/cluster|/new|/experiments(/[^/]+(/trials/[^/]+)?)?")
 ASSETS = "/assets/"
+API = "/api/"
 CONTENT_SECURITY_POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -64,7 +66,11 @@ def is_file_of_page(path: str) -> bool:
 
 
 class Dashboard:
-    """Answers for the page's own addresses, and hands everything else on."""
+    """Answers for the page's own addresses, and hands everything else on.
+
+    A person whose browser goes to an address that nobody has, is shown the page, which says so and leads back. What
+    stands under ``/api/``, and whoever does not ask for a page, is answered as ever.
+    """
 
     def __init__(self, app: ASGIApp, folder: Traversable | None = None) -> None:
         self._app = app
@@ -75,6 +81,9 @@ class Dashboard:
         answer = self._answer(scope) if scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} else None
         if answer is not None:
             note_route(scope, PAGE)
+        elif self._index is not None and _is_person(scope):
+            await self._app(scope, receive, _Found(self._index, scope, receive, send).send)
+            return
         await (answer or self._app)(scope, receive, send)
 
     def _answer(self, scope: Scope) -> Response | None:
@@ -86,6 +95,31 @@ class Dashboard:
         if self._index is not None:
             return _response(self._index, scope)
         return Response(NOT_BUILT, status_code=503, media_type="text/html", headers=_headers(".html"))
+
+
+class _Found:
+    """Sends an answer on; in place of one that says that there is nothing, the page with the same status."""
+
+    def __init__(self, index: WebFile, scope: Scope, receive: Receive, send: Send) -> None:
+        self._index, self._scope, self._receive, self._send = index, scope, receive, send
+        self._is_replaced = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.NOT_FOUND:
+            self._is_replaced = True
+            page = _response(self._index, self._scope)
+            page.status_code = HTTPStatus.NOT_FOUND
+            await page(self._scope, self._receive, self._send)
+        elif not self._is_replaced:
+            await self._send(message)
+
+
+def _is_person(scope: Scope) -> bool:
+    """Whether a browser goes there, which asks for HTML by name: programs ask for anything, or for JSON."""
+    if scope["type"] != "http" or scope["method"] not in {"GET", "HEAD"} or scope["path"].startswith(API):
+        return False
+    accepted = Headers(scope=scope).get("accept", "").lower()
+    return any(entry.partition(";")[0].strip() == "text/html" for entry in accepted.split(","))
 
 
 def read_files(folder: Traversable) -> dict[str, WebFile]:

@@ -24,9 +24,11 @@ def web(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask(folder: Path, path: str, method: str = "GET", **request: Any) -> httpx.Response:
+def ask(folder: Path, path: str, method: str = "GET", *, status: int = 200, **request: Any) -> httpx.Response:
+    """``status``: what the service behind the page answers with."""
+
     async def answer() -> httpx.Response:
-        transport = httpx.ASGITransport(app=Dashboard(PlainTextResponse("of the service"), folder))
+        transport = httpx.ASGITransport(app=Dashboard(PlainTextResponse("of the service", status), folder))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, **request)
 
@@ -47,6 +49,42 @@ def test_every_address_of_the_page_answers_with_it(web: Path, path: str) -> None
 def test_everything_else_is_the_services(web: Path, path: str) -> None:
     assert ask(web, path).text == "of the service"
     assert ask(web, "/", "POST").text == "of the service"
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nonsense", "/experiments/a/b", "/assets/none", "/docs/none", "/apis"])
+def test_a_browser_at_an_address_that_nobody_has_is_shown_the_page(web: Path, path: str) -> None:
+    answer = ask(web, path, headers=BROWSER, status=404)
+
+    assert (answer.status_code, answer.content) == (404, INDEX)
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert ask(web, path, headers=BROWSER).text == "of the service", "what is there is shown"
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "accepted", "status"),
+    [
+        ("/api/v1/nonsense", "GET", BROWSER["Accept"], 404),
+        ("/nonsense", "POST", BROWSER["Accept"], 404),
+        ("/nonsense", "GET", "application/json", 404),
+        ("/nonsense", "GET", "*/*", 404),
+        ("/nonsense", "GET", "text/htmlx", 404),
+        ("/nonsense", "GET", BROWSER["Accept"], 403),
+    ],
+)
+def test_programs_and_the_api_are_told_as_ever_that_there_is_nothing(
+    web: Path, path: str, method: str, accepted: str, status: int
+) -> None:
+    answer = ask(web, path, method, headers={"Accept": accepted}, status=status)
+
+    assert (answer.status_code, answer.text) == (status, "of the service")
+
+
+def test_without_a_built_page_there_is_nothing_to_show(tmp_path: Path) -> None:
+    assert ask(tmp_path / "none", "/nonsense", headers=BROWSER, status=404).text == "of the service"
 
 
 def test_nothing_outside_of_the_built_folder_is_read(web: Path) -> None:
