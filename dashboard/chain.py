@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ WEB = HERE.parent / "tuner_service" / "web"
 MODULES = HERE / "node_modules"
 SCHEMA = HERE.parent / "tests" / "approved" / "openapi.json"
 TYPES = HERE / "src" / "api" / "schema.d.ts"
+ACCESS = HERE / "src" / "api" / "access.ts"
 BUILT_FROM = ("package.json", "package-lock.json", "vite.config.ts", "tsconfig.json", "index.html", "chain.py")
 STAMP = ".built-from"
 LEAST_COMPRESSED = 512  # bytes; smaller files gain nothing
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> int:
         case ["check"]:
             return install() or check()
         case ["schema"]:
+            ACCESS.write_text(access_of(SCHEMA), encoding="utf-8")
             return install() or generate(TYPES)
         case _:
             print("usage: chain.py build | dev | format | check | schema", file=sys.stderr)
@@ -70,6 +73,9 @@ def build() -> int:
 
 def check() -> int:
     """Format, lint, types, tests, and whether the types of the API are those of its schema."""
+    if not ACCESS.is_file() or ACCESS.read_text(encoding="utf-8") != access_of(SCHEMA):
+        print(f"{ACCESS.relative_to(HERE.parent)} is not what {SCHEMA.name} says: `make dashboard-types`")
+        return 1
     fresh = TYPES.with_name("schema.fresh.d.ts")
     try:
         generate(fresh)
@@ -85,6 +91,27 @@ def generate(file: Path) -> int:
     # What has a default need not be sent. Of answers every field is there, and none of them has a default.
     return run(
         "openapi-typescript/bin/cli.js", str(SCHEMA), "--default-non-nullable=false", "--output", str(file), quiet=True
+    )
+
+
+def access_of(schema: Path) -> str:
+    """Who may do what, as the schema says it: a module that has nothing but that. What every person may is left out."""
+    told = json.loads(schema.read_text(encoding="utf-8"))
+    operations = {
+        operation["operationId"]: operation["x-access"]
+        for methods in told["paths"].values()
+        for operation in methods.values()
+        if operation["x-access"] not in {"anybody", "read"}
+    }
+    roles = [f"  {access}: {json.dumps(names)},\n" for access, names in sorted(told["x-roles"].items())]
+    accesses = [f'  {name}: "{access}",\n' for name, access in sorted(operations.items())]
+    head = (
+        "// What not everybody may do who may read, by the operations of the API, and who may.\n"
+        "// Written from its schema by `make dashboard-types`.\n"
+    )
+    return (
+        f"{head}export const ROLES = {{\n{''.join(roles)}}} as const;\n\n"
+        f"export const ACCESS = {{\n{''.join(accesses)}}} as const;\n"
     )
 
 

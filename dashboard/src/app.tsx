@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { read, signedOut } from "./api/client";
 import { cameBackAt, connection, lostSince } from "./api/live";
 import { useResource } from "./api/resource";
-import { caller, findCaller, signOut } from "./api/session";
+import { caller, findCaller, may, signOut } from "./api/session";
 import { ClusterPage } from "./pages/cluster";
 import { ComparePage } from "./pages/compare";
 import { ExperimentPage } from "./pages/experiment";
@@ -90,7 +90,7 @@ function Header({ signedIn }: { signedIn: boolean }) {
         <nav aria-label="Pages">
           {link("/", "Experiments", ["experiments", "experiment", "trial", "compare"])}
           {link("/cluster", "Cluster", ["cluster"])}
-          {link("/new", "New", ["new"])}
+          {may("create_experiment") && link("/new", "New", ["new"])}
         </nav>
       )}
       <div class="top-end">

@@ -1,5 +1,6 @@
 // The session of this browser: a cookie that no script can read.
 import { signal } from "@preact/signals";
+import { ACCESS, ROLES } from "./access";
 import { ask, read, signedOut } from "./client";
 import { signedInNow } from "./live";
 import type { Caller } from "./shapes";
@@ -25,4 +26,19 @@ export async function findCaller(): Promise<void> {
   } catch {
     caller.value = null; // the page that asks for more says why
   }
+}
+
+/** What not everybody may do who may read. */
+export type Operation = keyof typeof ACCESS;
+
+/** Whether a role may do it, by the rule of the service, which refuses everything else. */
+export function roleMay(role: string, operation: Operation): boolean {
+  const roles: readonly string[] = ROLES[ACCESS[operation]];
+  return roles.includes(role);
+}
+
+/** Whether the page offers it to who is signed in. Until it is known who that is, it does: the service decides. */
+export function may(operation: Operation): boolean {
+  const who = caller.value;
+  return who === null || roleMay(who.role, operation);
 }

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { ask as request } from "../api/client";
 import { touch } from "../api/live";
+import { may } from "../api/session";
 import type { QuotaGroup } from "../api/shapes";
 import { act } from "../parts/actions";
 import { EditInPlace, To } from "../parts/controls";
@@ -55,6 +56,7 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                 <td class="numeric">{number(group.used)}</td>
                 <td class="numeric">
                   <EditInPlace
+                    by="set_quota_group"
                     label={`GPUs of ${group.name}`}
                     type="number"
                     value={String(group.gpus ?? "")}
@@ -66,6 +68,8 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                   <input
                     type="checkbox"
                     aria-label={`${group.name} borrows`}
+                    disabled={!may("set_quota_group")}
+                    title={may("set_quota_group") ? "" : "admins change it"}
                     checked={group.borrows}
                     onChange={(event) =>
                       void act(
@@ -85,7 +89,7 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                   {group.experiments.length === 0 && <span class="muted">none</span>}
                 </td>
                 <td>
-                  {group.name !== "default" && (
+                  {group.name !== "default" && may("delete_quota_group") && (
                     <button type="button" class="quiet" onClick={() => remove(group.name)}>
                       Remove
                     </button>
@@ -96,30 +100,32 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
           </tbody>
         </table>
       </div>
-      <form
-        class="row"
-        onSubmit={(event) => {
-          event.preventDefault();
-          const made = name.value.trim();
-          void act(() => put(made, 1, true), `The group ${made} has a quota of 1 GPU`, "cluster").then(
-            (done) => {
-              if (done) name.value = "";
-            },
-          );
-        }}
-      >
-        <input
-          aria-label="name of a new group"
-          placeholder="new group"
-          value={name.value}
-          onInput={(event) => {
-            name.value = event.currentTarget.value;
+      {may("set_quota_group") && (
+        <form
+          class="row"
+          onSubmit={(event) => {
+            event.preventDefault();
+            const made = name.value.trim();
+            void act(() => put(made, 1, true), `The group ${made} has a quota of 1 GPU`, "cluster").then(
+              (done) => {
+                if (done) name.value = "";
+              },
+            );
           }}
-        />
-        <button type="submit" disabled={!name.value.trim()}>
-          Add a group
-        </button>
-      </form>
+        >
+          <input
+            aria-label="name of a new group"
+            placeholder="new group"
+            value={name.value}
+            onInput={(event) => {
+              name.value = event.currentTarget.value;
+            }}
+          />
+          <button type="submit" disabled={!name.value.trim()}>
+            Add a group
+          </button>
+        </form>
+      )}
     </section>
   );
 }

@@ -1,5 +1,6 @@
 // The nodes on which trials run, their devices, and the executors that provide nodes.
 import { ask as request, send } from "../api/client";
+import { may } from "../api/session";
 import type { Agent, Device, Executor } from "../api/shapes";
 import { act } from "../parts/actions";
 import { Empty, To } from "../parts/controls";
@@ -34,10 +35,9 @@ interface NodesProps {
   agents: Agent[];
   devices: Device[];
   names: Names;
-  mayAdminister: boolean;
 }
 
-export function Nodes({ agents, devices, names, mayAdminister }: NodesProps) {
+export function Nodes({ agents, devices, names }: NodesProps) {
   if (agents.length === 0)
     return (
       <Empty title="No node is connected" command="tuner agent join URL --token-file FILE">
@@ -54,24 +54,13 @@ export function Nodes({ agents, devices, names, mayAdminister }: NodesProps) {
           agent={agent}
           devices={devices.filter((device) => device.agent === agent.id)}
           names={names}
-          mayAdminister={mayAdminister}
         />
       ))}
     </section>
   );
 }
 
-function Node({
-  agent,
-  devices,
-  names,
-  mayAdminister,
-}: {
-  agent: Agent;
-  devices: Device[];
-  names: Names;
-  mayAdminister: boolean;
-}) {
+function Node({ agent, devices, names }: { agent: Agent; devices: Device[]; names: Names }) {
   const labels = Object.entries(agent.labels);
   const connected = moment(agent.connected_at);
   return (
@@ -81,7 +70,7 @@ function Node({
         <NodeBadge state={agent.state} />
         <span class="muted">{agent.host}</span>
         <div class="grow" />
-        {mayAdminister && <NodeActions agent={agent} />}
+        <NodeActions agent={agent} />
       </div>
       {agent.message && <p class={agent.state === "ready" ? "note" : "warn-text"}>{agent.message}</p>}
       <p class="node-facts">
@@ -192,7 +181,7 @@ function NodeActions({ agent }: { agent: Agent }) {
     });
   return (
     <>
-      {isDraining ? (
+      {isDraining && may("cancel_drain") && (
         <button
           type="button"
           class="small"
@@ -202,14 +191,13 @@ function NodeActions({ agent }: { agent: Agent }) {
         >
           Take trials again
         </button>
-      ) : (
-        agent.state !== "away" && (
-          <button type="button" class="small" onClick={drain}>
-            Drain
-          </button>
-        )
       )}
-      {(isDraining || agent.state === "away" || agent.joined) && (
+      {!isDraining && agent.state !== "away" && may("drain_agent") && (
+        <button type="button" class="small" onClick={drain}>
+          Drain
+        </button>
+      )}
+      {(isDraining || agent.state === "away" || agent.joined) && may("remove_agent") && (
         <button type="button" class="small" onClick={remove}>
           Remove
         </button>

@@ -1,7 +1,7 @@
 // Nodes, what provides them, devices and who holds them, quota groups, what waits, and who may come in.
 import { experimentUrl, read, readAll } from "../api/client";
 import { useResource } from "../api/resource";
-import { caller } from "../api/session";
+import { caller, may } from "../api/session";
 import {
   type Agent,
   type Device,
@@ -54,17 +54,19 @@ export function ClusterPage() {
       <Loading what="The cluster" />
     );
   const names = new Map(all.experiments.map((one) => [one.id, one.name]));
-  const mayAdminister = caller.value?.role === "admin";
   return (
     <>
       <div class="page-head">
         <h1>Cluster</h1>
       </div>
-      <Nodes agents={all.agents} devices={all.devices} names={names} mayAdminister={mayAdminister} />
+      <Nodes agents={all.agents} devices={all.devices} names={names} />
       <Executors executors={all.executors} />
       <Waiting experiments={all.experiments} />
       <Groups groups={all.groups} names={names} />
-      {mayAdminister && <Access />}
+      {!may("set_quota_group") && (
+        <p class="note">Admins drain and remove nodes, change quota groups, and make tokens here.</p>
+      )}
+      {caller.value !== null && may("list_tokens") && <Access />}
     </>
   );
 }

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { experimentUrl } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
+import { may } from "../api/session";
 import type { ExperimentBody, ExperimentDetail, Json } from "../api/shapes";
 import { change } from "../parts/actions";
 import { copy, EditInPlace, faultWords, To } from "../parts/controls";
@@ -57,6 +58,7 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
         <Note view={view} />
         <h3>Tags</h3>
         <EditInPlace
+          by="change_experiment"
           label="tags"
           value={view.tags.join(", ")}
           hint="one, another"
@@ -85,6 +87,7 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
         />
         <h3>Priority</h3>
         <EditInPlace
+          by="change_experiment"
           label="priority"
           type="number"
           value={String(view.priority)}
@@ -146,9 +149,11 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
           <button type="button" onClick={() => save(`${view.name}.yaml`, "text/yaml", text)}>
             Download
           </button>
-          <To class="button" to={`/new?from=${encodeURIComponent(view.id)}`}>
-            Start another from it
-          </To>
+          {may("create_experiment") && (
+            <To class="button" to={`/new?from=${encodeURIComponent(view.id)}`}>
+              Start another from it
+            </To>
+          )}
         </div>
         <pre class="file" tabIndex={0}>
           {text}
@@ -175,16 +180,20 @@ function Note({ view }: { view: ExperimentDetail }) {
         {view.note ? (
           <p class="note-text">{view.note}</p>
         ) : (
-          <p class="muted">What this search is for, what came out of it.</p>
+          <p class="muted">
+            {may("change_experiment") ? "What this search is for, what came out of it." : "none"}
+          </p>
         )}
-        <button
-          type="button"
-          onClick={() => {
-            text.value = view.note;
-          }}
-        >
-          {view.note ? "Change the note" : "Write a note"}
-        </button>
+        {may("change_experiment") && (
+          <button
+            type="button"
+            onClick={() => {
+              text.value = view.note;
+            }}
+          >
+            {view.note ? "Change the note" : "Write a note"}
+          </button>
+        )}
       </>
     );
   return (

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { ask, experimentUrl, readAll } from "../api/client";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
+import { may } from "../api/session";
 import type { ExperimentDetail, SpaceRevision, Values } from "../api/shapes";
 import { faultWords, Loading, Trouble } from "../parts/controls";
 import { say } from "../parts/notices";
@@ -30,7 +31,7 @@ export function SpaceTab({ view }: { view: ExperimentDetail }) {
       <section>
         <h2>Searched now</h2>
         <SpaceTable space={newest?.search_space ?? view.search_space} />
-        <Editor id={id} space={newest?.search_space ?? view.search_space} />
+        {may("change_search_space") && <Editor id={id} space={newest?.search_space ?? view.search_space} />}
       </section>
       <section>
         <h2>{revisions.length === 1 ? "It has not been changed" : `${revisions.length} revisions`}</h2>

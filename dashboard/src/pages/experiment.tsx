@@ -4,6 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { experimentUrl, forgetEarly, read } from "../api/client";
 import { watch } from "../api/live";
 import { useResource } from "../api/resource";
+import { may } from "../api/session";
 import { type ExperimentDetail, ended, objectives, type Values } from "../api/shapes";
 import { trialsOf } from "../api/trials";
 import * as actions from "../parts/actions";
@@ -156,6 +157,7 @@ function Head({ view }: { view: ExperimentDetail }) {
       <div class="page-head">
         <h1>
           <EditInPlace
+            by="change_experiment"
             label="name"
             value={view.name}
             shown={
@@ -170,12 +172,12 @@ function Head({ view }: { view: ExperimentDetail }) {
         <Badge status={view.status} trouble={isTroubled(view)} />
         <div class="grow" />
         <div class="row actions">
-          {view.status === "running" && (
+          {view.status === "running" && may("pause_experiment") && (
             <button type="button" onClick={() => void actions.pause(id)}>
               Pause
             </button>
           )}
-          {view.status !== "running" && view.status !== "stopping" && (
+          {view.status !== "running" && view.status !== "stopping" && may("resume_experiment") && (
             <button
               type="button"
               class={view.status === "completed" ? "" : "primary"}
@@ -184,48 +186,35 @@ function Head({ view }: { view: ExperimentDetail }) {
               Resume
             </button>
           )}
-          {!ended(view.status) && (
+          {!ended(view.status) && may("stop_experiment") && (
             <button type="button" onClick={stop}>
               Stop
             </button>
           )}
-          <button
-            type="button"
-            onClick={() => {
-              dialog.value = "add";
-            }}
-          >
-            Add trial
-          </button>
-          {(counts.failed ?? 0) > 0 && (
+          {may("add_trial") && (
+            <button
+              type="button"
+              onClick={() => {
+                dialog.value = "add";
+              }}
+            >
+              Add trial
+            </button>
+          )}
+          {(counts.failed ?? 0) > 0 && may("retry_trials") && (
             <button type="button" onClick={() => void actions.retryFailed(id)}>
               Retry failed
             </button>
           )}
-          <Menu label="More actions" icon="▾" text="More">
-            <button
-              type="button"
-              role="menuitem"
-              onClick={() => {
+          {may("clone_experiment") && (
+            <More
+              view={view}
+              onClone={() => {
                 dialog.value = "clone";
               }}
-            >
-              Clone
-            </button>
-            <button type="button" role="menuitem" onClick={() => go(`/new?from=${encodeURIComponent(id)}`)}>
-              New from this one
-            </button>
-            <ArchiveItem view={view} />
-            <button
-              type="button"
-              role="menuitem"
-              disabled={!ended(view.status)}
-              title={ended(view.status) ? "" : "stop it first"}
-              onClick={remove}
-            >
-              Remove
-            </button>
-          </Menu>
+              onRemove={remove}
+            />
+          )}
         </div>
       </div>
       <p class={isTroubled(view) || view.status === "failed" ? "why-line loud" : "why-line"}>
@@ -251,6 +240,34 @@ function Head({ view }: { view: ExperimentDetail }) {
       {dialog.value === "add" && <AddTrial view={view} onClose={close} />}
       {dialog.value === "clone" && <CloneDialog view={view} onClose={close} />}
     </div>
+  );
+}
+
+/** What is done seldom. */
+function More({ view, onClone, onRemove }: { view: ExperimentDetail; onClone(): void; onRemove(): void }) {
+  return (
+    <Menu label="More actions" icon="▾" text="More">
+      <button type="button" role="menuitem" onClick={onClone}>
+        Clone
+      </button>
+      {may("create_experiment") && (
+        <button type="button" role="menuitem" onClick={() => go(`/new?from=${encodeURIComponent(view.id)}`)}>
+          New from this one
+        </button>
+      )}
+      {may("archive_experiment") && <ArchiveItem view={view} />}
+      {may("delete_experiment") && (
+        <button
+          type="button"
+          role="menuitem"
+          disabled={!ended(view.status)}
+          title={ended(view.status) ? "" : "stop it first"}
+          onClick={onRemove}
+        >
+          Remove
+        </button>
+      )}
+    </Menu>
   );
 }
 
@@ -291,7 +308,7 @@ function Archived({ view }: { view: ExperimentDetail }) {
         {archive.message ||
           "Trials, their final values and the best stay readable; curves come back with the metrics."}
       </span>
-      {archive.phase === "archived" && (
+      {archive.phase === "archived" && may("unarchive_experiment") && (
         <button type="button" class="small" onClick={() => void actions.unarchive(view.id)}>
           Bring them back
         </button>
@@ -325,6 +342,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
           {number(done)}
           {budget.trials ? " of " : ", "}
           <EditInPlace
+            by="change_experiment"
             label="trials of the budget"
             type="number"
             value={String(budget.trials ?? "")}
@@ -338,6 +356,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
         <dt>At a time</dt>
         <dd>
           <EditInPlace
+            by="change_experiment"
             label="trials at a time"
             type="number"
             value={String(budget.parallel)}
@@ -352,6 +371,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
           {duration(running)}
           {budget.duration ? " of " : ", "}
           <EditInPlace
+            by="change_experiment"
             label="duration of the budget"
             value={budget.duration ? `${budget.duration}s` : ""}
             hint="2h, 30min, 90s"

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, readAll } from "../api/client";
 import { useResource } from "../api/resource";
+import { may } from "../api/session";
 import { type Agent, type BestAnswer, type Device, type Experiment, ended, objectives } from "../api/shapes";
 import * as actions from "../parts/actions";
 import { Badge, Empty, Loading, To, Trouble } from "../parts/controls";
@@ -37,14 +38,22 @@ export function ExperimentsPage() {
       <div class="page-head">
         <h1>Experiments</h1>
         <div class="grow" />
-        <To to="/new" class="button primary">
-          New experiment
-        </To>
+        {may("create_experiment") && (
+          <To to="/new" class="button primary">
+            New experiment
+          </To>
+        )}
       </div>
       <Machine experiments={all} />
       {all.length === 0 ? (
         <Empty title="No experiment yet" command="tuner start examples/quickstart/experiment.yaml">
-          Start one here with <To to="/new">New experiment</To>, or in a terminal:
+          {may("create_experiment") ? (
+            <>
+              Start one here with <To to="/new">New experiment</To>, or in a terminal:
+            </>
+          ) : (
+            "Whoever may start one does so here, or in a terminal:"
+          )}
         </Empty>
       ) : (
         <>
@@ -296,41 +305,45 @@ function Chosen({ chosen, onDone }: { chosen: Experiment[]; onDone(): void }) {
       <To to={`/compare?ids=${chosen.map((one) => encodeURIComponent(one.id)).join(",")}`} class="button">
         Compare
       </To>
-      <button
-        type="button"
-        disabled={running.length === 0}
-        onClick={() =>
-          ask({
-            title: `Stop ${count(running.length, "experiment")}?`,
-            body: <Names of={running} />,
-            yes: "Stop",
-            onYes: () => each(running, actions.stop),
-          })
-        }
-      >
-        Stop
-      </button>
-      <button
-        type="button"
-        disabled={over.length === 0}
-        title={over.length === 0 ? "only ended experiments can be removed" : ""}
-        onClick={() =>
-          ask({
-            title: `Remove ${count(over.length, "experiment")} and everything of them?`,
-            body: (
-              <>
-                <Names of={over} />
-                <p>Trials, reports, checkpoints and logs are deleted. This cannot be taken back.</p>
-              </>
-            ),
-            yes: "Remove",
-            danger: true,
-            onYes: () => each(over, actions.remove),
-          })
-        }
-      >
-        Remove
-      </button>
+      {may("stop_experiment") && (
+        <button
+          type="button"
+          disabled={running.length === 0}
+          onClick={() =>
+            ask({
+              title: `Stop ${count(running.length, "experiment")}?`,
+              body: <Names of={running} />,
+              yes: "Stop",
+              onYes: () => each(running, actions.stop),
+            })
+          }
+        >
+          Stop
+        </button>
+      )}
+      {may("delete_experiment") && (
+        <button
+          type="button"
+          disabled={over.length === 0}
+          title={over.length === 0 ? "only ended experiments can be removed" : ""}
+          onClick={() =>
+            ask({
+              title: `Remove ${count(over.length, "experiment")} and everything of them?`,
+              body: (
+                <>
+                  <Names of={over} />
+                  <p>Trials, reports, checkpoints and logs are deleted. This cannot be taken back.</p>
+                </>
+              ),
+              yes: "Remove",
+              danger: true,
+              onYes: () => each(over, actions.remove),
+            })
+          }
+        >
+          Remove
+        </button>
+      )}
     </div>
   );
 }

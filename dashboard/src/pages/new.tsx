@@ -3,8 +3,9 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, experimentUrl, read, send } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
+import { caller, may } from "../api/session";
 import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
-import { To } from "../parts/controls";
+import { Empty, To } from "../parts/controls";
 import { say } from "../parts/notices";
 import { experimentPath, go, query } from "../state/address";
 import { type FieldFault, put, STARTER } from "../state/draft";
@@ -17,6 +18,16 @@ const LOOK_MS = 500; // after the last key
 type Yaml = typeof import("yaml");
 
 export function NewPage() {
+  if (may("create_experiment")) return <Draft />;
+  return (
+    <Empty title="Starting experiments is not for this token">
+      {caller.value?.name} may read. What is started already stands among the <To to="/">experiments</To>; an
+      admin makes a token for operators on the page of the cluster.
+    </Empty>
+  );
+}
+
+function Draft() {
   const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
   const algorithms = useResource(["algorithms"], (signal) => read<Algorithms>("algorithms", signal), []).data
     .value;

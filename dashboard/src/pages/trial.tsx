@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, readAll, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
+import { may } from "../api/session";
 import { type ExperimentDetail, type Metric, objectives, type TrialDetail, type Values } from "../api/shapes";
 import * as actions from "../parts/actions";
 import { Badge, Copyable, copy, Loading, Switch, To, Trouble } from "../parts/controls";
@@ -77,7 +78,7 @@ function ArchivedMetrics({ view }: { view: ExperimentDetail }) {
     <div class="figure">
       <h2>Metrics</h2>
       <p>{archiveWords(view.archive?.phase)}: its final value stays, its curve comes back with them.</p>
-      {view.archive?.phase === "archived" && (
+      {view.archive?.phase === "archived" && may("unarchive_experiment") && (
         <button type="button" onClick={() => void actions.unarchive(view.id)}>
           Bring them back
         </button>
@@ -133,12 +134,12 @@ function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: Exper
           <To class="button" to={experimentPath(id, { tab: "journal", j: `trial ${trial.number}` })}>
             Journal of it
           </To>
-          {!over && (
+          {!over && may("stop_trial") && (
             <button type="button" onClick={stop}>
               Give up
             </button>
           )}
-          {over && (
+          {over && may("retry_trial") && (
             <button type="button" onClick={() => void actions.retryTrial(id, trial.number)}>
               Try again
             </button>

@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { type Problem, UNREACHABLE } from "../api/client";
 import { asProblem } from "../api/resource";
+import { may, type Operation } from "../api/session";
 import { go } from "../state/address";
 import { statusWords } from "../state/words";
 import { CopyIcon, PencilIcon } from "./icons";
@@ -167,6 +168,8 @@ export function Copyable({ text, label }: { text: string; label?: string }) {
 }
 
 interface EditProps {
+  /** What saving does: who may not do that is shown the value alone. */
+  by: Operation;
   label: string;
   value: string;
   shown: ComponentChildren;
@@ -178,7 +181,7 @@ interface EditProps {
 }
 
 /** A value that is changed where it stands: Enter saves, Escape leaves it as it was. */
-export function EditInPlace({ label, value, shown, type = "text", hint, wide, onSave }: EditProps) {
+export function EditInPlace({ by, label, value, shown, type = "text", hint, wide, onSave }: EditProps) {
   const editing = useSignal(false);
   const fault = useSignal("");
   const busy = useSignal(false);
@@ -205,6 +208,7 @@ export function EditInPlace({ label, value, shown, type = "text", hint, wide, on
       busy.value = false;
     }
   };
+  if (!may(by)) return <>{shown}</>;
   if (!editing.value)
     return (
       <button
