@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -17,10 +17,13 @@ STATUS = "SELECT status FROM experiments WHERE id = ?"
 HELD = "SELECT count(*) FROM trials WHERE experiment_id = ? AND status = 'running'"
 TRIALS = "SELECT number, status FROM trials WHERE experiment_id = ? ORDER BY number"
 SHORT = """
-import sys, trials
+import pathlib, sys, trials
 
 with trials.init() as trial:
     x = trial.parameters["x"]
+    given = (pathlib.Path(trial.parameters["data"]) / "a.txt").read_text()
+    pathlib.Path("outputs").mkdir(exist_ok=True)
+    pathlib.Path("outputs/a <b>&#1?.txt").write_text(given * 2)
     for step in range(5):
         print("step", step, flush=True)
         trial.report(step=step, loss=x + 1 / (step + 1))
@@ -189,7 +192,10 @@ def other_experiment(page: Page, than: str) -> str:
 @contextmanager
 def with_an_end(browser: Browser, home: Home) -> Iterator[Window]:
     expect.set_options(timeout=SEEN_MS)
-    home.begin(SHORT, budget={"trials": 4, "parallel": 2, "failures": 20}, seed=3)
+    (home.folder / "digits").mkdir(exist_ok=True)
+    (home.folder / "digits" / "a.txt").write_text("given")
+    files = {"output": "outputs", "datasets": {"data": "./digits"}}
+    home.begin(SHORT, budget={"trials": 4, "parallel": 2, "failures": 20}, seed=3, trial=files)
     home.completed()
     with a_window(browser, home) as found:
         yield found
@@ -314,6 +320,69 @@ def test_plots_and_data_are_taken_away_as_files(ended: Window) -> None:
     assert taken.value.path().read_text().startswith("number,")
 
 
+def test_what_a_trial_was_given_and_what_it_left_stand_on_its_page_and_are_taken_away(ended: Window) -> None:
+    ((number,),) = ended.rows(
+        "SELECT min(number) FROM trials WHERE experiment_id = ? AND status = 'succeeded'", ended.home.id
+    )
+    page = ended.tab(f"/experiments/{ended.home.id}/trials/{number}")
+    given = ended.home.trial(number)["inputs"]["data"]
+    expect(page.get_by_role("row", name="data")).to_contain_text(given)
+    left = page.get_by_role("region", name="Output")
+    expect(left).to_contain_text("1 file")
+    with page.expect_download() as taken:
+        left.get_by_role("row", name="a <b>&#1?.txt").get_by_role("button", name="Download").click()
+    assert taken.value.path().read_text() == "givengiven"
+    checkpoints = page.get_by_role("region", name="1 checkpoint")
+    expect(checkpoints.get_by_role("row")).to_have_count(2)
+
+
+# Presses whatever can be pressed, and says yes to whatever is asked then; what is sent is seen by the test.
+PRESS_EVERYTHING = """async () => {
+    const settled = () => new Promise((resolve) => setTimeout(resolve));
+    let pressed = 0;
+    for (const one of document.querySelectorAll("main :is(button, input[type=checkbox]):not(:disabled)")) {
+        if (!one.isConnected) continue;
+        one.click();
+        pressed++;
+        await settled();
+        for (const item of document.querySelectorAll("main [role=menuitem]:not(:disabled)")) item.click();
+        document.querySelector("dialog[open] .dialog-actions button:last-child")?.click();
+        await settled();
+    }
+    return pressed;
+}"""
+
+
+def test_who_may_only_read_is_offered_nothing_that_is_refused(window: Window) -> None:
+    """On an experiment that runs, and then on the same one when it has ended."""
+    token = (window.home.home / "token-read-only").read_text().strip()
+    assert window.context.browser is not None
+    with closing(window.context.browser.new_context()) as context:
+        page = context.new_page()
+        page.goto(window.url)
+        page.get_by_label(re.compile("Or paste a token")).fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("read only", exact=True)).to_be_visible()
+        sent: list[str] = []
+        page.on("request", lambda asked: sent.append(f"{asked.method} {asked.url}") if asked.method != "GET" else None)
+        one = f"/experiments/{window.home.id}"
+        tabs = [f"{one}?tab={tab}" for tab in ("overview", "space", "files")]
+        pressed = 0
+        for has_ended in (False, True):
+            if has_ended:
+                window.home.open_gate()
+                window.until(STATUS, window.home.id, gives=[("completed",)])
+            for path in ("/", *tabs, f"{one}/trials/1", "/cluster"):
+                page.goto(window.url + path)
+                page.locator("main :is(h1, h2)").first.wait_for()
+                expect(page.locator(".loading")).to_have_count(0)
+                expect(page.get_by_text("read only", exact=True)).to_be_visible()
+                pressed += page.evaluate(PRESS_EVERYTHING)
+        assert (sent, pressed > 60) == ([], True)
+        page.goto(f"{window.url}/new?from={window.home.id}")
+        expect(page.get_by_role("heading", name="Starting experiments is not for this token")).to_be_visible()
+
+
 def test_a_token_is_made_on_the_page_signs_a_browser_in_and_is_revoked(alone: Window) -> None:
     page = alone.tab("/cluster")
     page.get_by_label("name of a new token").fill("ann")
@@ -364,13 +433,16 @@ def test_metrics_of_an_ended_experiment_are_archived_and_come_back(ended: Window
     expect(page.get_by_text("Its metrics are")).to_have_count(0)
 
 
-def test_a_node_is_drained_and_takes_trials_again(window: Window) -> None:
+def test_a_node_is_drained_removed_and_takes_trials_again(window: Window) -> None:
     page = window.tab("/cluster")
     node = page.get_by_role("article", name="node local")
     node.get_by_role("button", name="Drain").click()
     confirm(page, "Drain")
     expect(node.get_by_text(re.compile("^(draining|drained)$"))).to_be_visible()
     window.until(HELD, window.home.id, gives=[(0,)])
+    node.get_by_role("button", name="Remove").click()
+    confirm(page, "Remove")
+    expect(page.get_by_text("local is removed")).to_be_visible()
     node.get_by_role("button", name="Take trials again").click()
     expect(node.get_by_text("ready", exact=True)).to_be_visible()
     window.home.open_gate()
@@ -416,3 +488,22 @@ def test_parts_of_a_trial_and_nodes_on_demand_stand_with_their_reasons(ended: Wi
     for words in ("the cluster does not answer", "no node has 8 GPUs free", "1 node, 2 wanted", "1 node lost lately"):
         expect(page.get_by_text(words)).to_be_visible()
     page.close()
+
+
+def test_a_node_that_is_away_is_removed_with_what_ran_there(ended: Window) -> None:
+    """The node is one that only the answer of the API has, so that none of the others' trials runs there."""
+    page = ended.context.new_page()
+    nothing = {"host": "", "user": "", "python": "", "pid": 0, "cpus": 0, "memory_bytes": 0, "devices": 0, "labels": {}}
+    away = nothing | {"id": "far away", "state": "away", "message": "it is not connected", "joined": False, "notes": []}
+    away |= {"clock_ahead_s": 0.0, "free_bytes": None, "connected_at": None, "trials": [f"{ended.home.id}/1"]}
+    page.route("**/api/v1/agents", lambda route: route.fulfill(json={"items": [away], "next": None}))
+    page.goto(f"{ended.url}/cluster")
+    node = page.get_by_role("article", name="node far away")
+    expect(node.get_by_role("button", name="Drain")).to_have_count(0)
+    node.get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("dialog")).to_contain_text("What ran there (1 trial) is lost there")
+    with page.expect_response(lambda answer: answer.request.method == "DELETE") as told:
+        confirm(page, "Remove")
+    assert told.value.url.endswith("/api/v1/agents/far%20away?force=true")
+    assert told.value.status == 404, "the service itself knows no such node"
+    expect(page.get_by_text("there is no agent 'far away'")).to_be_visible()

@@ -131,6 +131,14 @@ def test_a_filter_holds_for_table_and_plots_and_stands_in_the_address(browser: B
         expect(again.get_by_role("alert")).to_contain_text("a value is missing")
 
 
+def test_an_address_that_is_none_says_so_on_the_page_and_leads_back(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab("/nothing/here")
+        expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
+        page.get_by_role("main").get_by_role("link", name="experiments").click()
+        expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+
+
 def test_keys_walk_the_rows_and_open_one(browser: Browser, hostile: Home) -> None:
     with a_window(browser, hostile) as window:
         page = window.tab(f"/experiments/{hostile.id}?tab=trials&sort=number")
