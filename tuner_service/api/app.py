@@ -43,14 +43,15 @@ from tuner_service.service.experiments import Services
 from tuner_service.service.measures import RequestMeasures
 
 DESCRIPTION = "Start, watch, stop and resume hyperparameter searches. Every error is application/problem+json."
+# Looked through in this order: what open pages ask for again and again is found first.
 ROUTERS = (
+    table.router,
     analyses.router,
     assets.router,
     experiments.router,
     retention.router,
     live_changes.router,
     asking.router,
-    table.router,
     export.router,
     figures.router,
     trials.router,

@@ -76,6 +76,71 @@ def test_of_equal_requests_one_is_computed_and_the_answer_kept_for_its_revision(
     asyncio.run(scene())
 
 
+def test_requests_of_many_revisions_that_wait_for_a_turn_share_work_that_begins_after_the_last_of_them() -> None:
+    async def scene() -> None:
+        shared, before, works = SingleFlight(), Work(held=True), [Work() for _ in range(9)]
+        first = asyncio.create_task(shared.answer(Client().request, ("curves",), revision="0", work=before))
+        await until(lambda: before.begun)
+        asked = [
+            asyncio.create_task(shared.answer(Client().request, ("curves",), revision=str(place), work=work))
+            for place, work in enumerate(works, start=1)
+        ]
+        await asyncio.sleep(0)  # all of them have come
+        before.may_end.set()
+        answers = await asyncio.gather(first, *asked)
+        assert [work.begun for work in works] == [0] * 8 + [1], "that of the newest, which has seen the most"
+        assert len({answer.headers["etag"] for answer in answers}) == 1, "each Work counts for itself"
+        kept = await shared.answer(Client().request, ("curves",), revision="9", work=Work(held=True))
+        assert kept.status_code == 200, "it is kept for the newest of their revisions"
+        later = Work()
+        await shared.answer(Client().request, ("curves",), revision="10", work=later)
+        assert later.begun == 1
+
+    asyncio.run(scene())
+
+
+def test_what_has_begun_is_shared_by_those_of_the_newest_revision_for_which_it_began() -> None:
+    async def scene() -> None:
+        shared, before, work = SingleFlight(), Work(held=True), Work(held=True)
+        asked = [asyncio.create_task(shared.answer(Client().request, ("other",), revision="0", work=before))]
+        await until(lambda: before.begun)
+        asked += [
+            asyncio.create_task(shared.answer(Client().request, ("curves",), revision=revision, work=work))
+            for revision in ("1", "2")
+        ]
+        await asyncio.sleep(0)
+        before.may_end.set()
+        await until(lambda: work.begun)
+        same, newer = Work(), Work()
+        asked.append(asyncio.create_task(shared.answer(Client().request, ("curves",), revision="2", work=same)))
+        asked.append(asyncio.create_task(shared.answer(Client().request, ("curves",), revision="3", work=newer)))
+        await asyncio.sleep(0)
+        work.may_end.set()
+        await asyncio.gather(*asked)
+        assert (work.begun, same.begun, newer.begun) == (1, 0, 1)
+
+    asyncio.run(scene())
+
+
+def test_a_waiting_piece_of_work_that_all_have_left_is_not_joined() -> None:
+    async def scene() -> None:
+        shared, before, left, fresh = SingleFlight(), Work(held=True), Work(), Work()
+        first = asyncio.create_task(shared.answer(Client().request, ("other",), revision="0", work=before))
+        await until(lambda: before.begun)
+        client = Client()
+        leaving = asyncio.create_task(shared.answer(client.request, ("curves",), revision="1", work=left))
+        await asyncio.sleep(0)
+        client.leave()
+        assert (await leaving).status_code == CLIENT_GONE
+        asked = asyncio.create_task(shared.answer(Client().request, ("curves",), revision="2", work=fresh))
+        await asyncio.sleep(0)
+        before.may_end.set()
+        await first
+        assert ((await asked).status_code, left.begun, fresh.begun) == (200, 0, 1)
+
+    asyncio.run(scene())
+
+
 def test_work_whose_clients_have_all_gone_ends_and_one_that_waits_is_not_begun() -> None:
     async def scene() -> None:
         shared, running, waiting = SingleFlight(), Work(held=True), Work()

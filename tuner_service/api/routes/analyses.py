@@ -26,6 +26,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experime
 
 LEAST_CURVE_POINTS = 4  # its ends, the least and the greatest
 _ENDED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED, TrialStatus.FAILED)
+_Searched = tuple[Experiment, Mapping[str, object]]  # an experiment, and where it looks now
 _LIVE = (TrialStatus.RUNNING, TrialStatus.STOPPING)
 
 Metric = Annotated[
@@ -36,19 +37,19 @@ Metric = Annotated[
 @router.get("/best")
 async def read_best(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The best trial, the best so far after each, and what more trials may bring. Several objectives: the front too."""
-    return await _of_outcomes(request, services, await _found(services, experiment_id), Kind.BEST)
+    return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.BEST)
 
 
 @router.get("/pareto")
 async def read_pareto(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The trials that no other beats in every objective, and the hypervolume they dominate."""
-    return await _of_outcomes(request, services, await _found(services, experiment_id), Kind.PARETO)
+    return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.PARETO)
 
 
 @router.get("/slices")
 async def read_slices(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The objectives against each parameter, as columns."""
-    return await _of_outcomes(request, services, await _found(services, experiment_id), Kind.SLICES)
+    return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.SLICES)
 
 
 @router.get("/failures")
@@ -65,11 +66,11 @@ async def read_importance(
     request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, metric: Metric = None
 ) -> Response:
     """How much each parameter matters for one objective: shares that add up to 1."""
-    found = await _found(services, experiment_id)
-    metrics = [objective.metric for objective in found.spec.objective.every]
+    searched = await _searched(services, experiment_id)
+    metrics = [objective.metric for objective in searched[0].spec.objective.every]
     if metric is not None and metric not in metrics:
         raise InputError([Fault(pointer="/metric", message=f"is no objective; there are: {', '.join(metrics)}")])
-    return await _of_outcomes(request, services, found, Kind.IMPORTANCE, metric=metric or metrics[0])
+    return await _of_outcomes(request, services, searched, Kind.IMPORTANCE, metric=metric or metrics[0])
 
 
 @router.get("/curves")
@@ -93,7 +94,7 @@ async def read_curves(
         compressed=takes_gzip(request),
     )
     # Every report changes them, and a report changes nothing of the experiment that could be looked at.
-    return await answer(request, services, question, revision=await commit_revision(services))
+    return await answer(request, services, question, revision=commit_revision(services))
 
 
 @router.get("/timeline")
@@ -108,29 +109,29 @@ async def read_timeline(request: Request, experiment_id: ExperimentIdPath, servi
     question = Question(
         kind=Kind.TIMELINE, experiment_id=experiment_id, options={"now": now}, compressed=takes_gzip(request)
     )
-    return await answer(request, services, question, revision=await live_revision(services, found, now=now))
+    return await answer(request, services, question, revision=live_revision(services, found, now=now))
 
 
-async def live_revision(services: Services, experiment: Experiment, *, now: float) -> str | None:
+def live_revision(services: Services, experiment: Experiment, *, now: float) -> str | None:
     """Of what every commit may change, and while trials run every second, too."""
-    version = await commit_revision(services)
+    version = commit_revision(services)
     if version is None or not any(experiment.counts.get(status.value, 0) for status in _LIVE):
         return version
     return f"{version}/{int(now)}"
 
 
-async def commit_revision(services: Services) -> str | None:
-    version = await asyncio.to_thread(services.queries.version)
+def commit_revision(services: Services) -> str | None:
+    version = services.queries.version()  # waits for nobody, and costs less than a thread would
     return None if version is None else str(version)
 
 
 async def _of_outcomes(
-    request: Request, services: Services, experiment: Experiment, kind: Kind, **options: Any
+    request: Request, services: Services, searched: _Searched, kind: Kind, **options: Any
 ) -> Response:
     """Of what changes with the trials that succeeded, those that are left, and the search space."""
-    space = await asyncio.to_thread(services.queries.search_space, experiment.id)
+    experiment, space = searched
     question = Question(kind=kind, experiment_id=experiment.id, options=options, compressed=takes_gzip(request))
-    return await answer(request, services, question, revision=_outcomes_revision(experiment, space or {}))
+    return await answer(request, services, question, revision=_outcomes_revision(experiment, space))
 
 
 def _outcomes_revision(experiment: Experiment, space: Mapping[str, object]) -> str:
@@ -142,3 +143,11 @@ def _outcomes_revision(experiment: Experiment, space: Mapping[str, object]) -> s
 
 async def _found(services: Services, experiment_id: str) -> Experiment:
     return await asyncio.to_thread(services.experiments.find, experiment_id)
+
+
+async def _searched(services: Services, experiment_id: str) -> _Searched:
+    def read() -> _Searched:
+        with services.queries.snapshot():
+            return services.experiments.find(experiment_id), services.queries.search_space(experiment_id) or {}
+
+    return await asyncio.to_thread(read)
