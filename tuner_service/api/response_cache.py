@@ -57,6 +57,7 @@ class _Flight:
 
     version: int
     begun: float
+    before: _Flight | None = None  # the one that is to land first
     landed: asyncio.Event = field(default_factory=asyncio.Event)
     answer: Answer | None = None
 
@@ -66,8 +67,11 @@ class ResponseCache:
 
     That is: nothing was committed between the beginning of the building of those bytes and the beginning of this
     read, so a read sees every commit that came before it. Only what counts by itself is up to MAX_AGE_S old. Equal
-    reads at the same moment wait for one building (request coalescing). Tokens are checked here as everywhere; where
-    an answer depends on the reading role, each role has its own. ``find`` says which paths are reads of this kind.
+    reads at the same moment wait for one building (request coalescing). Where something was committed since that
+    building began, all that come until it has ended wait for the next one, and share that: it begins after them. So
+    many pages that are told of a change at once have two answers built, however fast commits follow. Tokens are checked
+    here as everywhere; where an answer depends on the reading role, each role has its own. ``find`` says which paths
+    are reads of this kind.
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class ResponseCache:
         self._version: int | None = None
         self._answers: dict[_Key, Answer] = {}  # of that version
         self._bytes = 0
-        self._flights: dict[_Key, _Flight] = {}
+        self._flights: dict[_Key, _Flight] = {}  # being built
+        self._next: dict[_Key, _Flight] = {}  # to be built when that one has landed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = self._find_read(scope["path"]) if _may_share(scope) else None
@@ -95,9 +100,10 @@ class ResponseCache:
         key = (role if read.by_role else None, scope["path"], scope["query_string"])
         answer = self._find(key, version)
         if answer is None:
-            flight = self._flights.get(key)
-            if flight is None or flight.version != version or self._elapsed() - flight.begun > MAX_AGE_S:
-                flight = self._flights[key] = _Flight(version=version, begun=self._elapsed())
+            flight, builds = self._flight(key, version)
+            if builds:
+                if flight.before is not None:
+                    await self._wait_for_turn(key, flight, flight.before)
                 await self._build(key, flight, read, scope=scope, receive=receive, send=send)
                 return
             await flight.landed.wait()
@@ -106,6 +112,35 @@ class ResponseCache:
             await self._app(scope, receive, send)
         else:
             await _send(answer, scope, send)
+
+    def _flight(self, key: _Key, version: int) -> tuple[_Flight, bool]:
+        """What a read waits for, and whether it is the one that builds it."""
+        flight = self._flights.get(key)
+        if flight is None or self._elapsed() - flight.begun > MAX_AGE_S:
+            flight = self._flights[key] = _Flight(version=version, begun=self._elapsed())
+            return flight, True
+        if flight.version == version:
+            return flight, False
+        following = self._next.get(key)
+        if following is not None:
+            return following, False
+        following = self._next[key] = _Flight(version=version, begun=self._elapsed(), before=flight)
+        return following, True
+
+    async def _wait_for_turn(self, key: _Key, flight: _Flight, before: _Flight) -> None:
+        try:
+            await before.landed.wait()
+        except BaseException:  # those who wait with it ask for themselves
+            flight.landed.set()
+            raise
+        finally:
+            if self._next.get(key) is flight:
+                del self._next[key]
+        version = self._queries.version()
+        flight.begun = self._elapsed()
+        if version is not None:  # else the one of before, at which no later read is
+            flight.version = version
+        self._flights[key] = flight
 
     def _find(self, key: _Key, version: int) -> Answer | None:
         if version != self._version:
@@ -132,6 +167,7 @@ class ResponseCache:
             if flight.answer is not None:
                 self._keep(key, flight.version, flight.answer)
         finally:
+            flight.before = None
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.landed.set()

@@ -156,6 +156,81 @@ def test_reads_at_the_same_moment_share_one_building(world: World) -> None:
     assert world.builder.built == 1
 
 
+def test_reads_that_come_while_an_older_answer_is_built_share_the_next_one_which_sees_all_of_them(world: World) -> None:
+    async def play() -> list[str]:
+        held = world.builder.held = asyncio.Event()
+        tasks = [asyncio.create_task(world.ask())]
+        await begun(*tasks)
+        for state in range(2, 12):  # something is committed before each of them
+            world.database.state = state
+            tasks.append(asyncio.create_task(world.ask()))
+            await begun(*tasks)
+        assert world.builder.built == 1
+        held.set()
+        return await asyncio.gather(*tasks)
+
+    assert run(play()) == [f"{LIST} 1"] + [f"{LIST} 11"] * 10
+    assert world.builder.built == 2
+
+
+def test_a_read_that_comes_while_the_next_answer_is_built_waits_for_the_one_after_that(world: World) -> None:
+    async def play() -> list[str]:
+        first, second = asyncio.Event(), asyncio.Event()
+        world.builder.held = first
+        tasks = [asyncio.create_task(world.ask())]
+        await begun(*tasks)
+        world.database.state = 2
+        tasks.append(asyncio.create_task(world.ask()))
+        await begun(*tasks)
+        world.builder.held = second
+        first.set()
+        answers = [await tasks.pop(0)]
+        await begun(*tasks)
+        world.database.state = 3
+        tasks += [asyncio.create_task(world.ask()) for _ in range(3)]
+        await begun(*tasks)
+        second.set()
+        return answers + await asyncio.gather(*tasks)
+
+    assert run(play()) == [f"{LIST} {state}" for state in (1, 2, 3, 3, 3)]
+    assert world.builder.built == 3
+
+
+def test_whoever_waits_for_an_answer_whose_reader_was_ended_builds_one(world: World) -> None:
+    async def play() -> list[str]:
+        world.builder.held = asyncio.Event()
+        first = asyncio.create_task(world.ask())
+        await begun(first)
+        world.database.state = 2
+        ended = asyncio.create_task(world.ask())
+        await begun(first, ended)
+        waiting = asyncio.create_task(world.ask())
+        await begun(first, ended, waiting)
+        ended.cancel()
+        await asyncio.wait({ended})
+        world.builder.held.set()
+        return await asyncio.gather(first, waiting, world.ask())
+
+    assert run(play()) == [f"{LIST} 1", f"{LIST} 2", f"{LIST} 2"]
+
+
+def test_where_the_version_is_not_known_any_more_the_next_answer_is_kept_for_nobody(world: World) -> None:
+    async def play() -> list[str]:
+        world.builder.held = asyncio.Event()
+        tasks = [asyncio.create_task(world.ask())]
+        await begun(*tasks)
+        world.database.state = 2
+        tasks.append(asyncio.create_task(world.ask()))
+        await begun(*tasks)
+        world.database.unknown, world.database.state = True, 3
+        world.builder.held.set()
+        answers = await asyncio.gather(*tasks)
+        world.database.unknown, world.database.state = False, 4
+        return [*answers, await world.ask()]
+
+    assert run(play()) == [f"{LIST} {state}" for state in (1, 3, 4)]
+
+
 def test_what_counts_by_itself_is_never_older_than_the_bound(world: World) -> None:
     async def play() -> int:
         await world.ask()
