@@ -28,7 +28,8 @@ NOTES = (
         "included, from the first report until all are on disk; rounds with and without streams take turns. Where "
         "other work shares the cores, reports reach the disk later than they are made: the rate tells it. A page is a "
         "scripted client that asks what the dashboard asks of the experiment that runs: it four times a second, what "
-        "changed of its trials twice, curves, importance and the best every 1.5 seconds."
+        "changed of its trials twice, curves, importance and the best every 1.5 seconds, and each of them not sooner "
+        "than eight times as long after the last time as that took."
     ),
 )
 

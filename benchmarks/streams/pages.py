@@ -1,5 +1,8 @@
 """Open pages of an experiment, scripted: each asks what the dashboard asks, as often as that does while trials report.
 
+Like that, it waits between two looks for at least REST times as long as the last one took, so that a busy service is
+asked less often (``dashboard/src/api/resource.ts``).
+
     python -m benchmarks.streams.pages URL TOKEN_FILE COUNT EXPERIMENT_ID
 
 Prints a line once each has read everything; then, when its standard input ends, how much was asked.
@@ -12,12 +15,16 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 CHANGES_S = 0.25  # between two looks at the experiment
 TRIALS_S = 0.5  # between two looks at what changed of its trials
 ANALYSES_S = 1.5  # between two looks at what is computed from all trials
+REST = 8
+MOST_BETWEEN_S = 3.0  # however long a look took
 COLUMNS = "number,status,reason,value,step,attempts,started_at,ended_at,running_s,parameters.*"
 
 
@@ -36,19 +43,22 @@ class Page(threading.Thread):
         self.asked, self.slowest_s = 0, 0.0
 
     def run(self) -> None:
-        analysed, changed = -ANALYSES_S, -TRIALS_S
+        looks: dict[Callable[[], object], tuple[float, float]] = {self._look: (CHANGES_S, 0.0)}
+        looks[self._read_changes] = (TRIALS_S, 0.0)
+        for what in ("/curves?limit=100&points=200", "/importance", "/best"):
+            looks[partial(self._look, what)] = (ANALYSES_S, 0.0)
         while not self._ended.is_set():
-            begun = time.monotonic()
-            self._ask(self._one)
-            if begun - changed >= TRIALS_S:
-                changed = begun
-                self._read_changes()
-            if begun - analysed >= ANALYSES_S:
-                analysed = begun
-                for what in ("/curves?limit=100&points=200", "/importance", "/best"):
-                    self._ask(self._one + what)
+            for look, (pace, due) in looks.items():
+                begun = time.monotonic()
+                if begun >= due:
+                    look()
+                    rest = min(MOST_BETWEEN_S, REST * (time.monotonic() - begun))
+                    looks[look] = (pace, begun + max(pace, rest))
             self.ready.set()
-            self._ended.wait(max(0.0, begun + CHANGES_S - time.monotonic()))
+            self._ended.wait(max(0.0, min(due for _, due in looks.values()) - time.monotonic()))
+
+    def _look(self, what: str = "") -> None:
+        self._ask(self._one + what)
 
     def _read_changes(self) -> None:
         since = f"&since={self._since}" if self._since else ""

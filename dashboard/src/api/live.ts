@@ -26,15 +26,17 @@ type Told =
   | { kind: "who" }
   | { kind: "signed-in" };
 
-const watchers = new Map<Topic, Set<() => void>>();
+/** `soon`: after something that was done here, whose outcome somebody waits to see. */
+type Watcher = (soon: boolean) => void;
+const watchers = new Map<Topic, Set<Watcher>>();
 let channel: BroadcastChannel | undefined;
 let leading = false;
 let lastId = "";
 let wake: () => void = () => {};
 
-export function watch(topics: readonly Topic[], changed: () => void): () => void {
+export function watch(topics: readonly Topic[], changed: Watcher): () => void {
   for (const topic of topics) {
-    const found = watchers.get(topic) ?? new Set();
+    const found = watchers.get(topic) ?? new Set<Watcher>();
     found.add(changed);
     watchers.set(topic, found);
   }
@@ -82,20 +84,20 @@ function enter(state: Connection): void {
   else if (state !== "connecting" && before === "lost") {
     lostSince.value = null;
     cameBackAt.value = Date.now();
-    notify(["*"]);
+    notify(["*"], true);
   }
 }
 
-function notify(topics: readonly Topic[]): void {
-  const called = new Set<() => void>();
+function notify(topics: readonly Topic[], soon = false): void {
+  const called = new Set<Watcher>();
   const chosen = topics.includes("*") ? [...watchers.keys()] : [...topics, "*"];
   for (const topic of chosen) for (const changed of watchers.get(topic) ?? []) called.add(changed);
-  for (const changed of called) changed();
+  for (const changed of called) changed(soon);
 }
 
-/** Everybody in this tab looks again: after an action of one's own. */
+/** Everybody in this tab looks again, at once: after an action of one's own. */
 export function touch(...topics: Topic[]): void {
-  notify(topics.length > 0 ? topics : ["*"]);
+  notify(topics.length > 0 ? topics : ["*"], true);
 }
 
 /** Reads the stream for all tabs, for as long as this one is open. */

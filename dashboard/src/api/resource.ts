@@ -11,18 +11,26 @@ export interface Resource<T> {
 }
 
 const LEAST_BETWEEN_MS = 250; // at most four a second
+/** From one look to the next so many times as long as the last one took: a busy service is asked less often. */
+export const REST = 8;
+const MOST_BETWEEN_MS = 3_000; // however long that was
 
-/** Calls `load` now and whenever one of `topics` has changed; never twice at once. */
+/**
+ * Calls `load` now and whenever one of `topics` has changed; never twice at once, and not sooner than `pace` after the
+ * last time, but for what this page has done itself.
+ */
 export function makeResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
   topics: readonly Topic[],
   pace = LEAST_BETWEEN_MS,
+  watching = watch,
 ) {
   const data = signal<T | undefined>(undefined);
   const problem = signal<Problem | undefined>(undefined);
   let busy = false;
   let again = false;
-  let last = 0;
+  let soonAgain = false;
+  let next = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let abort = new AbortController();
   let closed = false;
@@ -30,8 +38,8 @@ export function makeResource<T>(
   async function run(): Promise<void> {
     timer = undefined;
     busy = true;
-    again = false;
-    last = performance.now();
+    again = soonAgain = false;
+    const begun = performance.now();
     try {
       const found = await load(abort.signal);
       if (!closed) {
@@ -42,21 +50,28 @@ export function makeResource<T>(
       if (!closed && !abort.signal.aborted) problem.value = asProblem(error);
     } finally {
       busy = false;
-      if (again && !closed) reload();
+      next = begun + Math.max(pace, Math.min(MOST_BETWEEN_MS, REST * (performance.now() - begun)));
+      if (again && !closed) reload(soonAgain);
     }
   }
 
-  function reload(): void {
+  function reload(soon: boolean): void {
     if (closed) return;
-    if (busy) again = true;
-    else if (timer === undefined) timer = setTimeout(run, Math.max(0, last + pace - performance.now()));
+    if (busy) {
+      again = true;
+      soonAgain ||= soon;
+      return;
+    }
+    if (timer !== undefined && !soon) return;
+    clearTimeout(timer);
+    timer = setTimeout(run, soon ? 0 : Math.max(0, next - performance.now()));
   }
 
   function open(): () => void {
     closed = false;
     abort = new AbortController();
     void run();
-    const stop = watch(topics, reload);
+    const stop = watching(topics, reload);
     return () => {
       closed = true;
       stop();
@@ -65,7 +80,7 @@ export function makeResource<T>(
       timer = undefined;
     };
   }
-  return { data, problem, reload, open };
+  return { data, problem, reload: () => reload(true), open };
 }
 
 export function asProblem(error: unknown): Problem {
