@@ -14,6 +14,7 @@ from dataclasses import fields
 from enum import Enum
 from functools import lru_cache, partial
 from math import isfinite
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trials.wire.attempt import AttemptKey
@@ -84,6 +85,7 @@ class FieldMap(Generic[T]):
         hints = get_type_hints(cls)
         self._cls = cls
         self._codecs = [(f.name, *_codec(hints[f.name])) for f in fields(cls) if f.name not in elsewhere]  # type: ignore[arg-type]  # only dataclasses are given
+        self._values = attrgetter(*(name for name, _, _ in self._codecs))  # of all fields, as a tuple
 
     @property
     def columns(self) -> frozenset[str]:
@@ -97,6 +99,14 @@ class FieldMap(Generic[T]):
     def row(self, value: T, **extra: Any) -> Row:
         row = {name: encode(getattr(value, name)) for name, encode, _ in self._codecs}
         return row | extra
+
+    def changed(self, value: T, before: T) -> Row:
+        """The columns of fields that are other objects than in ``before``; what is in neither was never changed.
+
+        A row is replaced with every report, and two or three of its forty fields with it: only these are encoded.
+        """
+        pairs = zip(self._codecs, self._values(value), self._values(before), strict=True)
+        return {codec[0]: codec[1](new) for codec, new, old in pairs if new is not old}
 
     def value(self, row: Mapping[Any, Any], **extra: Any) -> T:
         """RowsDamagedError, naming the row and its column, where it was damaged."""
@@ -238,15 +248,22 @@ def cursors_in(experiment: Experiment) -> list[Row]:
     return [{"experiment_id": experiment.id, "queue": queue.value, "line": line} for queue, line in lines.items()]
 
 
-def trial_in(trial: Trial) -> Row:
-    return TRIALS.row(trial, **RUNGS.row(trial.rungs))
+def trial_in(trial: Trial, before: Trial | None = None) -> Row:
+    """Its columns; where it was written as ``before``, those that may be others now."""
+    if before is None:
+        return TRIALS.row(trial, **RUNGS.row(trial.rungs))
+    changed = TRIALS.changed(trial, before)
+    return changed if trial.rungs is before.rungs else changed | RUNGS.changed(trial.rungs, before.rungs)
 
 
 def trial_out(row: Mapping[Any, Any]) -> Trial:
     return TRIALS.value(row, rungs=RUNGS.value(row))
 
 
-def attempt_in(attempt: Attempt) -> Row:
+def attempt_in(attempt: Attempt, before: Attempt | None = None) -> Row:
+    """Likewise, of the same attempt."""
+    if before is not None:
+        return ATTEMPTS.changed(attempt, before)
     key = attempt.key
     return ATTEMPTS.row(attempt, experiment_id=key.experiment_id, number=key.number, attempt=key.attempt)
 

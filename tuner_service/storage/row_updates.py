@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, update
 from sqlalchemy.sql.dml import Insert, Update
 
 from tuner_service.storage.prepared_writes import execute_many
 
+T = TypeVar("T")
 Row = dict[str, Any]
 
 ROWS_REMEMBERED = 10_000  # of each table; one that was forgotten is written whole
@@ -42,34 +43,41 @@ def _update(table: Table, changed: tuple[str, ...]) -> Update:
     return update(table).where(*keys).values({name: bindparam(name) for name in changed})
 
 
-class RowUpdates:
-    """What the rows of one table hold, as far as this process, their only writer, wrote them."""
+class RowUpdates(Generic[T]):
+    """What the rows of one table hold, as far as this process, their only writer, wrote them.
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    ``encode(value, None)`` gives every column of a value, ``encode(value, before)`` at least those that it has
+    otherwise than the value ``before`` of the same key.
+    """
+
+    def __init__(self, table: Table, encode: Callable[[T, T | None], Row]) -> None:
+        self._table, self._encode = table, encode
         self._keys = tuple(c.name for c in table.primary_key)
-        self._rows: dict[tuple[Any, ...], Row] = {}  # the longest untouched first
+        self._written: dict[Hashable, tuple[T, Row]] = {}  # the longest untouched first
 
-    def put(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Insert them, or make the rows that are there equal to them."""
+    def put(self, connection: Connection, values: Mapping[Any, T]) -> None:
+        """Insert the rows of ``values``, by what identifies each, or make those that are there equal to them."""
         whole: list[Row] = []
         parts: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-        for row in rows:
-            key = tuple(row[name] for name in self._keys)
-            known = self._rows.pop(key, None)
-            self._rows[key] = row
-            if known is None:
+        for key, value in values.items():
+            written = self._written.pop(key, None)
+            if written is None:
+                row = self._encode(value, None)
                 whole.append(row)
-            elif changed := tuple(name for name, value in row.items() if value != known[name]):
-                named = {f"key_{name}": value for name, value in zip(self._keys, key, strict=True)}
-                parts[changed].append(named | {name: row[name] for name in changed})
-        while len(self._rows) > ROWS_REMEMBERED:
-            del self._rows[next(iter(self._rows))]
+            else:
+                before, row = written
+                fresh = {name: new for name, new in self._encode(value, before).items() if new != row[name]}
+                if fresh:
+                    parts[tuple(fresh)].append({f"key_{name}": row[name] for name in self._keys} | fresh)
+                    row.update(fresh)
+            self._written[key] = value, row
+        while len(self._written) > ROWS_REMEMBERED:
+            del self._written[next(iter(self._written))]
         if whole:
             execute_many(connection, upsert(self._table, connection.dialect.name), whole)
-        for changed, values in parts.items():
-            execute_many(connection, _update(self._table, changed), values)
+        for changed, rows in parts.items():
+            execute_many(connection, _update(self._table, changed), rows)
 
     def forget(self) -> None:
         """What was written last was rolled back, or rows were deleted."""
-        self._rows.clear()
+        self._written.clear()

@@ -289,18 +289,19 @@ class _Writing:
     def __init__(self, metrics: MetricWriter) -> None:
         self._metrics = metrics
         self._specs: dict[ExperimentId, ExperimentSpec] = {}
-        self._trials, self._attempts = RowUpdates(tables.trials), RowUpdates(tables.attempts)
+        self._trials = RowUpdates(tables.trials, mapping.trial_in)
+        self._attempts = RowUpdates(tables.attempts, mapping.attempt_in)
 
     def save(self, connection: Connection, changes: Changes, at: float) -> None:
         self._save_experiments(connection, list(changes.experiments.values()))
         _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
         for digest, data in changes.blobs.items():
             blobs.save(connection, digest, data, at)
-        self._trials.put(connection, [mapping.trial_in(t) for t in changes.trials.values()])
+        self._trials.put(connection, changes.trials)
         _name_assets(connection, changes.named_assets)
         _unname_assets(connection, changes.unnamed_assets)
         _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
-        self._attempts.put(connection, [mapping.attempt_in(a) for a in changes.attempts.values()])
+        self._attempts.put(connection, changes.attempts)
         if changes.journal:
             execute_many(connection, _INSERT_LINES, [mapping.line_in(line) for line in changes.journal])
         for skipped in changes.skipped_lines:

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import itertools
+import math
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import a_trial, an_attempt
+from tuner_service.domain.rungs import Rungs
+from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
 from tuner_service.storage import mapping, tables
 
 MAPPED: dict[str, tuple[mapping.FieldMap[Any], set[str]]] = {
@@ -27,6 +33,42 @@ def test_every_field_has_a_column_and_every_column_a_field(name: str) -> None:
     mapped, apart = MAPPED[name]
 
     assert mapped.columns | apart == set(tables.metadata.tables[name].columns.keys())
+
+
+def grown(trial: Trial) -> list[Trial]:
+    """``trial``, and further ones of which each has one further field otherwise."""
+    found = [trial]
+    for changed in (
+        {"parameters": {"lr": 0.5}},
+        {"metric_names": ("loss", "acc")},
+        {"last_step": 7, "last_value": math.nan, "last_metrics": {"loss": math.inf}},
+        {"best_value": -0.0},
+        {"message": "half a character: \ud800"},
+        {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED},
+        {"rungs": Rungs(until_step=3)},
+        {"last_value": None},
+    ):
+        found.append(replace(found[-1], **changed))
+    return found
+
+
+def test_what_changed_of_a_row_and_what_was_there_are_the_whole_row() -> None:
+    trials = grown(a_trial())
+    for before, trial in itertools.pairwise(trials):
+        changed = mapping.trial_in(trial, before)
+        assert mapping.trial_in(before) | changed == mapping.trial_in(trial)
+        assert len(changed) <= 3
+    attempts = [an_attempt(), an_attempt(status=AttemptStatus.RUNNING, message="m", acknowledged=5)]
+    assert mapping.attempt_in(attempts[0]) | mapping.attempt_in(attempts[1], attempts[0]) == mapping.attempt_in(
+        attempts[1]
+    )
+
+
+def test_of_a_row_whose_fields_are_the_same_nothing_has_changed() -> None:
+    trial, attempt = a_trial(), an_attempt()
+
+    assert mapping.trial_in(replace(trial), trial) == {}
+    assert mapping.attempt_in(replace(attempt), attempt) == {}
 
 
 def test_metric_rows_are_in_the_order_of_their_columns() -> None:
