@@ -374,12 +374,18 @@ class _Connection:
         await asyncio.to_thread(keep, ended.agent_id, ended.key, ended.nonce, logs)
 
     def _locations(self, message: Reports) -> dict[str, str]:
-        """Where checkpoints lie; of an agent that shares no folder, as the service finds them."""
-        told = {digest: place for digest, place in message.locations.items() if len(place) <= LOCATION_LIMIT}
-        if not self._hello.node.is_joined:
-            return told
-        found = {digest: self._services.node_files.incoming(place) for digest, place in told.items()}
-        return {digest: place for digest, place in found.items() if place is not None}
+        """Where checkpoints of the attempt lie; of an agent that shares no folder, as the service finds them."""
+        if not message.locations:  # as in nearly all
+            return {}
+        files, is_joined, found = self._services.node_files, self._hello.node.is_joined, {}
+        for digest, told in message.locations.items():
+            place = files.incoming(told, message.key, message.nonce, is_joined=is_joined)
+            if place is None or len(place) > LOCATION_LIMIT:
+                fields = {"agent": self._hello.agent_id, "attempt": message.key, "location": f"{told:.200}"}
+                logger.warning("location_not_believed", extra=fields)
+            else:
+                found[digest] = place
+        return found
 
     # ── blobs ───────────────────────────────────────────────────────────────────────────────────
     def _take_offer(self, offer: BlobOffered) -> None:

@@ -38,7 +38,6 @@ from trials.wire.remote_files import (
     LOGS,
     OWN,
     PIECE_BYTES,
-    SCHEME,
     SECRETS,
     STAGING,
     remote,
@@ -56,6 +55,7 @@ CHECKPOINT_BYTES_LIMIT = 1 << 40
 LOG_BYTES_LIMIT = 64 << 20  # of one stream
 STREAMS = frozenset({"stdout", "stderr"})
 _DIGEST = re.compile("[0-9a-f]{64}")
+_NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # of a checkpoint
 _FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
 
 
@@ -117,13 +117,24 @@ class NodeFiles:
                 return replace(reference, path=remote(area, path.removeprefix(f"{root}/")))
         return reference
 
-    def incoming(self, location: str) -> str | None:
-        """Where a checkpoint lies of which an agent says where it has put it; None where that is no place of its."""
-        prefix = f"{remote(CHECKPOINTS)}/"
-        if not location.startswith(SCHEME):
-            return location if is_url(location) else None  # a path of the agent's own machine helps nobody
-        path = location.removeprefix(prefix)
-        return str(self._roots[CHECKPOINTS] / path) if location.startswith(prefix) and not _fault(path) else None
+    def incoming(self, location: str, key: AttemptKey, nonce: str, *, is_joined: bool) -> str | None:
+        """Where a checkpoint of an attempt lies, of which its agent says where it has put it.
+
+        None where that is no place of this attempt: who told another's would have it removed with its own, and a folder
+        of all of an experiment's.
+        """
+        root = self._store
+        if is_joined and not self._is_store_elsewhere:
+            root = remote(CHECKPOINTS)
+        if not root:  # an agent that shares the home keeps it there, by its digest; nothing else is named so
+            return location if _DIGEST.fullmatch(location.rpartition("/")[2]) and not is_url(location) else None
+        prefix = f"{root.rstrip('/')}/{key.experiment_id}/{key.number}/{key.attempt}-{nonce}/"
+        name = location.removeprefix(prefix)
+        if not location.startswith(prefix) or not _NAME.fullmatch(name) or _fault(prefix.removeprefix(root).strip("/")):
+            return None
+        if root != remote(CHECKPOINTS):
+            return location
+        return str(self._roots[CHECKPOINTS] / location.removeprefix(f"{root}/"))
 
     def remove(self, location: str) -> None:
         """A checkpoint that an agent without a folder in common has put here. Harmless for everything else."""
