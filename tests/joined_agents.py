@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,15 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import websockets
+
 from tests.acceptance.harness import ROOT, Home
 from tests.waiting import wait_until
 
 
 class JoinedAgent:
-    """A real one, in a process of its own, by the command that a person types."""
+    """A real one, in a process of its own, by the command that a person types.
 
-    def __init__(self, of: Home, name: str, *options: str, home: str = "", url: str = "") -> None:
-        self._of, self._name, self._options, self._url = of, name, options, url
+    ``is_bare``: on a machine that has the folder ``trials`` and the package ``websockets``, and nothing of the service.
+    """
+
+    def __init__(
+        self, of: Home, name: str, *options: str, home: str = "", url: str = "", is_bare: bool = False
+    ) -> None:
+        self._of, self._name, self._options, self._url, self._is_bare = of, name, options, url, is_bare
         self.home = of.folder / (home or name)
         self._output = of.folder / f"{name}-{home or name}.out"
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,9 +40,13 @@ class JoinedAgent:
 
     def start(self) -> None:
         url = self._url or json.loads((self._of.home / "service.json").read_text())["url"]
-        command = [sys.executable, "-m", "tuner_service.cli.main", "agent", "join", url]
-        command += ["--home", str(self.home), "--id", self._name, "--token-file", str(self._token()), *self._options]
-        variables = {n: v for n, v in os.environ.items() if not n.startswith("TUNER_")} | {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tuner_service.cli.main", "agent", "join", url, "--id", self._name]
+        path = ROOT
+        if self._is_bare:
+            path = self._bare_machine()
+            command = [sys.executable, "-S", "-m", "trials.agent", "--join", url, "--agent-id", self._name]
+        command += ["--home", str(self.home), "--token-file", str(self._token()), *self._options]
+        variables = {n: v for n, v in os.environ.items() if not n.startswith("TUNER_")} | {"PYTHONPATH": str(path)}
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command, cwd=self._of.folder, env=variables, stdout=output, stderr=output, stdin=subprocess.DEVNULL
@@ -46,6 +58,14 @@ class JoinedAgent:
         if not file.exists():
             self._of.tuner("token", "add", self._name, "--role", "agent", "--file", str(file))
         return file
+
+    def _bare_machine(self) -> Path:
+        """The only folder that its agent imports from, beside Python's own library."""
+        folder = self._of.folder / f"{self._name}-packages"
+        if not folder.exists():
+            for package in (ROOT / "trials", Path(websockets.__file__).parent):
+                shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        return folder
 
     def log(self) -> str:
         return self._output.read_text()
@@ -81,8 +101,10 @@ def end_processes_of(home: Path) -> None:
 
 
 @contextmanager
-def joined(of: Home, name: str, *options: str, home: str = "", url: str = "") -> Iterator[JoinedAgent]:
-    agent = JoinedAgent(of, name, *options, home=home, url=url)
+def joined(
+    of: Home, name: str, *options: str, home: str = "", url: str = "", is_bare: bool = False
+) -> Iterator[JoinedAgent]:
+    agent = JoinedAgent(of, name, *options, home=home, url=url, is_bare=is_bare)
     agent.start()
     try:
         yield agent

@@ -52,14 +52,23 @@ def test_a_search_runs_on_an_agent_that_was_joined(alone: Home) -> None:
         assert not (alone.home / "attempts" / alone.id).exists()
 
 
-def test_a_trial_goes_to_a_node_with_its_labels(alone: Home) -> None:
-    with joined(alone, "a", "--label", "zone=a") as first, joined(alone, "b", "--label", "zone=b") as second:
+def test_a_trial_goes_to_a_node_with_its_labels_which_has_nothing_of_the_service(alone: Home) -> None:
+    with (
+        joined(alone, "a", "--label", "zone=a") as first,
+        joined(alone, "b", "--label", "zone=b", is_bare=True) as second,
+    ):
         wait_until(lambda: len(nodes(alone)) == 2)
         alone.begin(QUICK, trial={"resources": {"labels": {"zone": "b"}}})
         alone.completed()
 
         assert (second.home / "attempts" / alone.id).is_dir()
         assert not (first.home / "attempts" / alone.id).exists()
+        there = {"PYTHONPATH": str(alone.folder / "b-packages")}
+        missing = subprocess.run(
+            [sys.executable, "-S", "-c", "import tuner_service"], env=there, cwd=alone.folder, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert "No module named 'tuner_service'" in missing.stderr
         refused = alone.ended("start", "search.json", "--name", "other")
         assert refused.returncode == 0
         elsewhere = json.loads((alone.folder / "search.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from typing import Any
 import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService
+from tests.network_proxy import NetworkProxy
 from tests.waiting import wait_until
+from trials.agent.moving.node_cache import remove_tree
 from trials.wire.checkpoints import CheckpointsWanted
 from trials.wire.launch import CheckpointRef
+from trials.wire.manifests import AssetFile, digest_of_pieces, pieces_of, write_manifest
 from trials.wire.messages import BlobOffered, DeleteCheckpoint, RemoveExperiment
 from trials.wire.records import CheckpointRecord
 
@@ -137,9 +142,69 @@ def test_of_a_large_checkpoint_damaged_in_place_the_other_copy_is_used(
     assert service.wait_for_exit("n2").exit.code == 0
 
 
+class Breaking(NetworkProxy):
+    """Ends each of the first connections once it has brought so many bytes; ``brought``: all that were."""
+
+    def __init__(self, port: int, *, after: int, breaks: int) -> None:
+        super().__init__("127.0.0.1", port)
+        self.brought, self.breaks_left = 0, breaks
+        self._port, self._after = port, after
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        is_answer, brought = source.getpeername()[1] == self._port, 0
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+                brought += len(data) * is_answer
+                self.brought += len(data) * is_answer
+                if brought >= self._after and self.breaks_left:
+                    self.breaks_left -= 1
+                    break
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+MOVE = """
+import asyncio, sys
+from pathlib import Path
+from trials.agent.moving.node_cache import NodeCache
+from trials.stores import FileStore, fetch
+
+folder, what, place = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+if what == "checkpoint":
+    fetch(place, folder / "checkpoint")
+else:
+    cache = NodeCache(folder / "cache", in_use=lambda: ())
+    cache.store = FileStore("s3://weights/assets")
+    print(asyncio.run(cache.get(place)))
+"""
+
+
+def moved(s3: dict[str, str], proxy: Breaking, folder: Path, what: str, place: str) -> str:
+    """In a process of a node, whose connections to the store break."""
+    environment = {**os.environ, **s3, "AWS_ENDPOINT_URL": proxy.url}
+    command = [sys.executable, "-W", "ignore", "-c", MOVE, str(folder), what, place]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def an_asset(s3: dict[str, str], data: bytes) -> str:
+    """The digest of one with a single file, in the bucket."""
+    file = AssetFile(path="data.bin", size=len(data), pieces=pieces_of(data))
+    manifest = write_manifest([file])
+    digest = digest_of_pieces(pieces_of(manifest))
+    for name, body in ((file.digest, data), (digest, manifest)):
+        url = f"{s3['AWS_ENDPOINT_URL']}/weights/assets/files/{name[:2]}/{name}"
+        put = urllib.request.Request(url, data=body, method="PUT", headers={"Authorization": SIGNED})
+        urllib.request.urlopen(put, timeout=180).close()
+    return digest
+
+
 @pytest.mark.slow
-def test_a_large_checkpoint_goes_to_s3_and_comes_back(
-    service: FakeService, start_agent: StartAgent, s3: dict[str, str]
+def test_a_large_checkpoint_goes_to_s3_and_comes_back_and_so_does_an_asset_over_connections_that_break(
+    service: FakeService, start_agent: StartAgent, s3: dict[str, str], tmp_path: Path
 ) -> None:
     service.checkpoint_store = "s3://weights/prefix"
     start_agent(**s3)
@@ -154,8 +219,26 @@ def test_a_large_checkpoint_goes_to_s3_and_comes_back(
     service.launch(CHECK, nonce="n2", attempt=2, checkpoints=(ref,))
     assert service.wait_for_exit("n2").exit.code == 0
 
+    node, port = tmp_path / "another-node", int(s3["AWS_ENDPOINT_URL"].rpartition(":")[2])
+    node.mkdir()
+    proxy = Breaking(port, after=6 << 20, breaks=2)
+    proxy.listen("127.0.0.1")
+    try:
+        moved(s3, proxy, node, "checkpoint", ref.path)
+        assert hashlib.sha256((node / "checkpoint").read_bytes()).hexdigest() == ref.digest
+        assert proxy.breaks_left == 0
+        assert proxy.brought < 1.3 * ref.size, "it goes on where it was"
+        proxy.breaks_left = 1
+        data = bytes(range(256)) * (32 << 10)
+        tree = Path(moved(s3, proxy, node, "asset", an_asset(s3, data)))
+        assert (tree / "data.bin").read_bytes() == data
+        assert proxy.breaks_left == 0
+    finally:
+        proxy.close()
+    remove_tree(tree)
+
     service.send(DeleteCheckpoint(nonce="n1", name="gone", location=ref.path))
-    wait_until(lambda: "<Key>" not in listing(s3))
+    wait_until(lambda: "<Key>prefix" not in listing(s3))
 
 
 def test_without_the_store_the_checkpoint_of_the_node_is_used_and_the_reports_go_on(
