@@ -7,6 +7,7 @@ takes. Times are of its processor, but where they say otherwise.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import tempfile
 import time
@@ -16,14 +17,15 @@ from statistics import median
 from benchmarks.cluster.nodes import SimulatedCluster, Size
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save
+from tuner_service.wiring import COLLECT_AFTER
 
 NOTES = (
     (
         "Every node has 8 devices, and a trial on each; the trials are of experiments that run 200 at a time. A "
         "placement decision is one command of the dispatcher that starts trials. A node's loss is settled when its "
         "trials were given up, and those were started that find room, all of it committed. Each report is a command of "
-        "its own, as an agent sends it where a trial reports seldom; a step takes what has come in 50 ms, as the "
-        "service does under load."
+        "its own, as an agent sends it where a trial reports seldom; a step takes what has come in 50 ms, and time "
+        "passes every half second, as in the service, whose collector of garbage is set as here."
     ),
 )
 
@@ -40,6 +42,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     machine = describe()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     with tempfile.TemporaryDirectory() as folder:
         rows = _rows(options, Path(folder))
     command = f"python -m benchmarks.cluster --nodes {options.nodes} --experiments {options.experiments}"

@@ -21,11 +21,13 @@ from tuner_service.dispatcher.invariants import violations
 from tuner_service.dispatcher.items import Queue, Suggested, SuggestionRequested, Taken
 from tuner_service.domain.experiment import AlgorithmSpec, Budget, ExperimentSpec, Objective, TrialTemplate
 from tuner_service.domain.resources import Device
+from tuner_service.service.runner import GATHER_S, TICK_S
 from tuner_service.storage.engine import open_store
 
 DEVICES = 8
 GIB = 1 << 30
-STEP_S = 0.05  # what comes in for so long is one step
+STEP_S = GATHER_S  # what comes in for so long is one step
+STEPS_A_TICK = round(TICK_S / STEP_S)
 BATCH_LIMIT = 1_000
 EXITED = ExitRecord(cause=ExitCause.EXITED, code=0)
 
@@ -158,7 +160,7 @@ class SimulatedCluster:
             count = (step + 1) * self.size.nodes * each_node * seconds // steps
             count -= step * self.size.nodes * each_node * seconds // steps
             batch: list[c.Command] = [self._reported(next(turn)) for _ in range(count)]
-            if step % 2 == 0:
+            if step % STEPS_A_TICK == 0:
                 batch.append(c.TimePassed(at=self.now))
             self._step(batch)
         return time.process_time() - begun

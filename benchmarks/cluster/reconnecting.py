@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
+from benchmarks.cluster.reading import Reader
 from benchmarks.machine import describe
 from benchmarks.service import Service, service, wait_for
 from benchmarks.writing import Row, save
@@ -30,13 +31,12 @@ from trials.wire.messages import PROTOCOL_VERSION
 
 PATIENCE_S = 300.0
 RETRY_S = 0.2  # between two tries of an agent
-READ_EVERY_S = 0.02
 NOTES = (
     (
         "Settled: from the first connection that a new service takes until every agent was welcomed. The service is "
         "killed with -9 and started again on the same port. Reads: one client asks for the list of experiments and "
-        "that of agents in turn, from that first connection until then. Agents and client share the machine's cores "
-        "with the service."
+        "that of agents in turn, from that first connection until then, each of the three in a process of its own that "
+        "share the machine's cores."
     ),
 )
 
@@ -67,12 +67,13 @@ async def measured(of: Service, *, agents: int, restarts: int) -> list[Row]:
         await fleet.all_welcomed(agents)
     for _ in range(restarts):
         fleet.welcomed.clear()
+        reader = Reader(of.address()["token_file"])
         with _serving(of):
             begun = time.monotonic()
-            reading = asyncio.create_task(asyncio.to_thread(_reads, of, fleet, agents))
+            reader.begin(of.address()["url"])
             await fleet.all_welcomed(agents)
             settled.append(time.monotonic() - begun)
-            reads += await reading
+            reads += await asyncio.to_thread(reader.end)
     await fleet.end()
     return [
         _row("agents", agents, ""),
@@ -127,16 +128,6 @@ def _call(of: Service, path: str, body: dict[str, Any] | None = None) -> Any:
 def _tokens(of: Service, count: int) -> dict[str, str]:
     names = [f"node-{number}" for number in range(count)]
     return {name: _call(of, "/api/v1/tokens", {"name": name, "role": "agent"})["token"] for name in names}
-
-
-def _reads(of: Service, fleet: Fleet, agents: int) -> list[float]:
-    took: list[float] = []
-    while len(took) < 2 or len(fleet.welcomed) < agents:
-        begun = time.monotonic()
-        _call(of, ("/api/v1/experiments", "/api/v1/agents")[len(took) % 2])
-        took.append(time.monotonic() - begun)
-        time.sleep(READ_EVERY_S)
-    return took
 
 
 class Fleet:

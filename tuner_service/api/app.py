@@ -12,7 +12,7 @@ from tuner_service.api.cached_reads import CachedReads
 from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
-from tuner_service.api.guard import Guard, HeadAsGet
+from tuner_service.api.guard import ChannelsInTurn, Guard, HeadAsGet
 from tuner_service.api.made_files import MadeFiles
 from tuner_service.api.measured import MeasuredRequests, note_matched_route
 from tuner_service.api.openapi import describe
@@ -92,6 +92,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(Dashboard)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(ChannelsInTurn)
     app.add_middleware(Guard, settings=services.config, cookie_name=services.sessions.cookie_name)
     app.add_middleware(MeasuredRequests, measures=requests)  # the one added last is asked first
     for router in ROUTERS:

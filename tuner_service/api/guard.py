@@ -66,6 +66,24 @@ class HeadAsGet:
         await self._app({**scope, "method": "GET"}, hang_up, send_head)
 
 
+class ChannelsInTurn:
+    """Lets agents in one after the other, each in a turn of the event loop of its own.
+
+    After a restart hundreds connect at once. Where all of them have their part of every turn, a read, which takes
+    several turns, waits for all of that each time; so it waits for one of them.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            async with self._turn:
+                await asyncio.sleep(0)
+        await self._app(scope, receive, send)
+
+
 class Guard:
     """Refuses a request under a name that is not the service's own, which is how DNS rebinding looks."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.builders import a_trial, an_attempt
 from tuner_service.domain.rungs import Rungs
-from tuner_service.domain.trial import AttemptStatus, TrialReason, TrialStatus
+from tuner_service.domain.trial import AttemptStatus, Trial, TrialReason, TrialStatus
 from tuner_service.storage import mapping, tables
 
 MAPPED: dict[str, tuple[mapping.FieldMap[Any], set[str]]] = {
@@ -35,21 +35,21 @@ def test_every_field_has_a_column_and_every_column_a_field(name: str) -> None:
     assert mapped.columns | apart == set(tables.metadata.tables[name].columns.keys())
 
 
+GROWTH: tuple[dict[str, Any], ...] = (
+    {"parameters": {"lr": 0.5}},
+    {"metric_names": ("loss", "acc")},
+    {"last_step": 7, "last_value": math.nan, "last_metrics": {"loss": math.inf}},
+    {"best_value": -0.0},
+    {"message": "half a character: \ud800"},
+    {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED},
+    {"rungs": Rungs(until_step=3)},
+    {"last_value": None},
+)
+
+
 def grown(trial: Trial) -> list[Trial]:
-    """``trial``, and further ones of which each has one further field otherwise."""
-    found = [trial]
-    for changed in (
-        {"parameters": {"lr": 0.5}},
-        {"metric_names": ("loss", "acc")},
-        {"last_step": 7, "last_value": math.nan, "last_metrics": {"loss": math.inf}},
-        {"best_value": -0.0},
-        {"message": "half a character: \ud800"},
-        {"status": TrialStatus.PAUSED, "reason": TrialReason.RUNG_REACHED},
-        {"rungs": Rungs(until_step=3)},
-        {"last_value": None},
-    ):
-        found.append(replace(found[-1], **changed))
-    return found
+    """``trial``, and further ones, each with some fields otherwise than the one before."""
+    return list(itertools.accumulate(GROWTH, lambda before, changed: replace(before, **changed), initial=trial))
 
 
 def test_what_changed_of_a_row_and_what_was_there_are_the_whole_row() -> None:
