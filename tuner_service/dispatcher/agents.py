@@ -285,8 +285,10 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
         return None
     fresh = command
-    if skipped := known + 1 - command.first_sequence:
-        fresh = replace(command, first_sequence=known + 1, records=command.records[skipped:])
+    if command.first_sequence <= known:
+        fresh = replace(
+            command, first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :]
+        )
     ts.put_attempt(replace(ts.live, acknowledged=last, last_heard_at=step.at))
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
         take(ts, fresh)
