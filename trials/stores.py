@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import shutil
 import stat
@@ -21,6 +22,7 @@ from trials.files import draft_of, open_file, put_in_place, write_all, write_ato
 from trials.wire.remote_files import SCHEME
 
 COPY_BYTES = 8 << 20  # at once
+READ_BYTES = 1 << 20  # likewise, from behind a URL
 _FICLONE = 0x40049409  # of linux/fs.h
 _SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
@@ -83,10 +85,13 @@ class FileStore:
     def opened(self, name: str) -> Iterator[BinaryIO]:
         """To be read from its beginning."""
         location = self.location(name)
+        file: BinaryIO
         with explained(location):
             if self.folder is None:
                 fs, path = filesystem(location)
-                file: BinaryIO = fs.open(path, "rb")
+                opened = fs.open(path, "rb")
+                # Files of some kinds, those of S3 among them, read no line of a bounded length by themselves.
+                file = opened if isinstance(opened, io.BufferedReader) else io.BufferedReader(opened, READ_BYTES)
             else:
                 file = os.fdopen(open_file(location), "rb")
         with file:

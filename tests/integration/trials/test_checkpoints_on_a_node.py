@@ -197,7 +197,8 @@ def an_asset(s3: dict[str, str], data: bytes) -> str:
     digest = digest_of_pieces(pieces_of(manifest))
     for name, body in ((file.digest, data), (digest, manifest)):
         url = f"{s3['AWS_ENDPOINT_URL']}/weights/assets/files/{name[:2]}/{name}"
-        put = urllib.request.Request(url, data=body, method="PUT", headers={"Authorization": SIGNED})
+        headers = {"Authorization": SIGNED, "Content-Type": "application/octet-stream"}
+        put = urllib.request.Request(url, data=body, method="PUT", headers=headers)
         urllib.request.urlopen(put, timeout=180).close()
     return digest
 
