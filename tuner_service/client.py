@@ -199,6 +199,10 @@ class Client(ServiceConnection):
         """One range; the headers Log-End, Log-Size and Log-Ended say what there is."""
         return self.call("GET", trial_path(experiment_id, number) + "/logs", query=query)
 
+    def resources(self, experiment_id: str, number: int, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What an attempt used over time."""
+        return list(self.call("GET", trial_path(experiment_id, number) + "/resources", query=query).json()["samples"])
+
     def agents(self) -> list[dict[str, Any]]:
         """Those connected now."""
         return list(self.call("GET", "/api/v1/agents").json()["items"])

@@ -3,6 +3,7 @@ import { csv } from "../src/plots/figure";
 import { historyData, zoomOf } from "../src/plots/history";
 import { type Axis, binned, withAbsent } from "../src/plots/parallel";
 import { bestSoFar, nearest, usefulExtent } from "../src/plots/points";
+import { usedOverTime } from "../src/plots/resources";
 import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
 import { sparkPath } from "../src/plots/sparkline";
 import { SvgPen } from "../src/plots/svg";
@@ -133,5 +134,33 @@ describe("what is taken away", () => {
 
   test("no spreadsheet runs a cell", () => {
     expect(csv([["=1+1", 'say "x"', -3, null, "a,b"]])).toBe('\'=1+1,"say ""x""",-3,,"a,b"\r\n');
+  });
+});
+
+describe("resources over time", () => {
+  const sample = (at_s: number, memory_bytes: number, cores: number) => ({
+    at_s,
+    memory_bytes,
+    cores,
+    processor_s: at_s,
+    processes: 1,
+  });
+
+  test("memory and time are in units of which there are some, from zero", () => {
+    const minutes = usedOverTime([sample(60, 50 * 2 ** 20, 0.5), sample(600, 150 * 2 ** 20, 2)], "memory");
+    expect(minutes.points.map(({ x, y }) => [x, y])).toEqual([
+      [1, 50],
+      [10, 150],
+    ]);
+    expect([minutes.x.name, minutes.y.name]).toEqual(["since its start, min", "memory, MiB"]);
+    expect([minutes.x.low, minutes.y.low, minutes.x.high]).toEqual([0, 0, 10]);
+    expect(usedOverTime([sample(90, 1, 0.5)], "cores").x.name).toBe("since its start, s");
+    expect(usedOverTime([sample(86_400, 1, 0.5)], "cores").x.high).toBe(24);
+  });
+
+  test("one sample of nothing has axes all the same", () => {
+    const { x, y, most } = usedOverTime([sample(1, 0, 0)], "cores");
+    expect([x.high, y.high, most]).toEqual([1, 1, 0]);
+    expect(usedOverTime([], "memory").points).toEqual([]);
   });
 });

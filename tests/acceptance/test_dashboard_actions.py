@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
@@ -154,6 +155,7 @@ def test_the_search_space_is_changed_and_its_difference_is_shown(window: Window)
 
 def test_a_running_trial_is_given_up(window: Window) -> None:
     page = window.tab(f"/experiments/{window.home.id}/trials/1")
+    expect(page.get_by_role("img", name=re.compile(r"^Memory\. .*iB at most"))).to_be_visible()
     page.get_by_role("button", name="Give up").click()
     confirm(page, "Give it up")
     window.until(f"{TRIALS} LIMIT 1", window.home.id, gives=[(1, "canceled")])
@@ -449,6 +451,11 @@ def test_a_node_is_drained_removed_and_takes_trials_again(window: Window) -> Non
     window.until(STATUS, window.home.id, gives=[("completed",)])
 
 
+def resources_of(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    rest = {"processor_s": 1.0, "processes": 1}
+    return {"attempt": 1, "node": 0, "ended": True, "samples": [one | rest for one in samples]}
+
+
 def test_parts_of_a_trial_and_nodes_on_demand_stand_with_their_reasons(ended: Window) -> None:
     """The answers are those of the API with what only a cluster of machines would bring about."""
     page = ended.context.new_page()
@@ -465,6 +472,9 @@ def test_parts_of_a_trial_and_nodes_on_demand_stand_with_their_reasons(ended: Wi
     page.route(re.compile("/trials/[^/]+/1$"), with_parts)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/logs?" in request.url else None)
+    page.route("**/resources?attempt=1&node=1", lambda route: route.fulfill(json=resources_of([])))
+    used = [{"at_s": 60.0 * minute, "memory_bytes": minute << 26, "cores": 1.5} for minute in (1, 2, 4)]
+    page.route("**/resources?attempt=1", lambda route: route.fulfill(json=resources_of(used)))
     page.goto(f"{ended.url}/experiments/{ended.home.id}/trials/1")
     parts = page.get_by_role("table", name="nodes of attempt 1")
     expect(
@@ -475,6 +485,10 @@ def test_parts_of_a_trial_and_nodes_on_demand_stand_with_their_reasons(ended: Wi
     ).to_be_visible()
     expect(page.get_by_label("the node whose log is shown")).to_have_value("1")  # whose fault it was
     assert any("node=1" in url for url in asked)
+    expect(page.get_by_text("Nothing was measured: it is looked at after its first second.")).to_be_visible()
+    page.get_by_label("the node whose log is shown").select_option("0")
+    for words in ("Memory. 3 samples over 4 min, 256 MiB at most.", "Cores in use. 3 samples over 4 min, 1.5 cores"):
+        expect(page.get_by_role("img", name=words)).to_be_visible()
 
     executor = {"name": "ray", "address": "10.0.0.1:6379", "state": "the cluster does not answer", "namespace": "n"}
     node = {"agent": "ray-1", "host": "", "ray_node": "", "state": "pending", "reason": "no node has 8 GPUs free"}

@@ -37,6 +37,7 @@ FILE_COOPERATES = "cooperates"  # exists once the script has called should_stop
 FILE_EXIT = "exit.json"  # ExitRecord, durable before the trial is reaped
 FILE_STDOUT = "stdout.log"
 FILE_STDERR = "stderr.log"
+FILE_RESOURCES = "resources.jsonl"  # what it used over time, as trials/wire/resources.py reads it
 FOLDER_CHECKPOINTS = "checkpoints"  # written by the SDK
 FOLDER_RESTORE = "restore"  # written by the agent before the start: what restore() may load
 FOLDER_WORK = "work"  # the working directory: a copy of the experiment's code

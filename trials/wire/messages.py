@@ -113,7 +113,8 @@ class Exited:
     """Sent after every report up to ``last_sequence``; believed once the service has all of these.
 
     ``logs``: of an agent that shares no folder with the service, what the attempt wrote, in base64, by stream: "" where
-    it wrote nothing. Those over LOG_INLINE_BYTES are left out: they were sent before. On the disk before the exit is.
+    it wrote nothing; with "resources" where there are any. Those over LOG_INLINE_BYTES are left out: they were sent
+    before. On the disk before the exit is.
     """
 
     kind: ClassVar[str] = "exited"
@@ -313,7 +314,7 @@ class BlobStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLog:
-    """Read ``stream`` ("stdout" or "stderr") from ``offset``; a negative offset counts from the end."""
+    """Read ``stream`` ("stdout", "stderr" or "resources") from ``offset``; a negative offset counts from the end."""
 
     kind: ClassVar[str] = "read_log"
     request_id: str

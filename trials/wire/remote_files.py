@@ -4,7 +4,7 @@
     tuner:///staging/DIGEST                    where the service takes in what trials leave
     tuner:///checkpoints/EXPERIMENT/…          of the folder in which the service keeps checkpoints of its nodes
     tuner:///own/NAME                          a checkpoint in the service's own home, which agents only read
-    tuner:///logs/EXPERIMENT/N/ATTEMPT/STREAM  what attempts wrote, collected
+    tuner:///logs/EXPERIMENT/N/ATTEMPT/STREAM  what attempts wrote, and used, collected
     tuner:///secrets/NAME                      of the service's home
 
 Each is ``/api/v1/agents/AGENT/files/AREA/PATH``: GET (with ranges; with the header LOOK, only SIZE or LISTING), and

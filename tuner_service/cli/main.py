@@ -358,6 +358,7 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     show = _command(commands, "show", help="show one experiment, or one trial", output=True)
     show.add_argument("reference", metavar="EXPERIMENT[/NUMBER]", help="what to show")
     show.add_argument("--code-changes", action="store_true", help="how its code differed from what was committed")
+    show.add_argument("--resources", action="store_true", help="what its newest attempt used over time; of a trial")
     trials = _command(commands, "trials", help="list the trials of an experiment", output=True)
     _add_experiment(trials)
     trials.add_argument("--status", action="append", metavar="STATUS", help="only these; may be repeated")

@@ -131,6 +131,12 @@ class AsyncTrial:
         )
 
     @typed
+    async def resources(self, *, attempt: int | None = None) -> list[Table]:
+        """Its memory, cores and processes over time, of its newest attempt or of the one named."""
+        query = reading.given(attempt=attempt)
+        return await self.line.call(lambda client: client.resources(self.experiment_id, self.number, query))
+
+    @typed
     async def follow_logs(self, *, stderr: bool = False, attempt: int | None = None) -> AsyncIterator[str]:
         """What it prints, piece by piece as it comes, until that attempt has ended.
 

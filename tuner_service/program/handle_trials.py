@@ -129,6 +129,12 @@ class Trial:
         )
 
     @typed
+    def resources(self, *, attempt: int | None = None) -> list[Table]:
+        """Its memory, cores and processes over time, of its newest attempt or of the one named."""
+        query = reading.given(attempt=attempt)
+        return self.line.call(lambda client: client.resources(self.experiment_id, self.number, query))
+
+    @typed
     def follow_logs(self, *, stderr: bool = False, attempt: int | None = None) -> Iterator[str]:
         """What it prints, piece by piece as it comes, until that attempt has ended.
 

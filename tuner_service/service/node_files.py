@@ -42,6 +42,7 @@ from trials.wire.remote_files import (
     STAGING,
     remote,
 )
+from trials.wire.resources import STREAM
 from trials.wire.variables import NAME_OF_SECRET
 from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError, NotAllowedError, NotFoundError, UnavailableError
@@ -54,6 +55,7 @@ PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
 LOG_BYTES_LIMIT = 64 << 20  # of one stream
 STREAMS = frozenset({"stdout", "stderr"})
+KEPT = STREAMS | {STREAM}  # what is known of an attempt once its node is gone
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # of a checkpoint
 _FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
@@ -172,7 +174,7 @@ class NodeFiles:
     def log_of(self, attempt: Attempt, stream: str) -> Path | None:
         """What was collected of it, if anything was."""
         path = self._logs_of(attempt.key, attempt.nonce) / stream
-        return path if stream in STREAMS and path.is_file() else None
+        return path if stream in KEPT and path.is_file() else None
 
     def _logs_of(self, key: AttemptKey, nonce: str) -> Path:
         return self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{nonce}"
@@ -322,8 +324,8 @@ def logs_in(told: Mapping[str, str]) -> dict[str, bytes]:
     except (binascii.Error, ValueError) as exc:
         raise ProtocolError(f"the logs of an exit are in base64: {exc}") from exc
     for stream, data in found.items():
-        if stream not in STREAMS or len(data) > LOG_INLINE_BYTES:
-            raise ProtocolError(f"{len(data)} bytes of {stream!r:.100}: {LOG_INLINE_BYTES} of {sorted(STREAMS)}")
+        if stream not in KEPT or len(data) > LOG_INLINE_BYTES:
+            raise ProtocolError(f"{len(data)} bytes of {stream!r:.100}: {LOG_INLINE_BYTES} of {sorted(KEPT)}")
     return found
 
 

@@ -1335,6 +1335,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/trials/{experiment_id}/{number}/resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Resources
+         * @description Memory, cores and processes of an attempt over time. Empty of one that ended, or began, within a second.
+         */
+        get: operations["read_resources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/trials/{experiment_id}/{number}/retry": {
         parameters: {
             query?: never;
@@ -4303,6 +4323,67 @@ export interface components {
              * @example 1
              */
             workers: number;
+        };
+        /** ResourceSample */
+        ResourceSample: {
+            /**
+             * At S
+             * @description seconds since the start of the attempt
+             * @example 30
+             */
+            at_s: number;
+            /**
+             * Cores
+             * @description in use, on average since the sample before
+             * @example 0.97
+             */
+            cores: number;
+            /**
+             * Memory Bytes
+             * @description the most since the sample before
+             * @example 1048576
+             */
+            memory_bytes: number;
+            /**
+             * Processes
+             * @description the most since the sample before
+             * @example 2
+             */
+            processes: number;
+            /**
+             * Processor S
+             * @description seconds on a processor since the start
+             * @example 29.1
+             */
+            processor_s: number;
+        };
+        /**
+         * Resources
+         * @description What an attempt used over time.
+         */
+        Resources: {
+            /**
+             * Attempt
+             * @example 1
+             */
+            attempt: number;
+            /**
+             * Ended
+             * @description no more will come
+             * @example true
+             */
+            ended: boolean;
+            /**
+             * Node
+             * @description of a trial of several
+             * @example 0
+             */
+            node: number;
+            /**
+             * Samples
+             * @description in order of time, 240 at most
+             */
+            samples: components["schemas"]["ResourceSample"][];
         };
         /** ResourcesBody */
         ResourcesBody: {
@@ -20243,6 +20324,152 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["Metrics"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:tuner:problem:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:tuner:problem:forbidden"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:tuner:problem:unprocessable-entity"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:tuner:problem:service-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "what, which, and what to do",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:tuner:problem:not-found"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_resources: {
+        parameters: {
+            query?: {
+                /** @description the newest when left out */
+                attempt?: number | null;
+                /** @description of a trial of several */
+                node?: number;
+            };
+            header?: never;
+            path: {
+                experiment_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What there is */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "attempt": 1,
+                     *       "ended": true,
+                     *       "node": 0,
+                     *       "samples": [
+                     *         {
+                     *           "at_s": 30,
+                     *           "cores": 0.97,
+                     *           "memory_bytes": 1048576,
+                     *           "processes": 2,
+                     *           "processor_s": 29.1
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["Resources"];
                 };
             };
             /** @description Unauthorized */

@@ -1,4 +1,4 @@
-// The attempts of a trial: when and where each ran, how it ended, on each of its nodes, and its log.
+// The attempts of a trial: when and where each ran, how it ended, on each of its nodes, its log, and what it used.
 import type { Attempt, NodeOfAttempt, TrialDetail } from "../api/shapes";
 import { Badge, Switch } from "../parts/controls";
 import { Log } from "../parts/log";
@@ -6,6 +6,7 @@ import { amend, query } from "../state/address";
 import { ago, bytes, clock, count, duration, moment, number } from "../state/format";
 import { now } from "../state/now";
 import { attemptEnd, exitWords } from "../state/words";
+import { Resources } from "./trial-resources";
 
 export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   const asked = Number(query.value.get("attempt"));
@@ -62,6 +63,7 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
         </div>
       </div>
       <Log id={id} number={trial.number} attempt={chosen.attempt} node={node} stream={stream} runs={runs} />
+      <Resources id={id} number={trial.number} attempt={chosen.attempt} node={node} runs={runs} />
     </section>
   );
 }

@@ -15,7 +15,8 @@ from tests.integration.trials.fake_service import AgentProcess, FakeService, is_
 from tests.integration.trials.stubborn_campaign import STUBBORN, children_in
 from tests.waiting import wait_until
 from trials.processes.control_groups import own_group
-from trials.wire.messages import Stop
+from trials.wire.messages import LogChunk, ReadLog, Stop
+from trials.wire.resources import samples_of
 
 StartAgent = Callable[..., AgentProcess]
 
@@ -143,11 +144,19 @@ end = time.process_time() + 0.3
 while time.process_time() < end: pass
 subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.3: pass"], check=True)
 data = bytearray(64 << 20)
+import json, pathlib
+seen = pathlib.Path("../resources.jsonl")  # until what it uses now stands there
+while not seen.exists() or json.loads(seen.read_text().splitlines()[-1])[1] < len(data): time.sleep(0.02)
 """
-    service.launch(script, isolation=isolation)
+    launch = service.launch(script, isolation=isolation)
 
     record = service.wait_for_exit().exit
+    service.send(ReadLog(request_id="r", key=launch.key, nonce="n1", stream="resources", offset=0, limit=1 << 15))
+    samples = samples_of(service.wait_for(LogChunk).data)
 
+    assert samples[-1].memory_bytes > 64 << 20
+    assert 0 < samples[-1].processor_s < 5
+    assert samples[-1].at_s >= 1.0
     assert record.processor_s is not None
     assert 0.5 < record.processor_s < 5
     assert record.peak_memory_bytes is not None

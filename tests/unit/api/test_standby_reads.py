@@ -39,6 +39,7 @@ LEFT = {
     "/api/v1/trials/{experiment_id}/{number}/files",
     "/api/v1/trials/{experiment_id}/{number}/files/{path:path}",
     "/api/v1/trials/{experiment_id}/{number}/logs",
+    "/api/v1/trials/{experiment_id}/{number}/resources",
     "/healthz",
     "/metrics",
     "/readyz",

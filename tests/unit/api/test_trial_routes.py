@@ -228,6 +228,35 @@ def test_logs_of_every_node_are_read_from_what_was_collected_once_the_attempt_ha
     assert (said[2].status_code, "it has 2, counted from 0" in said[2].text) == (404, True)
 
 
+def test_what_an_attempt_used_over_time_is_told_without_what_a_trial_put_there(
+    api: ApiService, experiment: str
+) -> None:
+    assert api.hub.logs is not None
+    lines = ["[1.0,52428800,0.5,1]", "[1,", "<script>", "[NaN,1,1,1]", "[9,true,1,1]", "[3.0,62914560,4.5,3]"]
+    api.hub.logs[f"{experiment}/1/1", "resources"] = "\n".join(lines)
+
+    answer = api.client.get(f"/api/v1/trials/{experiment}/1/resources?attempt=1").json()
+
+    assert {name: answer[name] for name in ("attempt", "node", "ended")} == {"attempt": 1, "node": 0, "ended": True}
+    assert answer["samples"] == [
+        {"at_s": 1.0, "memory_bytes": 50 << 20, "cores": 0.5, "processor_s": 0.5, "processes": 1},
+        {"at_s": 3.0, "memory_bytes": 60 << 20, "cores": 2.0, "processor_s": 4.5, "processes": 3},
+    ]
+
+
+def test_what_a_short_attempt_used_is_nothing_once_its_agent_is_gone_and_unknown_before(
+    api: ApiService, experiment: str, tmp_path: Path
+) -> None:
+    place = f"/api/v1/trials/{experiment}/1/resources"
+    api.hub.logs = None
+    assert api.client.get(place).status_code == 503
+    (tmp_path / "stdout").touch()  # its agent has sent its log, and nothing else
+    api.services.experiments.collected = lambda _, stream: tmp_path / stream if stream == "stdout" else None
+    assert api.client.get(place).json()["samples"] == []
+    assert api.client.get(f"{place}?attempt=7").status_code == 404
+    assert api.client.get(f"{place}?attempt=0").status_code == 422
+
+
 def test_a_negative_offset_reads_the_end_of_a_log(api: ApiService, experiment: str) -> None:
     assert api.hub.logs is not None
     api.hub.logs[f"{experiment}/3/1", "stdout"] = "0123456789"
@@ -249,7 +278,7 @@ def test_an_attempt_that_never_was_has_no_log(api: ApiService, experiment: str) 
     assert answer.status_code == 404
 
 
-@pytest.mark.parametrize("place", ["", "/metrics", "/checkpoints", "/logs"])
+@pytest.mark.parametrize("place", ["", "/metrics", "/checkpoints", "/logs", "/resources"])
 def test_a_trial_that_is_not_there_answers_404_and_names_it(api: ApiService, experiment: str, place: str) -> None:
     answer = api.client.get(f"/api/v1/trials/{experiment}/99{place}")
 

@@ -35,6 +35,19 @@ def test_a_final_metric_of_half_the_way_is_said_to_be_no_result() -> None:
     assert "final after it was told to stop, so no result: loss=0.5" in trial_text(view | {"checkpoints": []})
 
 
+def test_what_a_trial_used_over_time_is_a_line_for_memory_and_one_for_cores() -> None:
+    view = trial_detail_view(a_trial(), now=START, attempts=[], spec=a_spec()) | {"checkpoints": []}
+    seen = [(1.0, 50, 0.5, 0.5), (2.0, 80, 1.0, 1.5), (4.0, 20, 1.75, 5.0)]
+    fields = ("at_s", "memory_bytes", "cores", "processor_s")
+    samples = [dict(zip(fields, one, strict=True)) | {"processes": 3} for one in seen]
+    text = trial_text(view | {"resources": [one | {"memory_bytes": one["memory_bytes"] << 20} for one in samples]})
+
+    assert "memory  ▅█▁  80.0 MiB at most\n" in text
+    assert "cores   ▁▄█  1.25 on average\n" in text
+    assert "over 4.0s, 3 processes at most\n" in text
+    assert "nothing was measured" in trial_text(view | {"resources": []})
+
+
 def test_the_parameter_that_makes_trials_fail_is_shown() -> None:
     view = experiment_detail_view(an_experiment(), now=START, best=None, queues={})
     sentence = "trials with batch > 400 fail (19 of 19 did)"

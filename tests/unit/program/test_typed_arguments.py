@@ -81,6 +81,7 @@ WRONG_OF_CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (EXPERIMENT.import_results, {"results": "file.csv", "outside_space": 1}),
     (EXPERIMENT.clone, {"name": 5, "seed": "5", "trials": "5", "parallel": "5", "duration": [1], "failures": "5"}),
     (TRIAL.logs, {"stderr": 1, "attempt": "first"}),
+    (TRIAL.resources, {"attempt": "first"}),
     (TRIAL.follow_logs, {"stderr": 1, "attempt": "first"}),
     (TRIAL.download, {"folder": 5, "checkpoint": "worst", "progress": 1}),
     (SERVICE.set_quota_group, {"name": 5, "gpus": "many", "cpus": "many", "memory": 1.5, "borrow": 1}),

@@ -46,7 +46,7 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
     changes.attempts[attempt.key] = attempt
     api.store.commit(changes)
     files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
-    logs = {"stdout": b"\xff\x00", "stderr": b""}
+    logs = {"stdout": b"\xff\x00", "stderr": b"", "resources": b"[1,1,1,1]\n"}
 
     files.keep_logs("agent-2", attempt.key, "n1", logs)
     files.keep_logs("agent-1", attempt.key, "n2", logs)

@@ -31,20 +31,24 @@ from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S
 from trials.agent.supervision.logs import RotatedLog, read_log
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import Records
+from trials.agent.supervision.resources import ResourceFile
 from trials.agent.supervision.starting import Start
 from trials.agent.supervision.stopping import Stopping
 from trials.files import read_json
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode, encode_record
 from trials.wire.launch import LaunchSpec
+from trials.wire.limits import RESOURCES_BYTES
 from trials.wire.messages import Launch, Message
 from trials.wire.plain import to_plain
 from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ProcessRecord
+from trials.wire.resources import samples_of
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)
 FILES = (
     *("attempt.json", "claim.json", "process.json", "exit.json", "reports.jsonl", "acknowledged.json", "wanted.json"),
     *("stop.json", "imports.json", "parameters.json", "stdout.log", "stdout.log.start", "stdout.log.1", "stderr.log"),
+    "resources.jsonl",
     *("checkpoints", "checkpoints/000000001-aaaaaaaaaaaa.ckpt", "wanted-r", "wanted-r/restore.json", "restore"),
 )
 LAUNCH = Launch(
@@ -149,6 +153,11 @@ async def look_at_everything(home: Home, folder: Path) -> HeldAttempt | None:
     data, end, size = read_log(f"{folder}/stdout.log", offset=-50, limit=100)
     assert len(data) <= 100
     assert 0 <= end <= max(size, end)
+    used = ResourceFile(str(folder))
+    for at_s in (1.0, 2.0):
+        used.note(at_s, memory_bytes=1, processor_s=0.5, processes=1)
+    data, _, _ = read_log(f"{folder}/resources.jsonl", offset=0, limit=RESOURCES_BYTES)
+    assert len(samples_of(data.decode(errors="replace"))) <= 2
     records = Records(str(folder))
     for _ in range(2):
         records.write("exit.json", {"cause": "exited"}, durable=False)

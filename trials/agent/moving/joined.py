@@ -15,10 +15,11 @@ from trials.agent.home import Home
 from trials.agent.moving.blobs import ConnectionLostError
 from trials.agent.supervision.logs import read_log
 from trials.stores import StoreError, clear, fetch, upload
-from trials.wire.files import FILE_STDERR, FILE_STDOUT
-from trials.wire.limits import LOG_INLINE_BYTES
+from trials.wire.files import FILE_RESOURCES, FILE_STDERR, FILE_STDOUT
+from trials.wire.limits import LOG_INLINE_BYTES, RESOURCES_BYTES
 from trials.wire.manifests import is_file_digest
 from trials.wire.remote_files import LOGS, SECRETS, STAGING, remote
+from trials.wire.resources import STREAM
 from trials.wire.variables import NAME_OF_SECRET
 
 LOG_BYTES = 8 << 20  # of the end of each stream
@@ -30,13 +31,17 @@ logger = logging.getLogger(__name__)
 
 
 def short_logs(held: HeldAttempt) -> dict[str, str]:
-    """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out."""
+    """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out.
+
+    With what it used over time, which is never long, where anything was measured.
+    """
     found = {}
     for stream, name in STREAMS.items():
         data, _, size = read_log(str(held.folder / name), offset=-LOG_BYTES, limit=LOG_INLINE_BYTES)
         if size <= LOG_INLINE_BYTES:
             found[stream] = base64.b64encode(data).decode("ascii")
-    return found
+    used, _, _ = read_log(str(held.folder / FILE_RESOURCES), offset=0, limit=RESOURCES_BYTES)
+    return found | ({STREAM: base64.b64encode(used).decode("ascii")} if used else {})
 
 
 async def collect_long_logs(home: Home, held: HeldAttempt) -> None:

@@ -22,6 +22,7 @@ from trials.agent.supervision.exits import FILES_DAMAGED, LIMIT_CAUSES, cause_of
 from trials.agent.supervision.means import Means
 from trials.agent.supervision.output import MetricsPattern, Stream
 from trials.agent.supervision.records import WRITE_RETRY_S, Records
+from trials.agent.supervision.resources import ResourceFile
 from trials.agent.supervision.secrets import secret_values
 from trials.agent.supervision.starting import LaunchFailedError, Start
 from trials.agent.supervision.stopping import Stopping
@@ -79,6 +80,7 @@ class Supervised:
         self._open: set[int] = set()
         self._stopping = Stopping(folder)
         self._usage = Usage()
+        self._resources = ResourceFile(folder)
         self._group: ControlGroup | None = None
         self._kernel_keeps_limit = False
         self._started_at = 0.0
@@ -265,7 +267,7 @@ class Supervised:
         every = max(every, self._sample_s * SAMPLE_PAUSES)
         if now - self._sampled >= every:
             self._sampled = now
-            self._usage.sample(sorted(set(self._everyone())))
+            self._look_at_use(now)
             self._sample_s = time.monotonic() - now
             if memory and self._usage.memory_bytes > memory:
                 self.order_stop(grace_s=0.0, reason="memory_limit")
@@ -280,6 +282,16 @@ class Supervised:
         if left <= 0 and self._stopping.reason is None:
             self.order_stop(grace_s=float(self.spec.get("stop_grace_s", 30.0)), reason="max_duration")
         return min(wait, max(left, 0.0)) if left > 0 else wait
+
+    def _look_at_use(self, now: float) -> None:
+        everyone, usage = sorted(set(self._everyone())), self._usage
+        usage.sample(everyone)
+        self._resources.note(
+            now - self._started,
+            memory_bytes=usage.memory_bytes,
+            processor_s=usage.processor_s(),
+            processes=len(everyone),
+        )
 
     def _is_removed(self) -> bool:
         """Whether the attempt's folder is gone: nothing that the trial does can count any more."""
@@ -341,6 +353,7 @@ class Supervised:
         of_limit = reason == "memory_limit" or (cause == "out_of_memory" and in_group and self._kernel_keeps_limit)
         tail = err.tail() or out.tail()
         self._close_streams()
+        self._resources.end()
         return exit_record(
             cause,
             code=ended.si_status if exited else None,

@@ -198,6 +198,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "read_checkpoint": _file(_OCTETS, ETAG),
     "list_trial_files": _shown(trials.TrialFiles),
     "read_trial_file": _RANGES,
+    "read_resources": _shown(trials.Resources),
     "read_log": _file({"text/plain": "step 1\n"}, "Log-Offset", "Log-End", "Log-Size", "Log-Attempt", "Log-Ended"),
     # what is computed of many trials
     "read_table": _read(analyses.Table),

@@ -168,6 +168,23 @@ class Checkpoints(Shown):
     next: Next
 
 
+class ResourceSample(Shown):
+    at_s: Annotated[float, Field(description="seconds since the start of the attempt", examples=[30.0])]
+    memory_bytes: Annotated[int, Field(description="the most since the sample before", examples=[1_048_576])]
+    cores: Annotated[float, Field(description="in use, on average since the sample before", examples=[0.97])]
+    processor_s: Annotated[float, Field(description="seconds on a processor since the start", examples=[29.1])]
+    processes: Annotated[int, Field(description="the most since the sample before", examples=[2])]
+
+
+class Resources(Shown):
+    """What an attempt used over time."""
+
+    attempt: Annotated[int, Field(examples=[1])]
+    node: Annotated[int, Field(description="of a trial of several", examples=[0])]
+    ended: Annotated[bool, Field(description="no more will come", examples=[True])]
+    samples: Annotated[list[ResourceSample], Field(description="in order of time, 240 at most")]
+
+
 class TrialFiles(AssetFiles):
     asset: Digest
     output: Annotated[Output | None, Field(description="null of a checkpoint")]

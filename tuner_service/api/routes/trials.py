@@ -1,4 +1,4 @@
-"""Trials over HTTP: read, stop; their metrics, checkpoints and logs."""
+"""Trials over HTTP: read, stop; their metrics, checkpoints, logs, and what they used."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tuner_service.api.routes.parameters import (
     WaitFor,
 )
 from tuner_service.service.digests import DIGEST_PREFIX
+from tuner_service.service.resource_samples import resources_view
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.views import checkpoint_view, metric_view
 
@@ -119,6 +120,21 @@ def read_checkpoint(
         media_type="application/octet-stream",
         headers={"Content-Disposition": f'attachment; filename="{name}"', "ETag": f'"{digest}"'},
     )
+
+
+@router.get("/resources")
+async def read_resources(
+    experiment_id: ExperimentIdPath,
+    number: Number,
+    services: CurrentServices,
+    *,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the newest when left out")] = None,
+    node: Annotated[int, Query(ge=0, le=MAX_NODES, description="of a trial of several")] = 0,
+) -> Response:
+    """Memory, cores and processes of an attempt over time. Empty of one that ended, or began, within a second."""
+    experiments = services.experiments
+    found = await asyncio.to_thread(experiments.find_attempt, experiment_id, number, attempt)
+    return json_response(await resources_view(experiments, found, node=node))
 
 
 @router.get("/logs", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

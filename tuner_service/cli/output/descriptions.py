@@ -14,8 +14,10 @@ from tuner_service.cli.output.tables import (
     number_text,
     objectives_of,
     parameters_text,
+    sparkline,
 )
 
+RESOURCES_WIDTH = 60
 MAX_NAMES_SHOWN = 12  # of variables that trials are not given; JSON has all
 STATUS_ORDER = ("running", "waiting", "paused", "stopping", "succeeded", "early_stopped", "failed", "canceled")
 
@@ -165,7 +167,22 @@ def trial_text(view: Row) -> str:
             lines += [f"    | {clip(line, 200)}\n" for line in ended["tail"].splitlines()]
     if view["checkpoints"]:
         lines += ["\ncheckpoints\n", *map(checkpoint_text, view["checkpoints"])]
+    if "resources" in view:
+        lines += ["\nresources over time\n", *_resource_lines(view["resources"])]
     return "".join(lines)
+
+
+def _resource_lines(samples: Sequence[Row]) -> list[str]:
+    if not samples:
+        return ["  nothing was measured: it is looked at after its first second\n"]
+    memory, cores = ([sample[name] for sample in samples] for name in ("memory_bytes", "cores"))
+    last = samples[-1]
+    average = last["processor_s"] / last["at_s"]
+    return [
+        f"  memory  {sparkline(memory, RESOURCES_WIDTH)}  {size_text(max(memory))} at most\n",
+        f"  cores   {sparkline(cores, RESOURCES_WIDTH)}  {average:.2f} on average\n",
+        f"  over {duration_text(last['at_s'])}, {max(sample['processes'] for sample in samples)} processes at most\n",
+    ]
 
 
 def _output_text(view: Row) -> str | None:

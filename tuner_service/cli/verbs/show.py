@@ -7,7 +7,7 @@ import sys
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of, split_trial
 from tuner_service.cli.output.descriptions import experiment_text, trial_text
-from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.repeating import repeated
 from tuner_service.cli.output.tables import (
     print_object,
@@ -18,6 +18,8 @@ FAILURES_EXPLAINED = 5  # failed trials from which on `show` asks which paramete
 
 def run(arguments: argparse.Namespace) -> int:
     reference, number = split_trial(arguments.reference)
+    if arguments.resources and number is None:
+        raise CommandError(f"--resources is of one trial: tuner show {reference}/NUMBER --resources", ExitCode.USAGE)
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, reference)
         if arguments.code_changes:
@@ -33,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 view = client.trial(experiment_id, number)
                 view["checkpoints"] = client.checkpoints(experiment_id, number)
+                if arguments.resources:  # only where one asks: its agent answers, not the database
+                    view["resources"] = client.resources(experiment_id, number, {})
                 print_object(view, output=arguments.output, text=trial_text)
 
         repeated(arguments, print_once)
