@@ -28,7 +28,7 @@ def test_run_starts_a_service_and_ends_with_the_experiment(tuner: CommandLine) -
     assert [trial["final"]["accuracy"] for trial in found] == [trial["parameters"]["lr"] for trial in found]
     assert [[metric["step"] for metric in trial["metrics"]] for trial in found] == [[0, 1, None]] * 3
     assert shown["best"]["value"] == max(trial["value"] for trial in found)
-    assert tuner.read("best", "digits")["command"] == QUICK.split()
+    assert tuner.read("best", experiment_id)["command"] == QUICK.split()
     assert tuner.run("logs", f"{experiment_id}/1").startswith("the learning rate was")
     assert (tuner.home / "token").stat().st_mode & 0o077 == 0
     assert "FAULT" not in tuner.run("doctor")
