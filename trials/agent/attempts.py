@@ -15,7 +15,6 @@ from typing import Any
 from trials.agent.home import key_of_folder
 from trials.agent.spool import SpoolDamagedError, SpoolReader
 from trials.agent.supervision.exits import exit_record, write_durably
-from trials.agent.supervision.logs import read_log
 from trials.agent.supervision.orders import send_order
 from trials.files import (
     ATTEMPT_BYTES,
@@ -29,6 +28,7 @@ from trials.files import (
 from trials.processes.control_groups import group_at, group_path
 from trials.processes.ending import kill_tree
 from trials.processes.identity import Identity, boot_id, identity, is_alive, read_stat, send_verified
+from trials.processes.logs import read_log
 from trials.reports.spool_writer import SpoolWriter
 from trials.wire.attempt import AttemptKey
 from trials.wire.attempt_file import AttemptFile

@@ -23,10 +23,10 @@ from trials.agent.moving.inputs import paths_of
 from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
-from trials.agent.supervision.logs import read_log
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
+from trials.processes.logs import read_log
 from trials.stores import StoreError, clone, opened_file
 from trials.wire.attempt_file import AttemptFile, NodeSettings
 from trials.wire.files import (

@@ -10,11 +10,13 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 from trials.tasks.progress import OuterWorld
 from trials.tasks.running import TaskFailedError
 from trials.tasks.session import LocalSession
 from trials.tasks.task_group import Task, TaskGroup
+from trials.wire.files import ENV_ATTEMPT_DIR
 
 NODE = "node0"
 
@@ -28,6 +30,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--instances", type=int, required=True, help="how many; each has its RANK")
     parser.add_argument("--node", type=int, default=0, help="of several, which this is; MASTER_ADDR says where 0 is")
     parser.add_argument("--nodes", type=int, default=1, help="how many run this, with as many instances each")
+    parser.add_argument(
+        "--keep-output", action="store_true", help="of each rank besides, in the folder of the trial's attempt"
+    )
     parser.add_argument("command", nargs="+", help="after --, and never through a shell")
     options = parser.parse_args(arguments)
     # Whoever ends a trial tells all its processes; this one waits for those that save before they leave.
@@ -36,7 +41,8 @@ def main(arguments: list[str]) -> int:
         Task(options.command, num_instances=options.instances, node=NODE)
     try:
         outer = OuterWorld(node=options.node, nodes=options.nodes) if options.nodes > 1 else None
-        LocalSession(outer=outer).run(group)
+        logs = Path(os.environ[ENV_ATTEMPT_DIR]) if options.keep_output else None
+        LocalSession(outer=outer, logs=logs).run(group)
     except TaskFailedError as error:
         sys.stderr.write(f"{error}\n")
         if error.code is not None and error.code < 0:

@@ -125,11 +125,12 @@ class LocalNodes:
         environment: Mapping[str, str],
         labels: Mapping[str, str],
         workspace: Path | None = None,
+        logs: Path | None = None,
     ) -> None:
         """``workspace``: of the task that runs the group; else each node has one of its own below ``folder``, or
-        below a temporary folder, which is removed."""
+        below a temporary folder, which is removed. ``logs``: where what each rank prints is kept besides."""
         self._folder, self._environment, self._labels = folder, dict(environment), labels
-        self._workspace = workspace
+        self._workspace, self._logs = workspace, logs
         self._own: Path | None = None
         self._nodes: dict[str, LocalNode] = {}
 
@@ -146,6 +147,7 @@ class LocalNodes:
                 workspace=self._workspace,
                 cpus=share.cpus,
                 environment={**self._environment, **share.environment},
+                logs=self._logs,
             )
             folder = self._folder or self._own
             assert folder is not None

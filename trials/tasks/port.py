@@ -6,7 +6,7 @@ runners and moves lines. So the same program does the same over pipes, sockets o
 
 | order | what the runner does | events |
 |---|---|---|
-| ``prepare``: node, workspace_type, workspace, cpus, environment, ports | makes the workspace (or takes the one that is named), keeps to these cores, keeps so many ports free | ``ready``: ports; ``refused``: why |
+| ``prepare``: node, workspace_type, workspace, cpus, environment, ports, logs | makes the workspace (or takes the one that is named), keeps to these cores, keeps so many ports free; ``logs`` is a folder where the output of each rank is kept besides, or null | ``ready``: ports; ``refused``: why |
 | ``run``: job, instances, plan, interval_ms | starts the instances at once: each a ``command`` with an ``environment``, or the ``plan`` (base64) where it has no command; with ``interval_ms`` the plan is run again and again | ``ended``: job, failure (None, or instance, why, code), once: at the first failure, or when all have ended well |
 | ``end``: job | lets a repeated job run once more, for the last time | ``ended`` |
 | ``stop``: grace_s | SIGTERM, and SIGKILL after the grace, to everything on the node; more may be run afterwards | ``stopped`` |
@@ -40,12 +40,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """What a node is told to be ready with. ``workspace``: an existing one, of the task that runs this group."""
+    """What a node is told to be ready with. ``workspace``: an existing one, of the task that runs this group.
+
+    ``logs``: a folder of the node for what each rank prints, which goes where the output of all goes besides.
+    """
 
     workspace_type: WorkspaceType = WorkspaceType.PRIVATE
     workspace: Path | None = None
     cpus: Sequence[int] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    logs: Path | None = None
 
     def order(self, wanted: Wanted) -> dict[str, Any]:
         return {
@@ -56,6 +60,7 @@ class Placed:
             "cpus": list(self.cpus),
             "environment": dict(self.environment),
             "ports": wanted.ports,
+            "logs": None if self.logs is None else str(self.logs),
         }
 
 

@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from trials.processes.parents import Waker, become_subreaper, die_with
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, OutputTooLargeError, output_bytes
 from trials.tasks.nodes import path_with_this_package
+from trials.tasks.rank_output import LAST_WORDS_S, RankOutput
 from trials.tasks.steps import with_interpreter
 
 READ_BYTES = 1 << 16
@@ -46,6 +46,7 @@ class Job:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     until: int | None = None
     has_failed: bool = False
+    has_own_output: bool = False
 
 
 class Runner:
@@ -60,6 +61,8 @@ class Runner:
         self._plans = Path(tempfile.mkdtemp(prefix="plans-"))
         self._written = 0
         self._ports: list[socket.socket] = []  # kept free for the worlds that begin here
+        self._output: RankOutput | None = None  # where each rank's is kept besides
+        self._is_saying_its_last = False  # a job whose processes have all ended
         self.removed = [self._plans]  # folders that go with the node
         self._jobs: dict[str, Job] = {}
         # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
@@ -69,16 +72,29 @@ class Runner:
 
     def run(self) -> None:
         """Until the session has closed its end."""
-        poller = select.poll()
-        poller.register(self._commands, select.POLLIN)
-        poller.register(self._waker.descriptor, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in poller.poll()}
-            if self._waker.descriptor in ready:
-                self._waker.drain()
-            self._look()
+            ready = self._wait(None, self._commands)
+            if ready & {self._commands, self._waker.descriptor} or self._is_saying_its_last:
+                self._look()
             if self._commands in ready and not self._take_commands():
                 return
+
+    def _wait(self, seconds: float | None, *also: int) -> set[int]:
+        """For a signal, for the descriptors ``also``, or for output of ranks, which is moved on; what was ready."""
+        poller = select.poll()
+        for descriptor in (self._waker.descriptor, *also):
+            poller.register(descriptor, select.POLLIN)
+        if self._output is not None:
+            self._output.register(poller)
+            due = self._output.due()
+            until = [] if due is None else [max(0.0, due - time.monotonic())]
+            seconds = min([*until, *([] if seconds is None else [seconds])], default=None)
+        ready = {descriptor for descriptor, _ in poller.poll(None if seconds is None else seconds * 1000)}
+        if self._waker.descriptor in ready:
+            self._waker.drain()
+        if self._output is not None:
+            self._output.move(ready, now=time.monotonic())
+        return ready
 
     def _take_commands(self) -> bool:
         data = os.read(self._commands, READ_BYTES)
@@ -116,6 +132,7 @@ class Runner:
         self._node = order["node"]
         self._environment = {**os.environ, **order["environment"]}
         self._environment["PYTHONPATH"] = path_with_this_package(self._environment)
+        self._output = None if order["logs"] is None else RankOutput(Path(order["logs"]))
         try:
             if order["cpus"]:
                 os.sched_setaffinity(0, order["cpus"])
@@ -160,13 +177,20 @@ class Runner:
             reading, job.until = os.pipe2(os.O_CLOEXEC)
             arguments, passed = [str(order["interval_ms"]), str(reading)], (reading,)
         plan = self._written_plan(order["plan"]) if order.get("plan") else ()
+        if self._output is not None:
+            self._output.make_room(len(order["instances"]))
         for index, instance in enumerate(order["instances"]):
             command = with_interpreter(tuple(instance["command"] or plan))
+            output = self._own_output(job, instance["environment"], ranks=len(order["instances"]))
             try:
-                job.processes.append(self._spawn([*command, *arguments], instance["environment"], passed))
+                process = self._spawn([*command, *arguments], instance["environment"], passed, output=output)
+                job.processes.append(process)
             except OSError as error:
                 self._failed(job, index, f"cannot start {command[0]!r}: {error.strerror}", code=None)
                 break
+            finally:
+                for descriptor in output:
+                    os.close(descriptor)
         for descriptor in passed:
             os.close(descriptor)
         self._look()
@@ -177,31 +201,57 @@ class Runner:
         path.write_bytes(base64.b64decode(text))
         return (*PLAN_RUNNER, str(path))
 
+    def _own_output(self, job: Job, environment: dict[str, str], *, ranks: int) -> tuple[int, ...]:
+        if self._output is None or "RANK" not in environment:
+            return ()
+        job.has_own_output = True
+        return self._output.open(int(environment["RANK"]), ranks=ranks, job=job.job_id)
+
     def _spawn(
-        self, command: list[str], environment: dict[str, str], passed: tuple[int, ...]
+        self, command: list[str], environment: dict[str, str], passed: tuple[int, ...], *, output: tuple[int, ...]
     ) -> subprocess.Popen[bytes]:
+        """``output``: of its own; none is that of this process."""
+        out, err = output or (None, None)
         return subprocess.Popen(
             command,
             env={**self._environment, ENV_NODE: self._node, ENV_WORKSPACE: str(self._workspace), **environment},
             stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
             start_new_session=True,
             pass_fds=passed,
-            preexec_fn=partial(die_with, self._pid),  # noqa: PLW1509  this process has one thread
+            preexec_fn=self._begin_process,  # noqa: PLW1509  this process has one thread
         )
+
+    def _begin_process(self) -> None:
+        die_with(self._pid)
+        if self._output is not None:
+            self._output.limits_of_ranks()
 
     def _look(self) -> None:
         """Say which jobs have ended, or had their first failure."""
+        self._is_saying_its_last = False
         for job in list(self._jobs.values()):
             codes = [process.poll() for process in job.processes]
             failed = next(((i, code) for i, code in enumerate(codes) if code), None)
             if failed is not None:
                 index, code = failed
                 self._failed(job, index, f"ended with {f'code {code}' if code > 0 else f'signal {-code}'}", code=code)
-            if None not in codes:
+            if None not in codes and not self._has_said_all(job):
+                self._is_saying_its_last = True
+            elif None not in codes:
                 del self._jobs[job.job_id]
                 self._let_go(job)
                 if not job.has_failed:
                     self._tell({"event": "ended", "job": job.job_id, "failure": None})
+
+    def _has_said_all(self, job: Job) -> bool:
+        """Whether what its ranks have printed is where it goes. A job has not ended before: a process that writes to a
+        full pipe waits, too."""
+        if self._output is None or not job.has_own_output:
+            return True
+        self._output.take_rest(job.job_id, now=time.monotonic())
+        return self._output.is_passed_on(job.job_id)
 
     def _failed(self, job: Job, index: int, why: str, *, code: int | None) -> None:
         if not job.has_failed:
@@ -233,15 +283,14 @@ class Runner:
 
     def _gone_within(self, seconds: float) -> bool:
         """Whether nothing runs here any more; a process that has ended elsewhere than below this one wakes nobody."""
-        poller = select.poll()
-        poller.register(self._waker.descriptor, select.POLLIN)
         deadline = time.monotonic() + seconds
         while tree(self._pid, self._nonce):
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            poller.poll(min(left, STOP_POLL_S) * 1000)
-            self._waker.drain()
+            look_again = time.monotonic() + min(left, STOP_POLL_S)
+            while (rest := look_again - time.monotonic()) > 0 and self._waker.descriptor not in self._wait(rest):
+                pass  # output was moved on
             self._reap()
         return True
 
@@ -250,6 +299,16 @@ class Runner:
         self._say_no_more()
         kill_tree(self._pid, self._nonce, reap=self._reap)
         self._look()
+
+    def pass_on_rest(self) -> None:
+        """Nothing runs here any more: what ranks have printed gets LAST_WORDS_S to be passed on."""
+        if self._output is None:
+            return
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self._is_saying_its_last and (left := deadline - time.monotonic()) > 0:
+            self._wait(left)
+            self._look()
+        self._output.close()
 
     def _say_no_more(self) -> None:
         for job in self._jobs.values():
@@ -293,6 +352,7 @@ def main(arguments: list[str]) -> int:
         pass  # the session is gone
     finally:
         runner.kill()
+        runner.pass_on_rest()
         for folder in [*runner.removed, *([] if own is None else [own])]:
             shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -105,12 +105,13 @@ class LocalSession(GroupSession):
     Without a ``folder`` there is a temporary one, for PRIVATE workspaces only. Output of tasks goes where this
     process's goes; they run in its working directory, with its environment and ``environment``. ``labels`` are what
     this machine is, for nodes that ask for some. ``outer``: this session is one of several that run the same group,
-    each on a machine of its own, whose worlds are parts of one.
+    each on a machine of its own, whose worlds are parts of one. ``logs`` is a folder that gets what each rank prints
+    besides; then a group has one node.
     """
 
     kind = "local session"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is optional and named
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
@@ -118,14 +119,17 @@ class LocalSession(GroupSession):
         grace_s: float = GRACE_S,
         labels: Mapping[str, str] | None = None,
         outer: OuterWorld | None = None,
+        logs: Path | None = None,
     ) -> None:
         super().__init__(folder, grace_s=grace_s)
-        self._outer = outer
+        self._outer, self._logs = outer, logs
         self._environment = dict(environment or {})
         self._labels = dict(labels or {})
 
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:  # noqa: ARG002  all groups alike
-        return LocalNodes(self._folder, environment=self._environment, labels=self._labels, workspace=workspace)
+        return LocalNodes(
+            self._folder, environment=self._environment, labels=self._labels, workspace=workspace, logs=self._logs
+        )
 
     def outer(self) -> OuterWorld | None:
         return self._outer

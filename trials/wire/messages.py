@@ -314,7 +314,10 @@ class BlobStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLog:
-    """Read ``stream`` ("stdout", "stderr" or "resources") from ``offset``; a negative offset counts from the end."""
+    """Read ``stream`` ("stdout", "stderr", "resources"; "stdout-3" of one rank) from ``offset``; a negative one counts
+
+    from the end.
+    """
 
     kind: ClassVar[str] = "read_log"
     request_id: str

@@ -382,7 +382,10 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended, or until Ctrl-C")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
     logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
-    logs.add_argument("--node", type=int, metavar="N", help="of this node of a trial of several, from 0 (default: 0)")
+    logs.add_argument(
+        "--node", type=_index, metavar="N", help="of this node of a trial of several, from 0 (default: 0)"
+    )
+    logs.add_argument("--rank", type=_index, metavar="N", help="what the process with this RANK alone wrote")
     export = _command(commands, "export", help="write trials or metrics to a file")
     _add_experiment(export)
     export.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output)")
@@ -461,6 +464,13 @@ def _seconds(text: str) -> float:
 def _duration(text: str) -> str | float:
     """As in a file: a number is seconds. What else it may be the service knows."""
     return float(text) if text.replace(".", "", 1).isdecimal() else text
+
+
+def _index(text: str) -> int:
+    with suppress(ValueError):
+        if int(text) >= 0:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text}")
 
 
 def _count(text: str) -> int:

@@ -124,11 +124,15 @@ class AsyncTrial:
         return await self.line.call(lambda client: client.checkpoints(self.experiment_id, self.number))
 
     @typed
-    async def logs(self, *, stderr: bool = False, attempt: int | None = None) -> str:
-        """What it has printed, of its newest attempt or of the one named."""
-        return await self.line.call(
-            lambda client: reading.log_text(client, self.experiment_id, self.number, stderr=stderr, attempt=attempt)
-        )
+    async def logs(
+        self, *, stderr: bool = False, attempt: int | None = None, node: int | None = None, rank: int | None = None
+    ) -> str:
+        """What it has printed, of its newest attempt or of the one named, on its first node or on the one named.
+
+        ``rank``: what the process of that RANK alone has printed.
+        """
+        which = reading.LogQuery(stderr=stderr, attempt=attempt, node=node, rank=rank)
+        return await self.line.call(lambda client: reading.log_text(client, self.experiment_id, self.number, which))
 
     @typed
     async def resources(self, *, attempt: int | None = None) -> list[Table]:
@@ -137,12 +141,15 @@ class AsyncTrial:
         return await self.line.call(lambda client: client.resources(self.experiment_id, self.number, query))
 
     @typed
-    async def follow_logs(self, *, stderr: bool = False, attempt: int | None = None) -> AsyncIterator[str]:
-        """What it prints, piece by piece as it comes, until that attempt has ended.
+    async def follow_logs(
+        self, *, stderr: bool = False, attempt: int | None = None, node: int | None = None, rank: int | None = None
+    ) -> AsyncIterator[str]:
+        """What it prints, piece by piece as it comes, until that attempt has ended; of whom, says ``logs``.
 
         A service that was killed meanwhile is started again, and nothing is left out or given twice.
         """
-        following = LogFollowing((self.experiment_id, self.number), stderr=stderr, attempt=attempt)
+        which = reading.LogQuery(stderr=stderr, attempt=attempt, node=node, rank=rank)
+        following = LogFollowing((self.experiment_id, self.number), which)
         while not following.has_ended:
             text = await self.line.run(following.look)
             if text:

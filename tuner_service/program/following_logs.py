@@ -8,7 +8,7 @@ from tuner_service.client import Answer
 from tuner_service.program.display import Nothing
 from tuner_service.program.errors import UnreachableError
 from tuner_service.program.lines import Line
-from tuner_service.program.reading import LOG_RANGE
+from tuner_service.program.reading import LOG_RANGE, LogQuery
 from tuner_service.program.waiting import NONE_NOW, Absence
 
 LOOK_S = 0.3
@@ -18,11 +18,9 @@ AGENT_LOOKS = 200  # in a row at which the agent, which has the log, may be away
 class LogFollowing:
     """Of the newest attempt when it begins, or of the one that is named: never of another in the middle."""
 
-    def __init__(self, trial: tuple[str, int], *, stderr: bool, attempt: int | None) -> None:
+    def __init__(self, trial: tuple[str, int], which: LogQuery) -> None:
         self._experiment_id, self._number = trial
-        self._query: dict[str, Any] = {"stream": "stderr" if stderr else "stdout", "offset": 0, "limit": LOG_RANGE}
-        if attempt is not None:
-            self._query["attempt"] = attempt
+        self._query: dict[str, Any] = which.query() | {"offset": 0, "limit": LOG_RANGE}
         self._absence = Absence(Nothing().say)
         self._agent_is_away = 0
         self.has_ended = False

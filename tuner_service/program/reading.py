@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType
@@ -110,11 +111,24 @@ def number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def log_text(client: Client, experiment_id: str, trial: int, *, stderr: bool, attempt: int | None) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    """Whose output: None leaves it to the service."""
+
+    stderr: bool
+    attempt: int | None
+    node: int | None
+    rank: int | None
+
+    def query(self) -> View:
+        named = {"attempt": self.attempt, "node": self.node, "rank": self.rank}
+        stream = "stderr" if self.stderr else "stdout"
+        return {"stream": stream} | {name: number for name, number in named.items() if number is not None}
+
+
+def log_text(client: Client, experiment_id: str, trial: int, which: LogQuery) -> str:
     """The whole of it, or the end of one that is longer than MAX_LOG_CHARACTERS."""
-    query: View = {"stream": "stderr" if stderr else "stdout", "offset": -MAX_LOG_CHARACTERS, "limit": LOG_RANGE}
-    if attempt is not None:
-        query["attempt"] = attempt
+    query = which.query() | {"offset": -MAX_LOG_CHARACTERS, "limit": LOG_RANGE}
     pieces = []
     while True:
         answer = client.log(experiment_id, trial, query)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from trials.wire.limits import LOG_CHUNK_BYTES
@@ -47,7 +48,7 @@ from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
-from tuner_service.service.parts import part_on
+from tuner_service.service.parts import ALL, LogPart, Printed, collected_log, part_on
 from tuner_service.service.questions import Analyst
 from tuner_service.service.retention import Retention
 from tuner_service.service.runner_and_hub import Agents, Commands
@@ -89,18 +90,6 @@ class CodeRevision:
     code: bytes | None = None
     origin: CodeOrigin | None = None
     changes: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPart:
-    """``data`` from ``offset`` up to ``end`` of a log that has ``size`` bytes now; ``ended``: it grows no more."""
-
-    data: str
-    offset: int
-    end: int
-    size: int
-    attempt: int
-    ended: bool
 
 
 @dataclass(kw_only=True)
@@ -394,16 +383,16 @@ class Experiments:
         raise NotFoundError("checkpoint", f"{experiment_id}/{number} sha256:{digest}")
 
     async def read_log(
-        self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES, node: int = 0
+        self, attempt: Attempt, *, stream: str, offset: int, limit: int = LOG_CHUNK_BYTES, of: Printed = ALL
     ) -> LogPart:
-        """One range of a log, from the agent of that node; a negative offset counts from the end."""
+        """One range of a log; a negative offset counts from the end."""
         if attempt.agent_id == EVALUATOR:
             raise NotFoundError("log", f"{attempt.key} {stream}", "an evaluator asked for it, whose output is its own")
-        key, at = attempt.key, part_on(attempt, node)
-        of_node = replace(attempt, nonce=at.nonce)
-        collected = await asyncio.to_thread(self.collected, of_node, stream) if attempt.status.is_final else None
-        if collected is not None:
-            chunk = await asyncio.to_thread(part_of_log, collected, offset=offset, limit=limit)
+        processes = 1 if of.rank is None else self.find(attempt.key.experiment_id).spec.trial.processes_per_node
+        key, at, stream = attempt.key, part_on(attempt, of.node_in(attempt, processes)), of.stream(stream, processes)
+        find = partial(self.collected, replace(attempt, nonce=at.nonce))
+        if attempt.status.is_final and (path := await asyncio.to_thread(collected_log, find, stream)):
+            chunk = await asyncio.to_thread(part_of_log, path, offset=offset, limit=limit)
         else:
             chunk = await self.hub.read_log(at.agent_id, key, nonce=at.nonce, stream=stream, offset=offset, limit=limit)
         if chunk.error is not None:

@@ -27,6 +27,7 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.launch import CheckpointRef
 from trials.wire.limits import LOG_INLINE_BYTES, OUTPUT_BYTES_LIMIT
+from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of
 from trials.wire.manifests import PIECE_BYTES as ASSET_PIECE_BYTES
 from trials.wire.manifests import digest_of_pieces, is_file_digest
 from trials.wire.messages import Launch, LogChunk, ToAgent, Welcome
@@ -42,7 +43,7 @@ from trials.wire.remote_files import (
     STAGING,
     remote,
 )
-from trials.wire.resources import STREAM
+from trials.wire.resources import STREAM as RESOURCES
 from trials.wire.variables import NAME_OF_SECRET
 from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError, NotAllowedError, NotFoundError, UnavailableError
@@ -54,8 +55,6 @@ PARTS = "parts"  # of uploads, in the folder of what nodes send
 PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
 LOG_BYTES_LIMIT = 64 << 20  # of one stream
-STREAMS = frozenset({"stdout", "stderr"})
-KEPT = STREAMS | {STREAM}  # what is known of an attempt once its node is gone
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # of a checkpoint
 _FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
@@ -174,7 +173,7 @@ class NodeFiles:
     def log_of(self, attempt: Attempt, stream: str) -> Path | None:
         """What was collected of it, if anything was."""
         path = self._logs_of(attempt.key, attempt.nonce) / stream
-        return path if stream in KEPT and path.is_file() else None
+        return path if file_of(stream) is not None and path.is_file() else None
 
     def _logs_of(self, key: AttemptKey, nonce: str) -> Path:
         return self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{nonce}"
@@ -210,7 +209,7 @@ class NodeFiles:
             case "checkpoints":
                 self._require_attempt(agent_id, path)
                 target, limit = self._roots[CHECKPOINTS] / path, CHECKPOINT_BYTES_LIMIT
-            case "logs" if path.rsplit("/", 1)[-1] in STREAMS:
+            case "logs" if (stream := path.rsplit("/", 1)[-1]) != RESOURCES and file_of(stream) is not None:
                 self._require_attempt(agent_id, path)
                 target, limit = self._received / LOGS / path, LOG_BYTES_LIMIT
             case _:
@@ -323,9 +322,12 @@ def logs_in(told: Mapping[str, str]) -> dict[str, bytes]:
         found = {stream: base64.b64decode(text, validate=True) for stream, text in told.items()}
     except (binascii.Error, ValueError) as exc:
         raise ProtocolError(f"the logs of an exit are in base64: {exc}") from exc
+    if len(found) > len((*STREAMS, RESOURCES)) + RANK_STREAMS_INLINE:
+        raise ProtocolError(f"the logs of an exit are {len(found)} streams; of ranks {RANK_STREAMS_INLINE} at most")
     for stream, data in found.items():
-        if stream not in KEPT or len(data) > LOG_INLINE_BYTES:
-            raise ProtocolError(f"{len(data)} bytes of {stream!r:.100}: {LOG_INLINE_BYTES} of {sorted(KEPT)}")
+        if file_of(stream) is None or len(data) > LOG_INLINE_BYTES:
+            known = f"{LOG_INLINE_BYTES} of {', '.join(STREAMS)}, of ranks and of {RESOURCES}"
+            raise ProtocolError(f"{len(data)} bytes of {stream!r:.100}: {known}")
     return found
 
 

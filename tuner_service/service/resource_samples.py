@@ -11,7 +11,7 @@ from trials.wire.resources import STREAM, ResourceSample, samples_of
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.domain.trial import Attempt
 from tuner_service.service.experiments import Experiments
-from tuner_service.service.parts import part_on
+from tuner_service.service.parts import Printed, part_on
 from tuner_service.service.views import View
 
 
@@ -19,7 +19,9 @@ async def resources_view(experiments: Experiments, attempt: Attempt, *, node: in
     """As ``Experiments.read_log``: from the agent of that node, or from what that agent sent when the attempt ended."""
     view: View = {"attempt": attempt.key.attempt, "node": node, "ended": attempt.status.is_final}
     try:
-        part = await experiments.read_log(attempt, stream=STREAM, offset=0, limit=RESOURCES_BYTES, node=node)
+        part = await experiments.read_log(
+            attempt, stream=STREAM, offset=0, limit=RESOURCES_BYTES, of=Printed(node=node)
+        )
     except UnavailableError:
         if not await asyncio.to_thread(_was_collected, experiments, attempt, node):
             raise

@@ -307,6 +307,7 @@ def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], 
         "further_parameters": [plain(parameters) for parameters in trial.further_parameters],
         "attempt_details": [attempt_view(attempt) for attempt in attempts],
         "command": command_line(trial, spec),
+        "processes_per_node": spec.trial.processes_per_node,
     }
 
 

@@ -25,6 +25,8 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   const node =
     (wanted === null ? chosen.nodes.find(hasFailed) : chosen.nodes.find((one) => one.node === Number(wanted)))
       ?.node ?? 0;
+  const ranks = Array.from({ length: trial.processes_per_node }, (_, at) => node * trial.processes_per_node + at);
+  const rank = ranks.length > 1 ? ranks.find((one) => String(one) === query.value.get("rank")) : undefined;
   return (
     <section aria-labelledby="attempts">
       <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
@@ -47,7 +49,7 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
               <select
                 value={String(node)}
                 aria-label="the node whose log is shown"
-                onChange={(event) => amend({ node: event.currentTarget.value })}
+                onChange={(event) => amend({ node: event.currentTarget.value, rank: null })}
               >
                 {chosen.nodes.map((one) => (
                   <option key={one.node} value={String(one.node)}>
@@ -58,11 +60,33 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
               </select>
             </label>
           )}
+          {ranks.length > 1 && (
+            <select
+              value={rank === undefined ? "" : String(rank)}
+              aria-label="the rank whose log is shown"
+              onChange={(event) => amend({ node: String(node), rank: event.currentTarget.value || null })}
+            >
+              <option value="">all ranks{chosen.nodes.length > 1 && " of the node"}</option>
+              {ranks.map((one) => (
+                <option key={one} value={String(one)}>
+                  rank {one}
+                </option>
+              ))}
+            </select>
+          )}
           <Switch label="stdout" on={stream === "stdout"} onChange={() => amend({ log: null })} />
           <Switch label="stderr" on={stream === "stderr"} onChange={() => amend({ log: "stderr" })} />
         </div>
       </div>
-      <Log id={id} number={trial.number} attempt={chosen.attempt} node={node} stream={stream} runs={runs} />
+      <Log
+        id={id}
+        number={trial.number}
+        attempt={chosen.attempt}
+        node={node}
+        {...(rank === undefined ? {} : { rank })}
+        stream={stream}
+        runs={runs}
+      />
       <Resources id={id} number={trial.number} attempt={chosen.attempt} node={node} runs={runs} />
     </section>
   );
@@ -151,7 +175,7 @@ function Parts({ nodes, attempt }: { nodes: readonly NodeOfAttempt[]; attempt: n
                   <button
                     type="button"
                     class="quiet"
-                    onClick={() => amend({ attempt: String(attempt), node: String(one.node) })}
+                    onClick={() => amend({ attempt: String(attempt), node: String(one.node), rank: null })}
                   >
                     its log
                   </button>

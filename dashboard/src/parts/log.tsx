@@ -18,11 +18,13 @@ interface Props {
   attempt: number;
   /** Of a trial of several nodes, from 0. */
   node?: number;
+  /** Of one of several processes; else what all of the node wrote. */
+  rank?: number;
   stream: "stdout" | "stderr";
   runs: boolean;
 }
 
-export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
+export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props) {
   const text = useSignal("");
   const begin = useSignal(0);
   const size = useSignal(0);
@@ -35,7 +37,7 @@ export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
     trialUrl(
       id,
       number,
-      `/logs?stream=${stream}&attempt=${attempt}${node ? `&node=${node}` : ""}&offset=${offset}&limit=${limit}`,
+      `/logs?stream=${stream}&attempt=${attempt}${node ? `&node=${node}` : ""}${ofRank("&rank=", rank)}&offset=${offset}&limit=${limit}`,
     );
 
   useEffect(() => {
@@ -65,7 +67,7 @@ export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
       stopped = true;
       clearTimeout(timer);
     };
-  }, [id, number, attempt, node, stream, runs]);
+  }, [id, number, attempt, node, rank, stream, runs]);
 
   useEffect(() => {
     if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -112,7 +114,10 @@ export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
         <button
           type="button"
           onClick={() =>
-            void whole(path, `${id}-${number}-${attempt}${node ? `-node${node}` : ""}-${stream}.log`)
+            void whole(
+              path,
+              `${id}-${number}-${attempt}${node ? `-node${node}` : ""}${ofRank("-rank", rank)}-${stream}.log`,
+            )
           }
         >
           Download
@@ -143,6 +148,10 @@ export function Log({ id, number, attempt, node = 0, stream, runs }: Props) {
       </pre>
     </section>
   );
+}
+
+function ofRank(before: string, rank: number | undefined): string {
+  return rank === undefined ? "" : `${before}${rank}`;
 }
 
 /** All of it, range by range. */

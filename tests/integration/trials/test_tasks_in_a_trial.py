@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
-from trials.wire.messages import Stop
+from trials.wire.messages import Launch, LogChunk, ReadLog, Stop
 
 pytestmark = pytest.mark.usefixtures("agent")
 RANKS = """
@@ -19,6 +19,8 @@ rank = int(os.environ["RANK"])
 with trials.init() as trial:
     assert sys.argv[1:] == ["--lr=0.1"]
     open(f"rank-{rank}", "w").write(os.environ["WORLD_SIZE"] + " " + os.environ["MASTER_ADDR"])
+    print("this is rank", rank)
+    print("a warning of rank", rank, file=sys.stderr)
     if rank == 0:
         trial.report_final(accuracy=trial.parameters["lr"])
 """
@@ -38,8 +40,15 @@ def pids(folder: Path) -> list[int]:
     return [int(path.read_text() or 0) for path in (folder / "work").glob("pid-*")]
 
 
+def logged(service: FakeService, launch: Launch, stream: str) -> str:
+    """As the agent answers."""
+    service.send(ReadLog(request_id=stream, key=launch.key, nonce="n1", stream=stream, offset=0, limit=1_000))
+    wait_until(lambda: any(chunk.request_id == stream for chunk in service.of(LogChunk)))
+    return next(str(chunk.data) for chunk in service.of(LogChunk) if chunk.request_id == stream)
+
+
 def test_a_trial_of_three_processes_has_three_ranks_and_one_result(service: FakeService) -> None:
-    service.launch(RANKS, processes_per_node=3, arguments_prefix="--")
+    launch = service.launch(RANKS, processes_per_node=3, arguments_prefix="--")
 
     exited = service.wait_for_exit()
 
@@ -49,6 +58,13 @@ def test_a_trial_of_three_processes_has_three_ranks_and_one_result(service: Fake
         f"rank-{rank}": "3 127.0.0.1" for rank in range(3)
     }
     assert service.values("accuracy") == [0.1]
+    said = sorted((service.folder() / "stdout.log").read_text().splitlines())
+    assert said == [f"this is rank {rank}" for rank in range(3)]
+    assert {(service.folder() / f"stdout-{rank}.log").read_text() for rank in range(3)} == {
+        f"{text}\n" for text in said
+    }
+    said_by = [logged(service, launch, stream) for stream in ("stdout-2", "stderr-0")]
+    assert said_by == ["this is rank 2\n", "a warning of rank 0\n"]
 
 
 def test_the_code_of_the_first_process_that_fails_is_the_trials(service: FakeService) -> None:

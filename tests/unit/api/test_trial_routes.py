@@ -13,7 +13,7 @@ from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.domain.trial import AttemptStatus, Part, PartState, TrialReason, TrialStatus
+from tuner_service.domain.trial import Attempt, AttemptStatus, Part, PartState, TrialReason, TrialStatus
 
 LISTED_FIELDS = "number id status reason parameters source final last attempts retry_of started_at ended_at running_s"
 
@@ -255,6 +255,73 @@ def test_what_a_short_attempt_used_is_nothing_once_its_agent_is_gone_and_unknown
     assert api.client.get(place).json()["samples"] == []
     assert api.client.get(f"{place}?attempt=7").status_code == 404
     assert api.client.get(f"{place}?attempt=0").status_code == 422
+
+
+def ended_on_two_nodes(api: ApiService) -> str:
+    """A trial with ranks 0 to 3, of which agent-1 has the first two."""
+    experiment = api.create(a_body(trial={"command": "python train.py", "processes_per_node": 2}))
+    parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}", state=PartState.ENDED) for node in (1, 2))
+    ended = an_attempt(experiment_id=experiment, nonce="n1", parts=parts, status=AttemptStatus.EXITED)
+    changes = Changes()
+    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, status=TrialStatus.SUCCEEDED, attempts=1)
+    changes.attempts[ended.key] = ended
+    api.store.commit(changes)
+    return experiment
+
+
+def test_a_log_of_one_rank_is_asked_of_the_agent_that_ran_it(api: ApiService) -> None:
+    experiment = ended_on_two_nodes(api)
+    assert api.hub.logs is not None
+    api.hub.logs |= {(f"{experiment}/1/1", stream): f"of {stream}" for stream in ("stdout", "stdout-3", "stderr-1")}
+    address = f"/api/v1/trials/{experiment}/1/logs"
+
+    said = [api.client.get(f"{address}?{query}") for query in ("rank=3", "node=1&rank=3", "rank=1&stream=stderr")]
+
+    assert [answer.text for answer in said] == ["of stdout-3", "of stdout-3", "of stderr-1"]
+    assert "-1-node1-rank3-stdout.log" in said[1].headers["content-disposition"]
+    assert api.client.get(f"/api/v1/trials/{experiment}/1").json()["processes_per_node"] == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("rank=4", "it has ranks 0 to 3"),
+        ("node=0&rank=3", "there it has ranks 0 to 1; rank 3 is on node 1"),
+        ("node=2&rank=3", "it has 2, counted from 0"),
+    ],
+)
+def test_a_rank_that_is_not_there_is_named_with_those_that_are(api: ApiService, query: str, why: str) -> None:
+    answer = api.client.get(f"/api/v1/trials/{ended_on_two_nodes(api)}/1/logs?{query}")
+
+    assert (answer.status_code, why in answer.text) == (404, True), answer.text
+
+
+def test_the_only_process_of_a_node_wrote_its_whole_log(api: ApiService, experiment: str) -> None:
+    assert api.hub.logs is not None
+    api.hub.logs[f"{experiment}/3/1", "stdout"] = "all"
+
+    assert api.client.get(f"/api/v1/trials/{experiment}/3/logs?rank=0").text == "all"
+    refused = api.client.get(f"/api/v1/trials/{experiment}/3/logs?rank=1")
+    assert (refused.status_code, "it has rank 0 only" in refused.text) == (404, True)
+
+
+def test_a_rank_that_has_printed_nothing_is_empty_once_its_node_has_sent_the_log_of_all(
+    api: ApiService, tmp_path: Path
+) -> None:
+    experiment = ended_on_two_nodes(api)
+    (tmp_path / "n2-stdout").write_text("of all")
+    (tmp_path / "n2-stdout-3").write_text("of 3")
+
+    def collected(attempt: Attempt, stream: str) -> Path | None:
+        path = tmp_path / f"{attempt.nonce}-{stream}"
+        return path if path.exists() else None
+
+    api.services.experiments.collected = collected
+    api.hub.logs = None  # both agents are gone
+
+    said = [api.client.get(f"/api/v1/trials/{experiment}/1/logs?rank={rank}") for rank in (0, 2, 3)]
+    assert [(answer.status_code, answer.text) for answer in said[1:]] == [(200, ""), (200, "of 3")]
+    assert said[0].status_code == 503  # its node has sent nothing
 
 
 def test_a_negative_offset_reads_the_end_of_a_log(api: ApiService, experiment: str) -> None:

@@ -12,7 +12,7 @@ from tests.builders import a_trial, an_attempt
 from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.domain.errors import NotAllowedError
+from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Part, TrialStatus
 from tuner_service.service.node_files import NodeFiles, logs_in
 
@@ -33,8 +33,11 @@ def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path
 
     for node in (1, 2):
         assert files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
+        assert files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stderr-{node}", size=1, digest=DIGEST)
         with pytest.raises(NotAllowedError, match="runs no attempt"):
             files.upload(f"agent-{3 - node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
+        with pytest.raises(NotFoundError):
+            files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout-0{node}", size=1, digest=DIGEST)
 
 
 def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_path: Path) -> None:
@@ -46,7 +49,7 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
     changes.attempts[attempt.key] = attempt
     api.store.commit(changes)
     files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
-    logs = {"stdout": b"\xff\x00", "stderr": b"", "resources": b"[1,1,1,1]\n"}
+    logs = {"stdout": b"\xff\x00", "stderr": b"", "stdout-3": b"of rank 3", "resources": b"[1,1,1,1]\n"}
 
     files.keep_logs("agent-2", attempt.key, "n1", logs)
     files.keep_logs("agent-1", attempt.key, "n2", logs)
@@ -61,7 +64,14 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
 
 @pytest.mark.parametrize(
     "told",
-    [{"stdout": "no base64"}, {"stdin": ""}, {"../stdout": "YQ=="}, {"stdout": "YWFh" * (LOG_INLINE_BYTES // 3 + 1)}],
+    [
+        {"stdout": "no base64"},
+        {"stdin": ""},
+        {"stdout-01": ""},
+        {f"stdout-{rank}": "" for rank in range(19)},
+        {"../stdout": "YQ=="},
+        {"stdout": "YWFh" * (LOG_INLINE_BYTES // 3 + 1)},
+    ],
 )
 def test_other_logs_than_an_agent_sends_are_not_understood(told: dict[str, str]) -> None:
     with pytest.raises(ProtocolError):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trials.agent.supervision.logs import RotatedLog, read_log
+from trials.processes.logs import RotatedLog, read_log
 
 
 @pytest.fixture

@@ -28,13 +28,13 @@ from trials.agent.moving.fetching import CheckpointFetches
 from trials.agent.moving.offers import CheckpointOffers
 from trials.agent.spool import SpoolDamagedError, SpoolReader
 from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S, Supervised
-from trials.agent.supervision.logs import RotatedLog, read_log
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import Records
 from trials.agent.supervision.resources import ResourceFile
 from trials.agent.supervision.starting import Start
 from trials.agent.supervision.stopping import Stopping
 from trials.files import read_json
+from trials.processes.logs import RotatedLog, read_log
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode, encode_record
 from trials.wire.launch import LaunchSpec

@@ -16,6 +16,7 @@ from trials.agent.moving.joined import collect_long_logs, short_logs
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import decode, encode
 from trials.wire.limits import LOG_INLINE_BYTES
+from trials.wire.log_streams import RANK_STREAMS_INLINE
 from trials.wire.records import ExitCause, ExitRecord
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
@@ -41,12 +42,26 @@ def test_what_is_longer_is_sent_before_the_exit(
     size: int, sent: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, found = a_held(tmp_path, stdout=b"x" * size, stderr=b"oh"), list[str]()
-    monkeypatch.setattr(joined, "_send_log", lambda _home, _held, stream, _path: found.append(stream))
+    monkeypatch.setattr(joined, "_send_log", lambda _home, _held, stream: found.append(stream))
 
     asyncio.run(collect_long_logs(SimpleNamespace(), held))  # type: ignore[arg-type]
 
     assert found == sent
     assert short_logs(held).keys() == {"stdout", "stderr"} - set(sent)
+
+
+def test_what_ranks_wrote_comes_before_what_all_did_and_that_of_many_before_the_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = {f"stdout-{rank}": b"x" for rank in range(10, 10 + RANK_STREAMS_INLINE + 1)}
+    held, found = a_held(tmp_path, stdout=BYTES, **many), list[str]()
+    (tmp_path / "stdout-x.log").write_text("of the script")
+    monkeypatch.setattr(joined, "_send_log", lambda _home, _held, stream: found.append(stream))
+
+    asyncio.run(collect_long_logs(SimpleNamespace(), held))  # type: ignore[arg-type]
+
+    assert found == [max(many)]
+    assert [*short_logs(held)] == [*sorted(many)[:-1], "stdout", "stderr"]
 
 
 @pytest.mark.parametrize("is_joined", [True, False])

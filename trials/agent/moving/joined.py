@@ -13,31 +13,33 @@ from pathlib import Path
 from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
 from trials.agent.moving.blobs import ConnectionLostError
-from trials.agent.supervision.logs import read_log
+from trials.processes.logs import read_log
 from trials.stores import StoreError, clear, fetch, upload
-from trials.wire.files import FILE_RESOURCES, FILE_STDERR, FILE_STDOUT
+from trials.wire.files import FILE_RESOURCES
 from trials.wire.limits import LOG_INLINE_BYTES, RESOURCES_BYTES
+from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, stream_in
 from trials.wire.manifests import is_file_digest
 from trials.wire.remote_files import LOGS, SECRETS, STAGING, remote
 from trials.wire.resources import STREAM
 from trials.wire.variables import NAME_OF_SECRET
 
 LOG_BYTES = 8 << 20  # of the end of each stream
+RANK_STREAMS_LIMIT = 2_000  # those that a trial has more, by files of its own making, stay on the node
 ATTEMPTS = 3
 PAUSE_S = 1.0
 SENT_AT_ONCE = 4  # files of an output
-STREAMS = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR}
 logger = logging.getLogger(__name__)
 
 
 def short_logs(held: HeldAttempt) -> dict[str, str]:
     """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out.
 
-    With what it used over time, which is never long, where anything was measured.
+    What each rank wrote comes first, here and before: once the log of all is there, a rank without one has written
+    nothing. With what it used over time, which is never long, where anything was measured.
     """
     found = {}
-    for stream, name in STREAMS.items():
-        data, _, size = read_log(str(held.folder / name), offset=-LOG_BYTES, limit=LOG_INLINE_BYTES)
+    for stream in (*_streams_of_ranks(held.folder)[:RANK_STREAMS_INLINE], *STREAMS):
+        data, _, size = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_INLINE_BYTES)
         if size <= LOG_INLINE_BYTES:
             found[stream] = base64.b64encode(data).decode("ascii")
     used, _, _ = read_log(str(held.folder / FILE_RESOURCES), offset=0, limit=RESOURCES_BYTES)
@@ -47,12 +49,12 @@ def short_logs(held: HeldAttempt) -> dict[str, str]:
 async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
     """What ``short_logs`` leaves out is at the service when this returns, as far as that can be done."""
     short = short_logs(held)
-    for stream, name in STREAMS.items():
+    for stream in (*_streams_of_ranks(held.folder), *STREAMS):
         if stream in short:
             continue
         for attempt in range(ATTEMPTS):
             try:
-                await asyncio.to_thread(_send_log, home, held, stream, held.folder / name)
+                await asyncio.to_thread(_send_log, home, held, stream)
                 break
             except OSError as error:
                 logger.warning("log_not_collected", extra={"nonce": held.nonce, "stream": stream, "error": error})
@@ -60,8 +62,16 @@ async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
                     await asyncio.sleep(PAUSE_S * 2**attempt)
 
 
-def _send_log(home: Home, held: HeldAttempt, stream: str, path: Path) -> None:
-    data, _, _ = read_log(str(path), offset=-LOG_BYTES, limit=LOG_BYTES)
+def _streams_of_ranks(folder: Path) -> list[str]:
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return []
+    return [stream for name in names if (stream := stream_in(name)) is not None][:RANK_STREAMS_LIMIT]
+
+
+def _send_log(home: Home, held: HeldAttempt, stream: str) -> None:
+    data, _, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
     draft = home.agent / f"log-{held.nonce}-{stream}"
     try:
         draft.write_bytes(data)

@@ -32,8 +32,8 @@ def command_line(spec: Mapping[str, Any], *, python: str) -> list[str]:
     if processes > 1:
         world = spec.get("world")
         where = [] if world is None else ["--node", str(world["node"]), "--nodes", str(spec["nodes"])]
-        runner = [spec.get("python") or python, "-m", "trials.tasks", "--instances", str(processes), *where]
-        command = [*runner, "--", *command]
+        runner = [spec.get("python") or python, "-m", "trials.tasks", "--instances", str(processes), "--keep-output"]
+        command = [*runner, *where, "--", *command]
     return command
 
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 import time
 
-from trials.agent.supervision.logs import RotatedLog
 from trials.agent.supervision.matching import (
     LINE_BYTES,
     REQUEST_BYTES,
@@ -15,6 +14,7 @@ from trials.agent.supervision.matching import (
     Matchers,
     PatternFailedError,
 )
+from trials.processes.logs import RotatedLog
 from trials.reports.spool_writer import SpoolWriter
 from trials.wire.limits import LOG_LIMIT_BYTES, OUTPUT_TAIL_BYTES
 from trials.wire.lines import record_line

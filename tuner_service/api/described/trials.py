@@ -127,6 +127,7 @@ class TrialDetail(Trial):
     further_parameters: list[Parameters]
     attempt_details: list[Attempt]
     command: Annotated[list[str], Field(description="that runs it alone", examples=[["python", "train.py"]])]
+    processes_per_node: Annotated[int, Field(description="of each attempt; each has its RANK", examples=[4])]
 
 
 class Trials(Shown):

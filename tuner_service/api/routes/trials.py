@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from trials.wire.limits import LOG_CHUNK_BYTES
 from tuner_service.api.bodies.reading import read_as
-from tuner_service.api.bodies.schemas import MAX_NODES, NothingBody
+from tuner_service.api.bodies.schemas import MAX_NODES, MAX_PROCESSES_PER_NODE, NothingBody
 from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
@@ -26,6 +26,7 @@ from tuner_service.api.routes.parameters import (
     WaitFor,
 )
 from tuner_service.service.digests import DIGEST_PREFIX
+from tuner_service.service.parts import Printed
 from tuner_service.service.resource_samples import resources_view
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.views import checkpoint_view, metric_view
@@ -145,15 +146,20 @@ async def read_log(  # noqa: PLR0913  # one argument for each query parameter
     *,
     stream: Literal["stdout", "stderr"] = "stdout",
     attempt: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="the newest when left out")] = None,
-    node: Annotated[int, Query(ge=0, le=MAX_NODES, description="of a trial of several")] = 0,
+    node: Annotated[int | None, Query(ge=0, le=MAX_NODES, description="of a trial of several; else the first")] = None,
+    rank: Annotated[
+        int | None, Query(ge=0, lt=MAX_NODES * MAX_PROCESSES_PER_NODE, description="what this process alone wrote")
+    ] = None,
     offset: Annotated[int, Query(ge=-MAX_OFFSET, le=MAX_OFFSET, description="negative: from the end")] = 0,
     limit: Annotated[int, Query(ge=1, le=LOG_CHUNK_BYTES, description="bytes")] = LOG_CHUNK_BYTES,
 ) -> Response:
     """One range of a log, while the trial runs and after. Headers say where it begins, ends, and what there is."""
     experiments = services.experiments
     found = await asyncio.to_thread(experiments.find_attempt, experiment_id, number, attempt)
-    part = await experiments.read_log(found, stream=stream, offset=offset, limit=limit, node=node)
-    name = f"{experiment_id}-{number}-{part.attempt}-{stream}.log"
+    of = Printed(node=node, rank=rank)
+    part = await experiments.read_log(found, stream=stream, offset=offset, limit=limit, of=of)
+    whose = "".join(f"-{word}{at}" for word, at in (("node", node), ("rank", rank)) if at is not None)
+    name = f"{experiment_id}-{number}-{part.attempt}{whose}-{stream}.log"
     return Response(
         part.data.encode(),
         media_type="text/plain; charset=utf-8",

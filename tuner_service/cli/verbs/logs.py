@@ -25,8 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     query: dict[str, Any] = {"stream": "stderr" if arguments.stderr else "stdout", "offset": 0}
     if arguments.attempt is not None:
         query["attempt"] = arguments.attempt
-    if arguments.node is not None:
-        query["node"] = arguments.node
+    query |= {name: at for name in ("node", "rank") if (at := getattr(arguments, name)) is not None}
     with connected(settings_of(arguments)) as client:
         experiment_id, number = resolve_trial(client, arguments.reference)
         try:
@@ -54,8 +53,8 @@ def _print_own(arguments: argparse.Namespace) -> int:
     file = settings.log_file if arguments.service else settings.home / "agent" / "agent.log"
     if settings.url:
         raise CommandError(f"the logs of {settings.url} are on its own machine; read them there", ExitCode.CONFLICT)
-    if arguments.stderr or arguments.attempt is not None or arguments.node is not None:
-        raise CommandError("--stderr, --attempt and --node are of trials; leave them out", ExitCode.USAGE)
+    if arguments.stderr or any(getattr(arguments, name) is not None for name in ("attempt", "node", "rank")):
+        raise CommandError("--stderr, --attempt, --node and --rank are of trials; leave them out", ExitCode.USAGE)
     found = generations(file)
     if not found:
         what = "a service writes one that `start`, `run` or `resume` started; `serve` logs where it was started"

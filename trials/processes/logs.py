@@ -1,4 +1,4 @@
-"""Output of a trial: written with a cap by the supervisor, read by offset by the agent.
+"""Output of a process: written with a cap by who has its pipe, read by offset by whoever is asked for it.
 
 An offset counts the bytes of the stream since its start, so it stays true when the file is rotated. The file that is
 written now begins at the offset in ``<name>.start`` (0 where there is none); the one before it is ``<name>.1``.
