@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from fastapi import FastAPI
 from tests.described_answers import check_as_described
 from tests.memory_assets import MemoryAssets
 from tests.memory_store import MemoryQueries, MemoryStore
+from trials.processes.temporary import TemporaryFolder
 from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
 from trials.wire.messages import Hello, LogChunk
@@ -204,7 +203,8 @@ def an_api_service(**settings: Any) -> ApiService:
     store = MemoryStore()
     runner, hub, analyst = DirectRunner(store), FakeHub(), DirectAnalyst(store)
     rows = MemoryAssets()
-    folder = Path(tempfile.mkdtemp(prefix="assets-"))
+    temporary = TemporaryFolder("api-assets")
+    folder = temporary.path
     clock = FixedClock()
     assets = Assets(AssetStore(str(folder), home=folder, lineage=rows.lineage), rows, clock)
     home = {ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}
@@ -246,7 +246,7 @@ def an_api_service(**settings: Any) -> ApiService:
         asset_rows=rows,
         clock=clock,
     )
-    weakref.finalize(service, shutil.rmtree, folder, ignore_errors=True)
+    weakref.finalize(service, temporary.remove)
     return service
 
 

@@ -6,16 +6,15 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import trials
+from trials.processes.temporary import TemporaryFolder
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.port import Event, Order, Placed, Wanted
 from trials.tasks.shares import shares_of
@@ -23,6 +22,7 @@ from trials.tasks.shares import shares_of
 QUIT_TIMEOUT_S = 30.0
 READ_BYTES = 1 << 16
 HERE = "127.0.0.1"
+FOLDER_KIND = "tuner-tasks"  # of temporary workspaces
 
 
 class Lines:
@@ -131,7 +131,7 @@ class LocalNodes:
         below a temporary folder, which is removed. ``logs``: where what each rank prints is kept besides."""
         self._folder, self._environment, self._labels = folder, dict(environment), labels
         self._workspace, self._logs = workspace, logs
-        self._own: Path | None = None
+        self._own: TemporaryFolder | None = None
         self._nodes: dict[str, LocalNode] = {}
 
     def check(self, wanted: Sequence[Wanted]) -> None:
@@ -139,7 +139,7 @@ class LocalNodes:
 
     def start(self, wanted: Sequence[Wanted], workspace_type: WorkspaceType) -> None:
         shares = shares_of({one.name: one.properties for one in wanted}, self._labels)
-        self._own = None if self._folder is not None else Path(tempfile.mkdtemp(prefix="tasks-"))
+        self._own = None if self._folder is not None else TemporaryFolder(FOLDER_KIND)
         for one in wanted:
             share = shares[one.name]
             placed = Placed(
@@ -149,7 +149,7 @@ class LocalNodes:
                 environment={**self._environment, **share.environment},
                 logs=self._logs,
             )
-            folder = self._folder or self._own
+            folder = self._folder if self._own is None else self._own.path
             assert folder is not None
             self._nodes[one.name] = LocalNode(folder, environment=os.environ)
             self.order(one.name, placed.order(one))
@@ -168,7 +168,7 @@ class LocalNodes:
             node.close()
         self._nodes.clear()
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+            self._own.remove()
 
 
 def heard(nodes: Mapping[str, tuple[Lines, Any]], timeout_s: float | None) -> list[tuple[str, Event]]:

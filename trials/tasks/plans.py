@@ -1,7 +1,7 @@
 """Runs plans, in a process of their own.
 
-``python -m trials.tasks.plans PLAN`` runs a plan once; with an interval in milliseconds and a descriptor it runs it
-again and again, and once more when the descriptor's other end closes.
+``python -m trials.tasks.plans DESCRIPTOR`` runs the plan that can be read there once; with an interval in milliseconds
+and a second descriptor it runs it again and again, and once more when the other end of that closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trials.tasks.steps import CommandFailedError, read_plan, runner_of
 
 def main(arguments: list[str]) -> int:
     """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
-    plan = read_plan(Path(arguments[0]))
+    plan = read_plan(int(arguments[0]))
     multiprocessing.spawn.prepare(placed(plan.prepare, here=str(Path.cwd()), path=sys.path))
     steps = [runner_of(step, run_nested=run_nested) for step in plan.steps]
     try:

@@ -26,9 +26,10 @@ from typing import Any
 from trials.processes.ending import Escalation, end, kill_tree, signal_all
 from trials.processes.identity import children_of, tree
 from trials.processes.parents import Waker, become_subreaper, die_with
+from trials.processes.temporary import TemporaryFolder
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, OutputTooLargeError, output_bytes
-from trials.tasks.nodes import path_with_this_package
+from trials.tasks.nodes import FOLDER_KIND, path_with_this_package
 from trials.tasks.rank_output import LAST_WORDS_S, RankOutput
 from trials.tasks.steps import with_interpreter
 
@@ -58,12 +59,10 @@ class Runner:
         self._node = ""
         self._workspace = folder
         self._environment: dict[str, str] = {}
-        self._plans = Path(tempfile.mkdtemp(prefix="plans-"))
-        self._written = 0
         self._ports: list[socket.socket] = []  # kept free for the worlds that begin here
         self._output: RankOutput | None = None  # where each rank's is kept besides
         self._is_saying_its_last = False  # a job whose processes have all ended
-        self.removed = [self._plans]  # folders that go with the node
+        self.removed: list[Path] = []  # folders that go with the node
         self._jobs: dict[str, Job] = {}
         # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
         self._waker = Waker([signal.SIGCHLD, signal.SIGTERM])
@@ -176,7 +175,10 @@ class Runner:
         if order.get("interval_ms"):
             reading, job.until = os.pipe2(os.O_CLOEXEC)
             arguments, passed = [str(order["interval_ms"]), str(reading)], (reading,)
-        plan = self._written_plan(order["plan"]) if order.get("plan") else ()
+        plan: tuple[str, ...] = ()
+        if order.get("plan"):
+            descriptor = _plan_descriptor(order["plan"])
+            plan, passed = (*PLAN_RUNNER, str(descriptor)), (*passed, descriptor)
         if self._output is not None:
             self._output.make_room(len(order["instances"]))
         for index, instance in enumerate(order["instances"]):
@@ -194,12 +196,6 @@ class Runner:
         for descriptor in passed:
             os.close(descriptor)
         self._look()
-
-    def _written_plan(self, text: str) -> tuple[str, ...]:
-        self._written += 1
-        path = self._plans / f"{self._written}.plan"
-        path.write_bytes(base64.b64decode(text))
-        return (*PLAN_RUNNER, str(path))
 
     def _own_output(self, job: Job, environment: dict[str, str], *, ranks: int) -> tuple[int, ...]:
         if self._output is None or "RANK" not in environment:
@@ -335,6 +331,14 @@ def kept_port() -> socket.socket:
     return kept
 
 
+def _plan_descriptor(text: str) -> int:
+    """Of a file without a name, which goes with those that have it open."""
+    descriptor = os.memfd_create("plan")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(base64.b64decode(text))
+    return descriptor
+
+
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -343,9 +347,9 @@ def main(arguments: list[str]) -> int:
     commands, events = int(arguments[0]), int(arguments[1])
     os.set_inheritable(commands, False)  # noqa: FBT003  the standard library takes it by position only
     os.set_inheritable(events, False)  # noqa: FBT003  the standard library takes it by position only
-    own = Path(tempfile.mkdtemp(prefix="tasks-")) if not arguments[2] else None
+    own = None if arguments[2] else TemporaryFolder(FOLDER_KIND)
     become_subreaper()
-    runner = Runner(commands, events, own or Path(arguments[2]))
+    runner = Runner(commands, events, Path(arguments[2]) if own is None else own.path)
     try:
         runner.run()
     except OSError:
@@ -353,8 +357,10 @@ def main(arguments: list[str]) -> int:
     finally:
         runner.kill()
         runner.pass_on_rest()
-        for folder in [*runner.removed, *([] if own is None else [own])]:
+        for folder in runner.removed:
             shutil.rmtree(folder, ignore_errors=True)
+        if own is not None:
+            own.remove()
     return 0
 
 

@@ -82,9 +82,11 @@ def with_interpreter(words: tuple[str, ...]) -> tuple[str, ...]:
     return (sys.executable, *words[1:]) if words[0] == "python" else words
 
 
-def read_plan(path: Path) -> Plan:
-    """From a file that a runner wrote for its session."""
-    plan = pickle.loads(path.read_bytes())  # noqa: S301  sent by the session of the same user, nobody else
+def read_plan(descriptor: int) -> Plan:
+    """From a file that a runner wrote for its session, of which other instances read the same; it is closed."""
+    data = Path(f"/proc/self/fd/{descriptor}").read_bytes()  # opened anew: each reads from its beginning
+    os.close(descriptor)
+    plan = pickle.loads(data)  # noqa: S301  sent by the session of the same user, nobody else
     assert isinstance(plan, Plan)
     return plan
 

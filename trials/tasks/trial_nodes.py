@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trials.processes.temporary import TemporaryFolder
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.meeting import LeaderLostError, Meeting, Place, here, join
-from trials.tasks.nodes import QUIT_TIMEOUT_S, READ_BYTES, Lines, LocalNode, heard, spawn_runner
+from trials.tasks.nodes import FOLDER_KIND, QUIT_TIMEOUT_S, READ_BYTES, Lines, LocalNode, heard, spawn_runner
 from trials.tasks.port import Event, Order, Placed, Wanted
 from trials.tasks.running import NodeStartError
 from trials.tasks.shares import Machine, divided, placed_on
@@ -82,7 +81,7 @@ class TrialNodes:
         self._environment: dict[str, Mapping[str, str]] = {}
         self._cpus: dict[str, Sequence[int]] = {}
         self._nodes: dict[str, LocalNode | _Remote] = {}
-        self._own: Path | None = None
+        self._own: TemporaryFolder | None = None
 
     def check(self, wanted: Sequence[Wanted]) -> None:
         self._wait_for_members()
@@ -99,10 +98,10 @@ class TrialNodes:
             hosted = [name for name, on in self._on.items() if on == node]
             if hosted:
                 lines.order({"do": "host", "nodes": hosted})
-        self._own = None if self._folder is not None else Path(tempfile.mkdtemp(prefix="tasks-"))
+        self._own = None if self._folder is not None else TemporaryFolder(FOLDER_KIND)
         for name, on in self._on.items():
             if on == 0:
-                folder = self._folder or self._own
+                folder = self._folder if self._own is None else self._own.path
                 assert folder is not None
                 self._nodes[name] = LocalNode(folder, environment=here())
         while len(self._nodes) < len(self._on):
@@ -155,7 +154,7 @@ class TrialNodes:
             self._meeting.close()
             self._meeting = None
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+            self._own.remove()
 
     # ── those who come ──────────────────────────────────────────────────────────────────────────
     def _wait_for_members(self) -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
+from tests.process_table import processes
 from tests.waiting import wait_until
 from trials.files import read_json
 from trials.processes.ending import kill_tree
@@ -23,11 +25,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
     """Whatever a test leaves running under it is killed."""
     path = tmp_path / "home"
     yield path
-    for state in path.glob("agent/fork/*.state.json"):
-        pid = int((read_json(str(state)) or {"pid": 0})["pid"])
-        if pid and is_running(pid):
+    # Not by their state files: one that is still importing has none yet, and would run on for seconds.
+    for pid in [pid for pid, words in processes() if any(word.startswith(f"{path}/agent/fork/") for word in words)]:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-            wait_until(partial(_has_ended, pid))
+        wait_until(partial(_has_ended, pid))
     for folder in path.glob("attempts/*/*/*"):
         claim = read_json(str(folder / "claim.json"))
         kill_tree(None, folder.name.partition("-")[2])
