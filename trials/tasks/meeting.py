@@ -25,7 +25,8 @@ HELLO_LIMIT_BYTES = 64 << 10
 HELLO_TIMEOUT_S = 10.0
 PENDING_LIMIT = 256  # connections that have not shown yet that they know the key
 AGAIN_S = 0.1
-SILENCE_S = 30  # without a sign of life of the other machine, after which a connection is lost
+SILENCE_S = 30.0  # without a sign of life of the other machine, after which a connection is lost
+PROBES = 4  # that may go unanswered in it, as far as whole seconds allow
 
 
 class LeaderLostError(ConnectionError):
@@ -34,16 +35,17 @@ class LeaderLostError(ConnectionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which node of how many this is, and where the first one listens."""
+    """Which node of how many this is, where the first one listens, and for how long another may say nothing."""
 
     node: int
     nodes: int
     address: str = ""
     port: int = 0
     key: str = field(default="", repr=False)
+    silence_s: float = SILENCE_S
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Place:
+    def of(cls, environ: Mapping[str, str], *, silence_s: float = SILENCE_S) -> Place:
         """From the variables of a trial; one node alone where they name none. ValueError for what cannot be."""
         nodes = int(environ.get("GROUP_WORLD_SIZE", "1"))
         if nodes == 1:
@@ -61,6 +63,7 @@ class Place:
             address=environ["MASTER_ADDR"],
             port=int(environ["MASTER_PORT"]),
             key=environ[ENV_KEY],
+            silence_s=silence_s,
         )
 
 
@@ -69,14 +72,17 @@ def proof(key: str, who: str, challenge: str, *, of: str = "") -> str:
     return hmac.new(key.encode(), f"{who}\0{challenge}\0{of}".encode(), "sha256").hexdigest()
 
 
-def watch_silence(connection: socket.socket) -> None:
-    """A machine that is cut off is noticed within SILENCE_S, whether anything is sent or not."""
+def watch_silence(connection: socket.socket, silence_s: float) -> None:
+    """A machine that is cut off is noticed within that time, whether anything is sent or not; the kernel counts whole
+    seconds, two at least."""
+    idle_s = max(1, int(silence_s / 3))
+    probe_s = max(1, int((silence_s - idle_s) / PROBES))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // 3)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 6)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silence_s * 1000))
 
 
 # ── the first node ──────────────────────────────────────────────────────────────────────────────
@@ -92,7 +98,7 @@ class Meeting:
     """Listens from the start until ``close``."""
 
     def __init__(self, place: Place) -> None:
-        self._key = place.key
+        self._key, self._silence_s = place.key, place.silence_s
         family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
         # The agent keeps the port bound without listening, and this lets us: SO_REUSEADDR.
         self._listening = socket.create_server(("", place.port), family=family, backlog=PENDING_LIMIT)
@@ -153,7 +159,7 @@ class Meeting:
             pending.connection.close()
             return None
         pending.connection.setblocking(True)  # noqa: FBT003  the standard library takes it by position only
-        watch_silence(pending.connection)
+        watch_silence(pending.connection, self._silence_s)
         return pending.connection, hello
 
     def _accepted(self, pending: _Pending) -> dict[str, Any] | None:
@@ -187,7 +193,7 @@ def join(place: Place, hello: Mapping[str, Any], *, timeout_s: float) -> socket.
 def _joined(place: Place, hello: str, *, timeout_s: float) -> socket.socket:
     connection = socket.create_connection((place.address, place.port), timeout=min(timeout_s, HELLO_TIMEOUT_S))
     try:
-        watch_silence(connection)
+        watch_silence(connection, place.silence_s)
         own = secrets.token_hex(CHALLENGE_BYTES)
         given = proof(place.key, "node", str(_read_line(connection)["challenge"]), of=hello)
         connection.sendall(_line({"hello": hello, "challenge": own, "proof": given}))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trials.tasks.meeting import Place
+from trials.tasks.meeting import SILENCE_S, Place
 from trials.tasks.nodes import LocalNodes
 from trials.tasks.port import Nodes
 from trials.tasks.progress import GRACE_S
@@ -29,6 +29,7 @@ class TrialSession(GroupSession):
     trial, each on one that can give what it asks for; ``labels`` are what the machine of this program is. Where there
     is one node only, or no trial at all, all of them are on this machine, as of a LocalSession.
 
+    A node of the trial that is not heard of for ``silence_s`` is lost, and the group with it, on both sides.
     GLOBAL workspaces are in ``folder`` of the machine that a node is on. A stop of the trial is told to all tasks, and
     ``run`` waits for those that save before they leave.
     """
@@ -43,13 +44,14 @@ class TrialSession(GroupSession):
         grace_s: float = GRACE_S,
         labels: Mapping[str, str] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
+        silence_s: float = SILENCE_S,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """``environ``: where the variables of the trial stand."""
         super().__init__(folder, grace_s=grace_s, start_timeout_s=start_timeout_s)
         self._environment = dict(environment or {})
         self._labels = dict(labels or {})
-        self._place = Place.of(environ)
+        self._place = Place.of(environ, silence_s=silence_s)
 
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:  # noqa: ARG002  all groups alike
         if self._place.nodes == 1:

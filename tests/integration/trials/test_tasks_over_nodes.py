@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pytest
 from tests.integration.trials import tasks_steps as steps
 from tests.integration.trials.fake_service import is_running
 from tests.integration.trials.task_sessions import ROOT, TwoNodes, another_node, free_port, variables, world
+from tests.own_network import own_network
 from tests.waiting import wait_until
 from trials.tasks import Node, NodeStartError, Task, TaskFailedError, TaskGroup, TrialSession
 from trials.tasks.meeting import Meeting, Place, join
@@ -62,7 +63,7 @@ if __name__ == "__main__":
     with TaskGroup() as group:
         Task(steps.resist, node="a")
         Task(steps.resist, node="b")
-    TrialSession(grace_s=0.2).run(group)
+    TrialSession(grace_s=0.2, silence_s=2).run(group)
 """
 
 GATED = """
@@ -77,8 +78,13 @@ if __name__ == "__main__":
 """
 
 
+ENDED_WITHIN_S = 20.0  # of a busy machine; that is what the silence is shorter than by far
+
+
 @contextmanager
-def program(folder: Path, text: str) -> Iterator[list[subprocess.Popen[str]]]:
+def program(
+    folder: Path, text: str, *, begin: Callable[[], None] | None = None
+) -> Iterator[list[subprocess.Popen[str]]]:
     """One on each node, each in a folder of its own."""
     port = free_port()
     with ExitStack() as stack:
@@ -91,6 +97,7 @@ def program(folder: Path, text: str) -> Iterator[list[subprocess.Popen[str]]]:
             started = subprocess.Popen(
                 [sys.executable, "group.py"], cwd=own, env=environment, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True,
+                preexec_fn=begin,  # noqa: PLW1509  no other thread of a test runs then
             )  # fmt: skip
             processes.append(stack.enter_context(started))
             stack.callback(started.kill)
@@ -130,6 +137,24 @@ def test_a_program_that_is_killed_on_one_node_ends_the_group_on_both(killed: int
         assert processes[1 - killed].returncode == 1
         assert ("node 1 of the trial is gone" if killed else "node 0 of the trial is gone") in said
         wait_until(lambda: none_runs(tmp_path))
+
+
+def test_nodes_that_are_cut_off_from_one_another_end_the_group_on_both(tmp_path: Path) -> None:
+    with own_network() as network:
+        if network is None:
+            pytest.skip("this user may have no network of its own, which could be cut")
+        with program(tmp_path, LONG, begin=network.enter) as processes:
+            wait_until(lambda: len(pids(tmp_path)) == 4)
+            network.cut()
+            cut_at = time.monotonic()
+            said = [process.communicate(timeout=60)[0] for process in processes]
+            took_s = time.monotonic() - cut_at
+
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "node 1 of the trial is gone" in said[0] or "its connection ended" in said[0]
+    assert "node 0 of the trial is gone" in said[1]
+    assert took_s < ENDED_WITHIN_S
+    assert none_runs(tmp_path)
 
 
 def test_a_program_that_is_told_to_stop_waits_for_tasks_that_save_before_they_leave(tmp_path: Path) -> None:
