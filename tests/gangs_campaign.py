@@ -1,7 +1,8 @@
 """A deterministic search of trials of two nodes, killed at each phase of a launch and while they train.
 
-Two agents with homes of their own; gloo over both. Whatever is killed, and when: no part runs alone for longer than the
-grace, and the weights (every loss) are those of a search that nobody disturbed.
+Two agents with homes of their own; gloo over both, and on each a producer that the trial's loader shares. Whatever is
+killed, and when: no part runs alone for longer than the grace, and the weights (every loss) are those of a search that
+nobody disturbed.
 
     python -m tests.gangs_campaign --rounds 5 --seed 1
 """
@@ -28,6 +29,7 @@ from tests.acceptance.harness import Home
 from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
 from tests.process_table import processes
 from tests.waiting import wait_until
+from trials.files import read_json
 
 NAMES = ("near", "far")
 GRACE_S = 5.0
@@ -42,6 +44,15 @@ import torch.distributed as dist
 
 import trials
 
+def batches():
+    if not pathlib.Path("sets.py").exists():
+        yield from ([step * (rank + 1), rank] for step in range(STEPS))
+        return
+    import trials.data
+    options = {"arguments": {"length": 2 * SAMPLES * STEPS}, "sharing": {"block_size": 16, "memory_bytes": 16 << 20}}
+    with trials.data.shared("sets:Numbers", SAMPLES, collate_fn=list, **options) as loader:
+        yield from loader
+
 pathlib.Path("pid").write_text(str(os.getpid()))
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -50,8 +61,10 @@ with trials.init() as trial:
     weight = torch.randn(4, 8)
     state = {"weight": weight, "step": torch.tensor(-1)}
     trial.restore(into=state)
-    for step in range(int(state["step"]) + 1, STEPS):
-        batch = torch.full((8,), (step + 1) * (rank + 1) * trial.parameters["x"] / 100)
+    for step, samples in enumerate(batches()):
+        if step <= int(state["step"]):
+            continue
+        batch = torch.full((8,), (sum(samples) + 1) * trial.parameters["x"] / 100)
         gradient = torch.outer(weight @ batch, batch)
         dist.all_reduce(gradient)
         weight -= 0.01 * gradient
@@ -62,9 +75,20 @@ with trials.init() as trial:
             trial.save_checkpoint(state, step=step, sharded=True)
     trial.report_final(loss=float(weight.double().square().sum()))
 dist.destroy_process_group()
-""".replace("STEPS", str(STEPS))
+""".replace("STEPS", str(STEPS)).replace("SAMPLES", "2")
+SETS = """
+class Numbers:
+    def __init__(self, length):
+        self.length = length
+    def __len__(self):
+        return self.length
+    def __getitem__(self, index):
+        return index
+"""
 PHASES = ("preparing", "ready", "running", "training")
-VICTIMS = ("service", "agent near", "agent far", "part near", "part far")
+DATA = ("data near", "data far")
+VICTIMS = ("service", "agent near", "agent far", "part near", "part far", *DATA)
+SEARCHES_FOR_A_CASE = 4  # at most, on average: a case that never comes about is a fault
 
 
 class Gang:
@@ -74,7 +98,11 @@ class Gang:
         self.home, self.agents, self._stack = home, agents, stack
         self.alone_s = 0.0  # the longest that a part ran on after the other had been killed
 
-    def begin(self, *, trials: int) -> None:
+    def begin(self, *, trials: int, shares: bool) -> None:
+        """``shares``: their data come from the producers of their nodes, which can be killed then."""
+        if shares:
+            (self.home.folder / "code").mkdir(exist_ok=True)
+            (self.home.folder / "code" / "sets.py").write_text(SETS)
         trial = {"nodes": 2, "stop_grace": f"{GRACE_S:g}s"}
         self.home.begin(TRAIN, trial=trial, budget={"trials": trials, "parallel": 1}, deterministic=True)
 
@@ -111,6 +139,25 @@ class Gang:
         written = [path.read_text() for path in Path(self.agents[name].home).glob("attempts/*/*/*/work/pid")]
         return [int(text) for text in written if text and int(text) in alive]
 
+    def producers(self, name: str) -> list[int]:
+        found = [read_json(str(path)) for path in Path(self.agents[name].home).glob("agent/data/*/server.json")]
+        alive = {pid for pid, words in processes() if "trials.data.sharing.producer_main" in words}
+        return [server["pid"] for server in found if server is not None and server["pid"] in alive]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What each trial came to, without what is said of its loading, in which times stand."""
+        rows = []
+        for trial in self.home.trials():
+            metrics: dict[int | None, dict[str, float]] = {}
+            for report in trial["metrics"]:
+                values = {name: value for name, value in report["values"].items() if not name.startswith("data/")}
+                if values:
+                    known = metrics.setdefault(report["step"], values)
+                    assert known == values, f"trial {trial['number']} reported step {report['step']} twice"
+            kept = ("number", "status", "reason", "parameters", "final")
+            rows.append({name: trial[name] for name in kept} | {"metrics": metrics})
+        return rows
+
     # ── what is done ────────────────────────────────────────────────────────────────────────────
     def kill(self, victim: str) -> bool:
         """False where there was nothing to kill."""
@@ -122,14 +169,13 @@ class Gang:
         elif what == "agent":
             self.agents[name].kill()
             self.agents[name].start()
+        elif what == "data":
+            return kill_all(self.producers(name))
         else:
-            pids = self.trial_processes(name)
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if pids:
+            is_done = kill_all(self.trial_processes(name))
+            if is_done:
                 self._wait_for_the_other(name)
-            return bool(pids)
+            return is_done
         return True
 
     def _wait_for_the_other(self, killed: str) -> None:
@@ -137,6 +183,14 @@ class Gang:
         pids, began = set(self.trial_processes(other)), time.monotonic()
         wait_until(lambda: not pids & set(self.trial_processes(other)), timeout_s=ALONE_S)
         self.alone_s = max(self.alone_s, time.monotonic() - began)
+
+
+def kill_all(pids: Sequence[int]) -> bool:
+    """False where there was none."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(pids)
 
 
 @contextmanager
@@ -182,7 +236,7 @@ def disturb(gang: Gang, todo: list[tuple[str, str]]) -> Counter[str]:
             done[f"{victim} while {phase}"] += 1
             todo.pop(0)
         elif phase in {"preparing", "ready"}:
-            todo.pop(0)  # no process of a trial runs then
+            todo.pop(0)  # no process of a trial runs then, nor need a producer
     return done
 
 
@@ -190,18 +244,21 @@ def run(*, rounds: int, trials: int, cases: Sequence[tuple[str, str]], seed: int
     """What was killed how often, and the longest that a part was alone. AssertionError for other rows."""
     rng, done = random.Random(seed), Counter[str]()
     folder = Path(tempfile.mkdtemp(prefix="tuner-gangs-"))
+    shares = any(victim in DATA for _, victim in cases)
     with a_gang(folder) as gang:
-        gang.begin(trials=trials)
+        gang.begin(trials=trials, shares=shares)
         gang.completed()
-        undisturbed = gang.home.rows()
+        undisturbed = gang.rows()
         for number in range(1, rounds + 1):
-            todo = [*cases]
+            todo, searches = [*cases], 0
             rng.shuffle(todo)
             while todo:
-                gang.begin(trials=trials)
+                assert searches < SEARCHES_FOR_A_CASE * len(cases), f"round {number}: {todo} do not come about"
+                searches += 1
+                gang.begin(trials=trials, shares=shares)
                 told = disturb(gang, todo)
                 gang.completed()
-                assert gang.home.rows() == undisturbed, f"round {number}: other rows after {dict(told)}"
+                assert gang.rows() == undisturbed, f"round {number}: other rows after {dict(told)}"
                 done += told
                 attempts = sum(trial["attempts"] for trial in gang.home.trials())
                 print(f"round {number}: the same rows, {attempts} attempts, {dict(told)}", flush=True)
@@ -220,8 +277,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS, metavar="VICTIM")
     options = parser.parse_args()
-    cases = [(phase, victim) for phase in PHASES for victim in VICTIMS]
+    cases = [(phase, victim) for phase in PHASES for victim in options.victims]
     print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
     done, alone_s = run(rounds=options.rounds, trials=options.trials, cases=cases, seed=options.seed)
     print(f"{sum(done.values())} kills: {dict(sorted(done.items()))}; load after: {os.getloadavg()[0]:.1f}")
