@@ -68,7 +68,7 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
         {"stdout": "no base64"},
         {"stdin": ""},
         {"stdout-01": ""},
-        {f"stdout-{rank}": "" for rank in range(19)},
+        {f"stdout-{rank}": "" for rank in range(20)},
         {"../stdout": "YQ=="},
         {"stdout": "YWFh" * (LOG_INLINE_BYTES // 3 + 1)},
     ],

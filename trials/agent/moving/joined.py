@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
 import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt
@@ -24,6 +26,7 @@ from trials.wire.resources import STREAM
 from trials.wire.variables import NAME_OF_SECRET
 
 LOG_BYTES = 8 << 20  # of the end of each stream
+FILES_LOOKED_AT = 20_000  # of an attempt's folder, in which a trial may write what it likes
 RANK_STREAMS_LIMIT = 2_000  # those that a trial has more, by files of its own making, stay on the node
 ATTEMPTS = 3
 PAUSE_S = 1.0
@@ -64,7 +67,8 @@ async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
 
 def _streams_of_ranks(folder: Path) -> list[str]:
     try:
-        names = sorted(path.name for path in folder.iterdir())
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, FILES_LOOKED_AT))
     except OSError:
         return []
     return [stream for name in names if (stream := stream_in(name)) is not None][:RANK_STREAMS_LIMIT]
