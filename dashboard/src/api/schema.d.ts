@@ -5309,6 +5309,12 @@ export interface components {
             parameters: {
                 [key: string]: unknown;
             };
+            /**
+             * Processes Per Node
+             * @description of each attempt; each has its RANK
+             * @example 4
+             */
+            processes_per_node: number;
             reason: components["schemas"]["TrialReason"];
             /**
              * Retry Of
@@ -15730,6 +15736,7 @@ export interface operations {
                      *         "batch": 32,
                      *         "lr": 0.01
                      *       },
+                     *       "processes_per_node": 4,
                      *       "reason": "none",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
@@ -19382,6 +19389,7 @@ export interface operations {
                      *         "batch": 32,
                      *         "lr": 0.01
                      *       },
+                     *       "processes_per_node": 4,
                      *       "reason": "none",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
@@ -20123,8 +20131,10 @@ export interface operations {
                 stream?: "stdout" | "stderr";
                 /** @description the newest when left out */
                 attempt?: number | null;
-                /** @description of a trial of several */
-                node?: number;
+                /** @description of a trial of several; else the first */
+                node?: number | null;
+                /** @description what this process alone wrote */
+                rank?: number | null;
                 /** @description negative: from the end */
                 offset?: number;
                 /** @description bytes */
@@ -20712,6 +20722,7 @@ export interface operations {
                      *         "batch": 32,
                      *         "lr": 0.01
                      *       },
+                     *       "processes_per_node": 4,
                      *       "reason": "none",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
@@ -21011,6 +21022,7 @@ export interface operations {
                      *         "batch": 32,
                      *         "lr": 0.01
                      *       },
+                     *       "processes_per_node": 4,
                      *       "reason": "none",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
