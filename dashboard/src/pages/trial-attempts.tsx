@@ -25,7 +25,10 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   const node =
     (wanted === null ? chosen.nodes.find(hasFailed) : chosen.nodes.find((one) => one.node === Number(wanted)))
       ?.node ?? 0;
-  const ranks = Array.from({ length: trial.processes_per_node }, (_, at) => node * trial.processes_per_node + at);
+  const ranks = Array.from(
+    { length: trial.processes_per_node },
+    (_, at) => node * trial.processes_per_node + at,
+  );
   const rank = ranks.length > 1 ? ranks.find((one) => String(one) === query.value.get("rank")) : undefined;
   return (
     <section aria-labelledby="attempts">
