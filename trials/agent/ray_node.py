@@ -179,6 +179,10 @@ class RayNode:
             self._changed.notify_all()
 
 
+def imported() -> None:
+    """Done by a process of Ray's, which has imported this module for it, and may become a node later."""
+
+
 def machine() -> str:
     """The same for all processes that see one another's numbers and files; two containers of a host differ."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -29,6 +29,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from trials.agent.ray_node import RayNode
 from tuner_service.executors.ray.compiled import compiled
 from tuner_service.executors.ray.names import agents_of, group_of, name_in, namespace_of, new_agent_id
+from tuner_service.executors.ray.warming import Warming
 from tuner_service.service.node_tokens import secret_of
 
 BACKOFF_S = 1.0  # after a node that never ran; doubled by each such in a row
@@ -109,6 +110,8 @@ class Reconciler:
         self._lost: deque[dict[str, str]] = deque(maxlen=LOST_KEPT)
         self._backoffs: dict[str, _Backoff] = {}  # by pool: one that cannot be made costs no other
         self._wanted: dict[str, Any] | None = None
+        self._warming = Warming()
+        self._actor_class = ray.remote(RayNode)
 
     def connect(self) -> None:
         environment = dict(self._start.get("runtime_env") or {})
@@ -124,6 +127,7 @@ class Reconciler:
             log_to_driver=False,
             logging_level="warning",
         )
+        self._warming.look(wait=not self._groups())
 
     def step(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
         """Come nearer to what is wanted, and say what exists. ``wanted`` None: as before."""
@@ -134,6 +138,7 @@ class Reconciler:
         if self._wanted is not None:
             self._give_orders(self._wanted)
             self._make_lacking(self._wanted)
+        self._warming.look()
         return {
             "items": [self._told(node, groups.get(node.group.name, {})) for node in self._nodes.values()],
             "lost": list(self._lost),
@@ -243,20 +248,16 @@ class Reconciler:
         shape = group.shape
         options: dict[str, Any] = {"memory": shape["memory_bytes"]} if shape["memory_bytes"] else {}
         options |= {"runtime_env": dict(environment)} if environment else {}
-        return (
-            ray.remote(RayNode)
-            .options(
-                name=agent_id,
-                lifetime="detached",
-                num_cpus=shape["cpus"],
-                num_gpus=shape["gpus"],
-                max_restarts=0,
-                max_concurrency=CONCURRENCY,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=place),
-                **options,
-            )
-            .remote(agent_id, group_of(self._lineage, group.name, group.pool), group.agents)
-        )
+        return self._actor_class.options(
+            name=agent_id,
+            lifetime="detached",
+            num_cpus=shape["cpus"],
+            num_gpus=shape["gpus"],
+            max_restarts=0,
+            max_concurrency=CONCURRENCY,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=place),
+            **options,
+        ).remote(agent_id, group_of(self._lineage, group.name, group.pool), group.agents)
 
     def _forget(self, node: _Node, why: str) -> None:
         """It is gone, or will not come; ``why`` where nobody wanted that."""
