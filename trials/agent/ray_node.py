@@ -27,6 +27,7 @@ from trials.files import write_atomically
 from trials.wire.programs import KEEPER
 from trials.wire.variables import with_path
 
+UNORDERED_S = 120.0  # without an order: whoever asked for this node is gone, as where it came after the service
 WATCH_S = 20.0  # after which a question about what changed is answered with what is known
 LOOK_S = 0.5
 RESPAWN_S = 1.0  # after a keeper that was killed; what it kept is ended first
@@ -50,14 +51,16 @@ class RayNode:
         self._order: dict[str, Any] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         self._is_ending = False
+        threading.Thread(target=self._give_back_unordered, name="unordered", daemon=True).start()
 
     # ── for the bridge ──────────────────────────────────────────────────────────────────────────
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run the agent, for the service that ``order`` names; said again, the address may be another."""
         self._write(order)
         with self._changed:
-            is_first = not self._order
+            is_first = not self._order and not self._is_ending
             self._order = order
+            self._changed.notify_all()
         if is_first:
             threading.Thread(target=self._hold, name="hold", daemon=True).start()
             threading.Thread(target=self._look_for_drains, name="drains", daemon=True).start()
@@ -172,6 +175,15 @@ class RayNode:
         time.sleep(GIVE_BACK_S)
         with suppress(Exception):
             ray.kill(ray.get_runtime_context().current_actor)
+
+    def _give_back_unordered(self) -> None:
+        """A bridge that is there says within seconds what is to be done here."""
+        with self._changed:
+            is_known = self._changed.wait_for(lambda: bool(self._order) or self._is_ending, UNORDERED_S)
+            self._is_ending = self._is_ending or not is_known
+        if not is_known:
+            self._put(phase="ended")
+            self._give_back()
 
     def _put(self, **change: Any) -> None:
         with self._changed:

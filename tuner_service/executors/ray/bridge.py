@@ -4,7 +4,8 @@
 
 Lines of JSON come in on the standard input: the first says to which cluster, each later one what is wanted, the newest
 counts. Lines of JSON go out: what exists. It holds nothing that the next bridge could not find again by name, and
-ends when the service does. Imports Ray, the standard library, and nothing else that the nodes' Python may lack.
+ends when the service does: what was asked for and has not come is taken back then, so that no autoscaler brings it for
+nobody. Imports Ray, the standard library, and nothing else that the nodes' Python may lack.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 STEP_S = 0.25
 SAY_EVERY_S = 2.0  # also where nothing has changed
 SILENT_S = 5.0  # for Ray's head to answer, before people are told that it does not
+LET_GO_S = 3.0  # once the service is gone, for what nobody will use to be taken back
 EXIT_NO_RAY = 5
 EXIT_NOT_CONNECTED = 6
 EXIT_BAD_FRAME = 7
@@ -34,10 +36,11 @@ class Pipe:
         self._start: dict[str, Any] | None = None
         self._newest: dict[str, Any] | None = None
         self._revision = 0
+        self.is_closed = False  # the service is gone
         self._saying = threading.Lock()
 
     def read_on(self) -> None:
-        """In a thread of its own; when the service is gone, so is this process."""
+        """In a thread of its own; when the service is gone, this process goes, in LET_GO_S at most."""
         for line in sys.stdin:
             try:
                 frame = json.loads(line)
@@ -49,6 +52,12 @@ class Pipe:
                 else:
                     self._newest, self._revision = frame, self._revision + 1
                 self._changed.notify_all()
+        with self._changed:
+            self.is_closed, self._revision = True, self._revision + 1
+            self._changed.notify_all()
+            is_connecting = self._start is None
+        if not is_connecting:
+            time.sleep(LET_GO_S)
         os._exit(0)
 
     def start(self) -> dict[str, Any]:
@@ -118,6 +127,9 @@ def main() -> int:
     said_at, revision = 0.0, 0
     while True:
         revision, wanted = pipe.next(revision, STEP_S)
+        if pipe.is_closed:
+            reconciler.let_go()
+            os._exit(0)
         with watch:
             seen = {"kind": "nodes", **reconciler.step(wanted)}
         if seen != said or time.monotonic() - said_at >= SAY_EVERY_S:

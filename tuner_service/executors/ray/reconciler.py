@@ -146,6 +146,14 @@ class Reconciler:
             "resources": {k: v for k, v in ray.cluster_resources().items() if k in {"CPU", "GPU", "memory"}},
         }
 
+    def let_go(self) -> None:
+        """Nobody waits any more for what has no place yet: a later bridge asks for what is needed then."""
+        groups = self._groups()
+        self._find_again(groups)
+        for node in list(self._nodes.values()):
+            if groups.get(node.group.name, {}).get("state") == "PENDING":
+                self._forget(node, "")
+
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
     def _groups(self) -> dict[str, dict[str, Any]]:
         """The placement groups of this database, by name."""
