@@ -182,6 +182,10 @@ def test_what_the_cluster_has_no_room_for_is_told_with_why(search: Home, cluster
     wait_until(lambda: "large enough" in nodes_in(search, "pending")[0]["reason"], timeout_s=COMES_S)
     assert pending["agent"] in search.tuner("ps", "--nodes")
 
+    namespace = provided(search)["namespace"]
+    search.kill_all("service")  # the bridge takes it back: an autoscaler would bring it for nobody
+    wait_until(lambda: not cluster.left(namespace)["groups"], timeout_s=COMES_S)
+
 
 def test_nothing_of_ours_is_left_on_a_foreign_cluster_after_the_service(search: Home, cluster: RayCluster) -> None:
     search.environment["TUNER_EXECUTOR"] = executor(cluster.address, service_lost_s=5.0)
