@@ -26,7 +26,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trials.agent.ray_node import RayNode
+from trials.agent.ray_node import RayNode, imported
 from tuner_service.executors.ray.compiled import compiled
 from tuner_service.executors.ray.names import agents_of, group_of, name_in, namespace_of, new_agent_id
 from tuner_service.executors.ray.warming import Warming
@@ -110,7 +110,7 @@ class Reconciler:
         self._lost: deque[dict[str, str]] = deque(maxlen=LOST_KEPT)
         self._backoffs: dict[str, _Backoff] = {}  # by pool: one that cannot be made costs no other
         self._wanted: dict[str, Any] | None = None
-        self._warming = Warming()
+        self._warming = Warming(imported)
         self._actor_class = ray.remote(RayNode)
 
     def connect(self) -> None:

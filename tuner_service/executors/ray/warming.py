@@ -7,7 +7,7 @@ A process that waits holds no core, and ends with the bridge; where Ray needs it
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,9 +23,10 @@ def without(nodes: Iterable[Mapping[str, Any]], warmed: Collection[str]) -> list
 
 
 class Warming:
-    """Needs a driver that is connected."""
+    """Needs a driver that is connected. ``task``: what such a process does first, which is to import what it needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Callable[[], None]) -> None:
+        self._task = task
         self._warmed: set[str] = set()
         self._looked_at = 0.0
 
@@ -38,17 +39,15 @@ class Warming:
 
         lacking = without(ray.nodes(), self._warmed)
         self._warmed |= set(lacking)
-        coming = [_task(node) for node in lacking]
+        coming = [_sent(self._task, node) for node in lacking]
         if wait and coming:
             with suppress(ray.exceptions.RayError):
                 ray.wait(coming, num_returns=len(coming), timeout=WAIT_S)
 
 
-def _task(node: str) -> Any:
+def _sent(task: Callable[[], None], node: str) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from trials.agent.ray_node import imported
-
     there = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(imported).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+    return ray.remote(task).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
