@@ -1,6 +1,6 @@
 """Processes of Ray's that wait on the cluster with our runtime environment, as Ray itself has some without one.
 
-The actor of a node takes such a process over, and is there in a third of a second where it would take one and a half.
+The actor of a node takes such a process over, and need not wait until Python and Ray have started there.
 A process that waits holds no core, and ends with the bridge; where Ray needs its place, it ends it.
 """
 
