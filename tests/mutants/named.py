@@ -128,8 +128,8 @@ NAMED: tuple[Mutant, ...] = (
     _mutant("tuner_service/dispatcher/agents.py", "or last <= known:", "or last < known:", REPORTS),
     _mutant(
         "tuner_service/dispatcher/agents.py",
-        "first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :]",
-        "first_sequence=known + 1, records=command.records",
+        "new = command.records[known + 1 - command.first_sequence :]",
+        "new = command.records",
         REPORTS,
     ),
     _mutant("tuner_service/dispatcher/agents.py", "if command.last_sequence > known:", "if False:", REPORTS),

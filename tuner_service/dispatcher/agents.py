@@ -286,9 +286,8 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         return None
     fresh = command
     if command.first_sequence <= known:
-        fresh = replace(
-            command, first_sequence=known + 1, records=command.records[known + 1 - command.first_sequence :]
-        )
+        new = command.records[known + 1 - command.first_sequence :]
+        fresh = replace(command, first_sequence=known + 1, records=new)
     ts.put_attempt(replace(ts.live, acknowledged=last, last_heard_at=step.at))
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
         take(ts, fresh)

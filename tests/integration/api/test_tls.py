@@ -127,7 +127,8 @@ def test_agents_are_let_in_by_their_own_tokens_and_hung_up_on_when_these_are_rev
 
     def channel(agent: str, token: str) -> ClientConnection:
         headers = {"Authorization": f"Bearer {token}"}
-        return open_channel(f"{address}/api/v1/agents/{agent}/channel", additional_headers=headers, ssl=tls, proxy=None)
+        address_of = f"{address}/api/v1/agents/{agent}/channel"
+        return open_channel(address_of, additional_headers=headers, ssl=tls, proxy=None, open_timeout=120)
 
     def refusal(agent: str, token: str) -> int:
         with pytest.raises(InvalidStatus) as refused, channel(agent, token):

@@ -284,14 +284,14 @@ def test_the_parts_of_a_trial_run_on_different_nodes_of_the_cluster_and_end_toge
     running(search, 1, step=3)
     cluster.kill(lost)
     cluster.add(2)
-    wait_until(lambda: search.trial(1)["attempts"] == 2, timeout_s=COMES_S)
+    wait_until(lambda: search.trial(1)["attempts"] >= 2, timeout_s=COMES_S)
     search.open_gate()
 
     assert completed(search)["counts"] == {"succeeded": 1}
-    first, second = search.trial(1)["attempt_details"]
+    first, *_, last = search.trial(1)["attempt_details"]  # a node that takes long to be ready gives its part back
     assert {node["agent"] for node in first["nodes"]} == set(placed)
-    assert not {node["agent"] for node in second["nodes"]} & set(placed)
-    assert second["restored_step"] == 3
+    assert not {node["agent"] for node in last["nodes"]} & set(placed)
+    assert last["restored_step"] == 3
     is_told_once(search, steps=6)
 
 
