@@ -7,8 +7,6 @@ Each agent has a home and an address of its own. Every round must end with the r
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import shutil
 import sys
@@ -22,6 +20,7 @@ from tests.acceptance.harness import Home
 from tests.disturbed_agents import LOST_TIMEOUT_S, NAMES, PATIENCE_S, Nodes, begin, completed, cut_off, three_nodes
 from tests.joined_agents import service_without_own_agent
 from tests.network_proxy import Network
+from tests.rounds import run_by_command
 from tests.waiting import wait_until
 
 BRIEFLY_S = LOST_TIMEOUT_S / 4
@@ -130,21 +129,7 @@ def run(*, rounds: int, trials: int, seed: int) -> tuple[Counter[str], list[int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.agents_campaign",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
-    done, differ = run(rounds=options.rounds, trials=options.trials, seed=options.seed)
-    print(f"{sum(done.values())} disturbances: {dict(sorted(done.items()))}; load after: {os.getloadavg()[0]:.1f}")
-    print(f"rounds with other rows: {differ}" if differ else f"the same rows in all {options.rounds} rounds")
-    return 1 if differ else 0
+    return run_by_command(run, prog="python -m tests.agents_campaign", about=__doc__, all_well="the same rows")
 
 
 if __name__ == "__main__":

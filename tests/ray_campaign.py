@@ -9,8 +9,6 @@ round is without it: then nothing acknowledged is lost, and nothing is there twi
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import shutil
 import sys
@@ -25,6 +23,7 @@ from tests.acceptance.harness import Home
 from tests.disturbed_agents import begin
 from tests.disturbed_ray import CORES, KINDS, Disturbed, executor, reports_of, undisturbed_rows
 from tests.ray_cluster import ray_cluster
+from tests.rounds import run_by_command
 
 PAUSE_S = 6.0  # at most, between two disturbances
 
@@ -84,23 +83,9 @@ def run(*, rounds: int, trials: int, seed: int) -> tuple[Counter[str], list[int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.ray_campaign",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    return run_by_command(
+        run, prog="python -m tests.ray_campaign", about=__doc__, all_well="the same rows, nothing lost"
     )
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
-    done, differ = run(rounds=options.rounds, trials=options.trials, seed=options.seed)
-    print(f"{sum(done.values())} disturbances: {dict(sorted(done.items()))}; load after: {os.getloadavg()[0]:.1f}")
-    print(
-        f"rounds with other rows: {differ}" if differ else f"the same rows, nothing lost in all {options.rounds} rounds"
-    )
-    return 1 if differ else 0
 
 
 if __name__ == "__main__":
