@@ -23,6 +23,7 @@ from trials.wire.remote_files import SCHEME
 
 COPY_BYTES = 8 << 20  # at once
 READ_BYTES = 1 << 20  # likewise, from behind a URL
+LISTINGS = 100  # of a folder behind a URL that changes all the time
 _FICLONE = 0x40049409  # of linux/fs.h
 _SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
@@ -112,32 +113,29 @@ class FileStore:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Of the plain files that lie in ``folder`` itself, by their names; nothing where there is no such folder."""
+        """Of the plain files that lie in ``folder`` itself, by their names; nothing where there is no such folder.
+
+        Others may put files there and take them away meanwhile: what is there all the time is among them.
+        """
         location = self.location(folder)
         with explained(location):
-            try:
-                if self.folder is not None:
-                    with os.scandir(location) as entries:
-                        return {e.name: e.stat().st_size for e in entries if e.is_file(follow_symlinks=False)}
-                fs, path = filesystem(location)
-                fs.invalidate_cache()
-                found = fs.ls(path, detail=True)
-                return {e["name"].rsplit("/", 1)[-1]: int(e["size"]) for e in found if e["type"] == "file"}
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
+            if self.folder is not None:
+                return sizes_in(Path(location))
+            fs, path = filesystem(location)
+            found = _listed(fs, path)
+            return {e["name"].rsplit("/", 1)[-1]: int(e["size"]) for e in found if e["type"] == "file"}
 
     def folders(self, folder: str) -> list[str]:
         """The names of those in ``folder``."""
         location = self.location(folder)
         with explained(location):
-            try:
-                if self.folder is not None:
-                    with os.scandir(location) as entries:
-                        return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+            if self.folder is None:
                 fs, path = filesystem(location)
-                fs.invalidate_cache()
-                found = fs.ls(path, detail=True)
+                found = _listed(fs, path)
                 return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in found if e["type"] == "directory")
+            try:
+                with os.scandir(location) as entries:
+                    return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
@@ -146,6 +144,33 @@ class FileStore:
         location = self.location(name)
         with explained(location):
             remove_at(location)
+
+
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Of the plain files in a folder, which may come and go meanwhile; nothing where there is no such folder."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # this one alone has gone
+                if entry.is_file(follow_symlinks=False):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+    return found
+
+
+def _listed(fs: Any, path: str) -> list[dict[str, Any]]:
+    """What is in a folder behind a URL. Some kinds look at each file, and fail where one has gone."""
+    for _ in range(LISTINGS):
+        fs.invalidate_cache()
+        try:
+            found: list[dict[str, Any]] = fs.ls(path, detail=True)
+        except NotADirectoryError:
+            return []
+        except FileNotFoundError:
+            if not fs.isdir(path):
+                return []
+        else:
+            return found
+    raise OSError(errno.EAGAIN, "it could not be listed: files came and went all the time; try again", path)
 
 
 def is_url(location: str) -> bool:

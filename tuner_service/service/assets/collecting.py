@@ -7,13 +7,12 @@ their marks and leases are looked at after the store was marked as being collect
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trials.stores import StoreError, clear
+from trials.stores import StoreError, clear, sizes_in
 from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, is_file_digest
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
@@ -122,17 +121,12 @@ def _names(files: Iterator[AssetFile]) -> set[str]:
 
 
 def _staged(folder: Path, leased: set[str]) -> Iterator[Unneeded]:
-    """What came for an upload that nobody goes on with, and what was cut off."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.name not in leased:
-            size = entry.stat(follow_symlinks=False).st_size
-            path = Path(entry.path)
+    """What came for an upload that nobody goes on with, and what was cut off; uploads end meanwhile."""
+    for name, size in sorted(sizes_in(folder).items()):
+        if name not in leased:
+            path = folder / name
             yield Unneeded(
-                what="upload", where=entry.path, size=size, why="no upload goes on with it",
+                what="upload", where=str(path), size=size, why="no upload goes on with it",
                 remove=lambda path=path: clear(path),  # type: ignore[misc]  # bound now
             )  # fmt: skip
 

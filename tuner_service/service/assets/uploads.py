@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from trials.files import is_full_disk, write_all
-from trials.stores import StoreError
+from trials.stores import StoreError, sizes_in
 from trials.wire.manifests import (
     MAX_MANIFEST_BYTES,
     PIECE_BYTES,
@@ -246,7 +246,7 @@ class Uploads:
 
     def _clear_staged(self, manifest: AssetFile) -> None:
         """Pieces of large files, and whole files that the store had already."""
-        staged = _sizes_in(self._store.staging).keys()
+        staged = sizes_in(self._store.staging).keys()
         for file in chain([manifest], self._store.manifest(manifest.digest) if staged else ()):
             for name in staged & {*file.pieces, file.digest}:
                 with suppress(FileNotFoundError):
@@ -267,7 +267,7 @@ class _Known:
     def __init__(self, store: AssetStore) -> None:
         self._store = store
         self._sizes: dict[str, dict[str, int]] = {}
-        self._staged = _sizes_in(store.staging)
+        self._staged = sizes_in(store.staging)
 
     def has(self, file: AssetFile) -> bool:
         return self.is_staged(file) or self.has_stored(file)
@@ -286,14 +286,6 @@ class _Known:
         if anew or prefix not in self._sizes:
             self._sizes[prefix] = self._store.sizes(prefix)
         return self._sizes[prefix].get(digest) == file.size
-
-
-def _sizes_in(folder: Path) -> dict[str, int]:
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries}
-    except FileNotFoundError:
-        return {}
 
 
 def _files_of(manifest: Path) -> Iterator[AssetFile]:
