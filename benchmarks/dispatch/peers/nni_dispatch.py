@@ -24,7 +24,7 @@ with open({times!r}, "a") as file:
 
 
 def main():
-    launcher._check_rest_server.__defaults__ = (START_S, None)
+    launcher._check_rest_server.__defaults__ = (START_S, None)  # noqa: SLF001  no option says it
     folder, count = Path(sys.argv[1]), int(sys.argv[3])
     imports = "import torch" if "import torch" in Path(sys.argv[2]).read_text() else ""  # as the load's script
     times = str(Path(sys.argv[2]).with_name("times"))
