@@ -91,6 +91,7 @@ def main() -> int:
 # ── trials that ended ───────────────────────────────────────────────────────────────────────────
 def _databases(folder: Path, counts: list[int]) -> dict[int, Path]:
     found = {}
+    folder.mkdir(parents=True, exist_ok=True)
     for count in counts:
         found[count] = folder / f"{count}.db"
         if not found[count].exists():
