@@ -149,6 +149,7 @@ class SqlStore:
         query = select(j.c.at).select_from(e.join(j, last)).where(e.c.ended_at.is_(None))
         newest = 0.0
         with self.queries.reading() as connection:
+            reading.by_index(connection)
             for at in connection.execute(query).scalars():
                 with suppress(*mapping.UNREADABLE):  # a damaged row says nothing; it is found when it is loaded
                     newest = max(newest, float(at))

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
 
+from benchmarks.large.filling import EXPERIMENT_ID as EXPERIMENT
+from benchmarks.large.filling import Size, fill
 from tests.builders import EXPERIMENT_ID, START
 from tests.migrations import build_database as stored
 from tests.postgresql import the_server
@@ -45,6 +48,26 @@ def test_a_new_database_has_the_schema_of_the_newest_revision() -> None:
         database=name_of(url),
     )
     assert wrong == [], "columns whose order is not that of Python"
+
+
+def test_a_start_reads_what_is_unfinished_and_nothing_of_what_is_stored() -> None:
+    url = the_server().new_database()
+    fill(url, Size(trials=40, reports=10, values=1), lambda _: None)
+    with closing(open_store(url, StillClock())):
+        pass  # what is read once, at an opening, is not meant here
+
+    def at_server(statement: str) -> list[tuple[Any, ...]]:
+        return the_server().execute(statement, database=name_of(url))
+
+    at_server("VACUUM (ANALYZE)")
+    with closing(open_store(url, StillClock())) as store:
+        at_server("SELECT pg_stat_reset()")
+        assert [loaded.experiment.id for loaded in store.load()] == [EXPERIMENT]
+        assert store.newest_at() == 0.0  # of what has not ended
+
+    statistics = at_server("SELECT relname::text, seq_tup_read FROM pg_stat_user_tables")
+    large = ("journal", "trials", "attempts", "metrics", "checkpoints")
+    assert {name: count for name, count in statistics if name in large and count} == {}
 
 
 def test_a_database_of_the_first_revision_is_brought_up_to_date_and_keeps_its_rows() -> None:
