@@ -106,6 +106,13 @@ class Gang:
         trial = {"nodes": 2, "stop_grace": f"{GRACE_S:g}s"}
         self.home.begin(TRAIN, trial=trial, budget={"trials": trials, "parallel": 1}, deterministic=True)
 
+    def wait_for_both_nodes(self) -> None:
+        """One that was killed while a search ended may not be back yet; asking for more than there are is refused."""
+        with self.home.service() as service:
+            wait_until(
+                lambda: sum(node["state"] == "ready" for node in service.agents()) == len(NAMES), timeout_s=PATIENCE_S
+            )
+
     def is_running(self) -> bool:
         return bool(self.home.show()["status"] == "running")
 
@@ -218,7 +225,7 @@ def served(home: Home) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -232,8 +239,6 @@ def a_gang(folder: Path) -> Iterator[Gang]:
         with ExitStack() as stack:
             stack.enter_context(service_without_own_agent(home))
             agents = {name: stack.enter_context(joined(home, name)) for name in NAMES}
-            with home.service() as service:
-                wait_until(lambda: len(service.agents()) == len(NAMES))
             yield Gang(home, agents, stack)
     finally:
         home.end()
@@ -257,6 +262,7 @@ def disturb(gang: Gang, todo: list[tuple[str, str]]) -> Counter[str]:
 
 def disturb_the_preparing(gang: Gang, todo: list[tuple[str, str]], **search: Any) -> Counter[str]:
     """Likewise of a search that begins now, the first in the preparing, which lasts until it was done."""
+    gang.wait_for_both_nodes()
     with gang.held(NAMES[-1]) as go_on:
         gang.begin(**search)
         wait_until(lambda: gang.phase() == "preparing", timeout_s=PATIENCE_S)
@@ -272,6 +278,7 @@ def run(*, rounds: int, trials: int, cases: Sequence[tuple[str, str]], seed: int
     folder = Path(tempfile.mkdtemp(prefix="tuner-gangs-"))
     shares = any(victim in DATA for _, victim in cases)
     with a_gang(folder) as gang:
+        gang.wait_for_both_nodes()
         gang.begin(trials=trials, shares=shares)
         gang.completed()
         undisturbed = gang.rows()
@@ -284,6 +291,7 @@ def run(*, rounds: int, trials: int, cases: Sequence[tuple[str, str]], seed: int
                 if todo[0][0] == "preparing":  # over in a moment, which a busy machine does not let us see
                     told = disturb_the_preparing(gang, todo, trials=trials, shares=shares)
                 else:
+                    gang.wait_for_both_nodes()
                     gang.begin(trials=trials, shares=shares)
                     told = disturb(gang, todo)
                 gang.completed()

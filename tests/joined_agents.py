@@ -16,7 +16,7 @@ from pathlib import Path
 import websockets
 
 from tests.acceptance.harness import ROOT, Home
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 class JoinedAgent:
@@ -83,7 +83,7 @@ class JoinedAgent:
         """With its trials and the parents of these."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
         end_processes_of(self.home)
 
 
@@ -133,4 +133,4 @@ def served(home: Home) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)

@@ -29,7 +29,7 @@ __all__ = [
     "UnsendableError",
 ]
 
-HEALTH_TIMEOUT_S = 2.0
+HEALTH_TIMEOUT_S = 10.0  # less, and a busy machine were taken for a service that hangs
 TELL_WAIT_S = 30.0  # for the assessor's word about a report
 MADE_AS_A_WHOLE = {"parquet", "optuna"}  # exports whose first byte comes when they are complete
 SLOW_TIMEOUT_S = 3_600.0  # for a disk to take in what was sent, or a file to be made as a whole

@@ -25,28 +25,34 @@ def nodes(home: Home) -> Iterator[Nodes]:
 
 
 def all_run(nodes: Nodes) -> None:
-    wait_until(lambda: len(nodes.busy()) == 3, timeout_s=60)
-    nodes.home.running(3, step=2)
+    """Each node has a trial, and all three of them wait before their step 4."""
+    nodes.home.running(3, step=3)
+    wait_until(lambda: len(nodes.busy()) == 3)
 
 
 def one_dies_one_is_cut_off_and_one_is_drained(nodes: Nodes) -> None:
     all_run(nodes)
     nodes["n1"].die()
+    nodes["n2"].network.become(Network.CUT)
+    nodes.home.open_gate()
     cut_off(nodes, "n2", Network.CUT)
     nodes.wait_until_given_up("n1")
     nodes.home.tuner("agent", "drain", "n3")
-    wait_until(lambda: nodes.seen()["n3"]["state"] == "drained", timeout_s=60)
+    wait_until(lambda: nodes.seen()["n3"]["state"] == "drained")
     nodes["n1"].agent.start()
     nodes.wait_until_ready("n1")
     nodes.home.tuner("agent", "drain", "n3", "--cancel")
 
 
 def test_the_rows_of_a_deterministic_search_are_those_of_an_undisturbed_one(home: Home, nodes: Nodes) -> None:
-    begin(home, trials=9, deterministic=True)
+    home.open_gate()
+    begin(home, trials=9, deterministic=True, is_assessed=True, HELD="yes")
     completed(home)
     undisturbed = home.rows()
+    assert all(len(trial["metrics"]) > 4 for trial in undisturbed[:3])  # not stopped before they wait
 
-    begin(home, trials=9, deterministic=True)
+    home.gate.unlink()
+    begin(home, trials=9, deterministic=True, is_assessed=True, HELD="yes")
     one_dies_one_is_cut_off_and_one_is_drained(nodes)
     completed(home)
 
@@ -70,35 +76,37 @@ def reports_of(home: Home) -> dict[tuple[int, int], list[int]]:
 def test_nothing_acknowledged_is_lost_nothing_is_there_twice_and_late_reports_are_refused(
     home: Home, nodes: Nodes
 ) -> None:
-    begin(home, trials=6, deterministic=False, TELLS_ATTEMPT="1")
+    begin(home, trials=6, deterministic=False, TELLS_ATTEMPT="1", HELD="yes")
     all_run(nodes)
     (cut,) = nodes.seen()["n2"]["trials"]
     number = int(cut.rpartition("/")[2])
+    (first,) = [one["attempt"] for one in home.show()["running"] if one["number"] == number]
     nodes["n2"].network.become(Network.CUT)
-    wait_until(lambda: nodes.seen()["n2"]["state"] == "away", timeout_s=60)
+    home.open_gate()
+    wait_until(lambda: nodes.seen().get("n2", {"state": "away"})["state"] == "away")  # or given up already
     before = reports_of(home)
     nodes.wait_until_given_up("n2")
-    late = spooled_steps(nodes, number)
+    late = spooled_steps(nodes, number, first)
     nodes["n2"].network.become(Network.WHOLE)
     nodes.wait_until_ready("n2")
     nodes.home.tuner("agent", "drain", "n3")
     nodes["n1"].die()
-    wait_until(lambda: nodes.seen()["n3"]["state"] == "drained", timeout_s=60)
+    wait_until(lambda: nodes.seen()["n3"]["state"] == "drained")
     nodes.home.tuner("agent", "drain", "n3", "--cancel")
     completed(home)
 
     after = reports_of(home)
     assert all(set(steps) <= set(after[key]) for key, steps in before.items())
-    assert after[number, 1] == before[number, 1]
-    assert set(late) > set(after[number, 1]), "the attempt that was cut off had nothing more to report"
+    assert after[number, first] == before[number, first]
+    assert set(late) > set(after[number, first]), "the attempt that was cut off had nothing more to report"
     for trial in home.trials():
         told = [step for (of, _), steps in after.items() if of == trial["number"] for step in steps]
         assert (trial["status"], sorted(set(told))) == ("succeeded", list(range(STEPS)))
         assert [report["step"] for report in trial["metrics"]].count(None) == 1
 
 
-def spooled_steps(nodes: Nodes, number: int) -> list[int]:
-    """What the first attempt has written, whoever was told."""
-    (spool,) = nodes["n2"].agent.home.glob(f"attempts/{nodes.home.id}/{number}/1-*/reports.jsonl")
+def spooled_steps(nodes: Nodes, number: int, attempt: int) -> list[int]:
+    """What the attempt has written, whoever was told."""
+    (spool,) = nodes["n2"].agent.home.glob(f"attempts/{nodes.home.id}/{number}/{attempt}-*/reports.jsonl")
     lines: list[dict[str, Any]] = [json.loads(line) for line in spool.read_text().splitlines()]
     return [line["step"] for line in lines if line["kind"] == "metric" and line["step"] is not None]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.acceptance.harness import Home
 from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 QUICK = """
 import trials
@@ -96,7 +96,7 @@ def test_a_home_is_served_by_one_agent(alone: Home) -> None:
         again = JoinedAgent(alone, "n2", home="n1")
         again.start()
 
-        assert again.ended(timeout_s=30) == 2
+        assert again.ended(timeout_s=PATIENCE_S) == 2
         assert "another agent serves the home" in again.log()
 
 
@@ -118,7 +118,7 @@ def test_a_home_is_served_by_one_agent(alone: Home) -> None:
 def test_nonsense_is_refused_with_what_to_do(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "token").write_text("t" * 40)
     command = [sys.executable, "-m", "tuner_service.cli.main", "agent", "join", *arguments, "--home", "home"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert done.returncode == 2
     assert said in done.stderr

@@ -162,6 +162,7 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
         parser.add_argument("--project", metavar="NAME", help="a project, instead of the file's")
         parser.add_argument("--note", help="a note, instead of the file's")
         parser.add_argument("--tag", action="append", metavar="TAG", help="a tag, beside the file's; may be repeated")
+        parser.add_argument("--priority", type=int, metavar="N", help="instead of the file's: the higher goes first")
         parser.add_argument("--log-format", metavar="FORMAT", help="of the service that it starts: json, text or auto")
     start.add_argument("--dry-run", action="store_true", help="show what it resolves to; store nothing")
     start.add_argument("--key", help="an idempotency key: repeating the command with it starts nothing new")

@@ -49,10 +49,10 @@ def service_and_body(settings: Settings, make_body: Callable[[], Body]) -> Itera
 
 
 def body_of(arguments: argparse.Namespace) -> Body:
-    """The body that creates the experiment of a file, with the labels that were typed."""
+    """The body that creates the experiment of a file, with what was typed instead of the file's."""
     dry_run = getattr(arguments, "dry_run", False)
     body = read_body(arguments.file, name=arguments.name, note=arguments.note, commits=not dry_run)
-    body |= given(arguments, ("project",))
+    body |= given(arguments, ("project", "priority"))
     if arguments.tag:
         tags = body.get("tags")
         body["tags"] = [*(tags if isinstance(tags, list) else []), *arguments.tag]

@@ -165,9 +165,10 @@ def test_code_too_large_for_a_request_becomes_an_asset_and_a_name_of_one_is_code
     body["trial"]["code"] = {"asset": code["asset"]}
     del body["search_space"], body["tuner"], body["budget"]
     Path(file).write_text(json.dumps(body))
-    again = tuner.run("run", file, "--name", "again", "--project", "vision").strip()
+    again = tuner.run("run", file, "--name", "again", "--project", "vision", "--priority", "3").strip()
     assert tuner.read("show", again)["counts"] == {"succeeded": 1}
     assert [row["id"] for row in tuner.read("ps", "--project", "vision")] == [again]
+    assert tuner.read("show", again)["priority"] == 3
 
 
 def test_data_by_reference_is_used_where_it_is_and_a_change_of_it_is_noticed(tuner: CommandLine) -> None:

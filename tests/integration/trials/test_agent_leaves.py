@@ -32,7 +32,7 @@ def test_an_agent_that_is_ordered_to_leave_ends_and_the_next_one_has_its_trial(
     wait_until(lambda: service.values("accuracy") == [0.5])
     service.orders_to_leave = True
     service.disconnect()
-    assert first.wait(timeout_s=60) == 0
+    assert first.wait() == 0
     assert '"event":"ordered_to_leave"' in (home / "agent" / "agent.log").read_text()
 
     service.orders_to_leave = False

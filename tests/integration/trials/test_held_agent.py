@@ -14,11 +14,11 @@ import pytest
 
 from tests.acceptance.campaign import processes
 from tests.acceptance.harness import is_running
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from trials.agent.held import ORPHAN_GRACE_S, order_in
 from trials.wire.programs import KEEPER
 
-LEAVE_S = 40
+LEAVE_S = 100
 
 
 @dataclass
@@ -49,7 +49,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
     yield Held(home, keeper)
     if keeper.poll() is None:
         keeper.terminate()
-    keeper.wait(30)
+    keeper.wait(PATIENCE_S)
     keeper.stdin.close()  # type: ignore[union-attr]  # it is a pipe
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_left_when_the_holder_is_gone(held: Held) -> None:
     agent = held.agent()
     held.let_go()
 
-    assert held.keeper.wait(60) == 0
+    assert held.keeper.wait(PATIENCE_S) == 0
     assert not is_running(agent)
     assert not held.home.exists()
 
@@ -75,7 +75,7 @@ def test_an_order_ends_it_while_the_holder_is_there(held: Held) -> None:
     held.keeper.stdin.write(b"end 0\n")
     held.keeper.stdin.flush()
 
-    assert held.keeper.wait(60) == 0
+    assert held.keeper.wait(PATIENCE_S) == 0
     assert not is_running(agent)
     assert not held.home.exists()
 
