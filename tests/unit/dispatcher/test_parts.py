@@ -26,6 +26,7 @@ from tuner_service.domain.resources import Device
 from tuner_service.domain.trial import Attempt, AttemptStatus, PartState
 
 NEAR, FAR = "agent-1", "agent-2"
+GRACE_S, LOST_S = 5.0, 60.0
 LOST = ExitRecord(cause=ExitCause.SUPERVISOR_LOST)
 
 
@@ -33,7 +34,7 @@ class Gang(Harness):
     """One trial of two nodes at a time."""
 
     def begin_on(self, *agents: str, **trial: Any) -> None:
-        given = {"nodes": 2, "cpus": 1.0, "stop_grace_s": 5.0} | trial
+        given = {"nodes": 2, "cpus": 1.0, "stop_grace_s": GRACE_S} | trial
         self.create(trial=given, budget={"trials": 1, "parallel": 1})
         self.ready()
         for agent in agents or (NEAR, FAR):
@@ -303,6 +304,38 @@ def test_a_part_killed_from_outside_is_the_reason_whoever_is_told_first(h: Gang)
 
     trial = h.trial(1)
     assert (trial.charged, trial.attempts, trial.status) == (0, 2, "running")
+
+
+@pytest.mark.parametrize("second", [CRASHED, STOPPED])
+def test_nodes_that_were_cut_off_from_one_another_are_one_failure(h: Gang, second: ExitRecord) -> None:
+    """As a task group over them raises the same on both: either program ends by that, or is stopped before it can."""
+    h.begin_on(max_attempts=2)
+    h.both_ready()
+    for node in (0, 1):
+        h.started_as(h.part(node))
+    h.exit_as(h.part(1), CRASHED)
+    h.after(0.1)
+    h.exit_as(h.part(0), second)
+
+    trial = h.trial(1)
+    assert (trial.charged, trial.attempts, trial.status) == (1, 2, "running")
+
+
+def test_a_program_that_fails_because_its_other_node_is_gone_is_no_failure(h: Gang) -> None:
+    h.dispatcher.state.service_lost_s = LOST_S
+    h.begin_on(max_attempts=1)
+    h.both_ready()
+    for node in (0, 1):
+        h.started_as(h.part(node))
+    h.disconnect(FAR)
+    h.after(1.0)
+    h.exit_as(h.part(0), CRASHED)
+    assert h.trial(1).status == "running"  # nobody knows yet what became of the other
+    h.after(LOST_S + GRACE_S)
+
+    trial = h.trial(1)
+    assert (trial.charged, trial.reason, trial.attempts) == (0, "attempt_lost", 1)
+    assert trial.status == "waiting"
 
 
 def test_a_part_stopped_on_its_machine_ends_the_other_uncharged(h: Gang) -> None:
