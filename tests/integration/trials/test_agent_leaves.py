@@ -11,7 +11,7 @@ import pytest
 from tests.integration.trials.fake_service import AgentProcess, FakeService, started
 from tests.waiting import wait_until
 from trials.wire.encoding import encode
-from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILES_FORMAT, FORMAT
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_RESOURCES, FILES_FORMAT, FORMAT
 from trials.wire.messages import PROTOCOL_VERSION, Hello, NotUnderstood, Ping, Pong, RemoveExperiment, Stop
 
 HELD = """
@@ -90,7 +90,8 @@ def test_an_attempt_of_an_unknown_format_is_left_alone_until_an_agent_comes_that
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """But for the samples that its parent takes, whoever is its agent."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != FILE_RESOURCES}
 
 
 def test_what_the_agent_does_not_understand_is_named_and_it_goes_on(service: FakeService, agent: AgentProcess) -> None:
