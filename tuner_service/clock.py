@@ -34,6 +34,11 @@ class SystemClock:
         self._offset = max(self._offset, at - time.monotonic())
 
 
+def machine_uptime() -> float:
+    """Seconds since the machine's start, those that it slept included; no clock that is set changes it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def new_experiment_id() -> str:
     """Short enough to type, without signs that look alike. Not unique by itself: the caller checks."""
     return "".join(secrets.choice(ID_ALPHABET) for _ in range(EXPERIMENT_ID_LENGTH))

@@ -106,7 +106,7 @@ def test_killed_at_any_step_of_a_commit_there_is_a_whole_asset_or_none_and_it_go
             assert list(missing_assets(store, rows)) == []
             assert list(damages(store, rows)) == []
             assert [str(v) for v in rows.versions()] == (["digits@1"] if rows.asset_ids() else [])
-            collect(store, rows, now=clock.now(), remove=True)  # it takes nothing that goes on
+            collect(store, rows, now=clock.now(), uptime=lambda: 0.0, remove=True)  # it takes nothing that goes on
             uploads = Uploads(store, rows, clock)
             assert uploads.missing(described(TREE), after=0).pieces == ()
             commit(uploads, TREE)
@@ -124,11 +124,11 @@ def test_what_was_broken_off_is_collected_after_its_lease_and_nothing_is_left(tm
     assert kill_while_committing(home, 12)
     database, store = opened(home, clock)
     with closing(database):
-        collect(store, database.assets, now=clock.now() + LEASE_S - 1, remove=True)
+        collect(store, database.assets, now=clock.now() + LEASE_S - 1, uptime=lambda: 0.0, remove=True)
         assert Uploads(store, database.assets, clock).missing(described(TREE), after=0).pieces == ()
 
-        collect(store, database.assets, now=clock.now() + 2 * LEASE_S, remove=True)
-        collect(store, database.assets, now=clock.now() + 2 * LEASE_S, remove=True)
+        collect(store, database.assets, now=clock.now() + 2 * LEASE_S, uptime=lambda: 0.0, remove=True)
+        collect(store, database.assets, now=clock.now() + 2 * LEASE_S, uptime=lambda: 0.0, remove=True)
 
     left = [path for path in (home / "assets").rglob("*") if path.is_file()]
     assert {path.relative_to(home / "assets").parts[0] for path in left} <= {"owners", "incoming"}
@@ -158,13 +158,13 @@ def test_a_collector_leaves_what_another_service_has_and_takes_the_rest(tmp_path
             commit(uploads, tree)
         one.assets.remove(TREE.id, limit=1)
 
-        found = collect(store, one.assets, now=clock.now(), remove=True)
+        found = collect(store, one.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
 
         assert {f.what for f in found} == {"asset", "file"}
         assert list(damages(second, two.assets)) == []
         assert not store.has(TREE.id)
         two.assets.remove(other.id, limit=1)
-        collect(second, two.assets, now=clock.now(), remove=True)
+        collect(second, two.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
     assert not [path for path in (tmp_path / "shared/files").rglob("*") if path.is_file()]
 
 
@@ -176,7 +176,7 @@ def test_two_uploads_of_the_same_content_at_once_with_collectors_beside_them(tmp
     def collects(store: AssetStore, database: SqlStore) -> None:
         try:
             while not ended.is_set():
-                collect(store, database.assets, now=clock.now(), remove=True)
+                collect(store, database.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
         except BaseException as error:  # noqa: BLE001  told by the test itself
             wrong.append(error)
 
@@ -219,11 +219,11 @@ def test_what_no_person_keeps_is_collected_after_an_hour_unless_something_names_
         send(uploads, TREE)
         commit(uploads, TREE, name=None)
 
-        collect(store, database.assets, now=clock.now() + FRESH_S - 1, remove=True)
+        collect(store, database.assets, now=clock.now() + FRESH_S - 1, uptime=lambda: 0.0, remove=True)
         assert database.assets.asset_ids() == [TREE.id]
-        listed = collect(store, database.assets, now=clock.now() + FRESH_S + 1, remove=False)
+        listed = collect(store, database.assets, now=clock.now() + FRESH_S + 1, uptime=lambda: 0.0, remove=False)
         assert database.assets.asset_ids() == [TREE.id]
-        collect(store, database.assets, now=clock.now() + FRESH_S + 1, remove=True)
+        collect(store, database.assets, now=clock.now() + FRESH_S + 1, uptime=lambda: 0.0, remove=True)
 
         assert {f.what for f in listed} == {"asset", "file"}
         assert database.assets.asset_ids() == []
@@ -238,8 +238,8 @@ def test_a_home_whose_database_was_put_back_collects_what_only_its_former_one_ha
         commit(uploads, TREE)
     (tmp_path / "one/tuner.db").unlink()
     with a_service(tmp_path, "one", clock) as (database, store):
-        collect(store, database.assets, now=clock.now(), remove=True)
-        collect(store, database.assets, now=clock.now(), remove=True)
+        collect(store, database.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
+        collect(store, database.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
 
         assert not store.has(TREE.id)
 
@@ -261,7 +261,7 @@ def test_a_store_behind_a_url_is_the_same(tmp_path: Path, root: str) -> None:
         assert store.read(TREE.id, offset=0, length=5) == TREE.manifest[:5]
         assert uploads.missing(described(TREE), after=0).pieces == ()
         database.assets.remove(TREE.id, limit=1)
-        collect(store, database.assets, now=clock.now(), remove=True)
+        collect(store, database.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
         assert FileStore(root).sizes(f"files/{TREE.id[:2]}") == {}
         assert list(store.staging.iterdir()) == []
 
@@ -295,7 +295,7 @@ def test_the_database_copied_first_and_the_store_then_are_whole_together(tmp_pat
         assert list(missing_assets(restored, copied.assets)) == []
         assert list(damages(restored, copied.assets)) == []
         assert [str(version) for version in copied.assets.versions()] == ["digits@1"]
-        collect(restored, copied.assets, now=clock.now(), remove=True)
+        collect(restored, copied.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
         assert list(damages(restored, copied.assets)) == []
 
 
@@ -311,7 +311,7 @@ def test_a_database_without_its_store_says_what_is_missing(tmp_path: Path) -> No
 
         assert list(missing_assets(empty, database.assets)) == [TREE.id]
         with pytest.raises(StorageError, match="manifest of asset"):
-            collect(empty, database.assets, now=clock.now(), remove=True)
+            collect(empty, database.assets, now=clock.now(), uptime=lambda: 0.0, remove=True)
 
 
 # ── a full disk ─────────────────────────────────────────────────────────────────────────────────

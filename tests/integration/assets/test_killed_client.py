@@ -80,7 +80,7 @@ def test_a_client_that_is_killed_at_any_step_leaves_no_half_asset(
                 place = store.path_of(file.digest)
                 assert place is not None
                 assert kept.get(file.digest, place.stat().st_ino) == place.stat().st_ino  # not written again
-            collect(store, rows, now=NOW + LEASE_S, remove=True)
+            collect(store, rows, now=NOW + LEASE_S, uptime=lambda: 0.0, remove=True)
             assert list(store.staging.iterdir()) == []
         if not was_killed:
             assert step > EVERY

@@ -14,7 +14,7 @@ from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.sizes import size_text
 from tuner_service.cli.output.tables import Column, Row, moment_text, print_rows
 from tuner_service.client import Client
-from tuner_service.clock import SystemClock
+from tuner_service.clock import SystemClock, machine_uptime
 from tuner_service.config import Settings
 from tuner_service.domain.errors import InUseError, StorageError
 from tuner_service.local_service import find_service
@@ -124,7 +124,7 @@ def _assets(settings: Settings, store: SqlStore, *, remove: bool) -> list[Garbag
     """They are removed here and now: what others that share the store need may change at any moment."""
     assets = AssetStore(settings.asset_root, home=settings.home, lineage=store.lineage)
     try:
-        found = collect(assets, store.assets, now=SystemClock().now(), remove=remove)
+        found = collect(assets, store.assets, now=SystemClock().now(), uptime=machine_uptime, remove=remove)
     except (StoreError, StorageError) as exc:
         say(f"careful: nothing more of the asset store is collected: {exc}")
         return []

@@ -6,10 +6,11 @@
     collecting/LINEAGE          the time up to which a collector of that database removes files
     owners/LINEAGE              which home has the database
 
+A mark is written before the lease of its asset is given up: who looks for leases first, and for marks then, sees one.
 Rows of a database are the point of commit for its people. The marks stand in the store itself, because services with
 databases of their own may share one: a collector sees what the others need. Whoever uploads takes a lease first and
 looks for collectors then, a collector says that it collects and looks for leases then; so one of the two sees the
-other.
+other. A collector goes on saying it, and ends by itself where it could not in time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -151,9 +152,12 @@ class AssetStore:
     def marked(self, lineage: str) -> set[AssetId]:
         return {name for name in self._files.sizes(f"{ASSETS}/{lineage}") if is_file_digest(name)}
 
+    def is_marked(self, lineage: str, asset_id: AssetId) -> bool:
+        return self._files.size(f"{ASSETS}/{lineage}/{asset_id}") is not None
+
     def lineages(self) -> set[str]:
-        """Of every database that has marks here."""
-        return {*self._files.folders(ASSETS), *self._files.folders(LEASES), *self._files.sizes(OWNERS)}
+        """Of every database that has marks here. Leases first: one that is given up meanwhile left a mark."""
+        return {*self._files.folders(LEASES), *self._files.folders(ASSETS), *self._files.sizes(OWNERS)}
 
     def former_lineages(self) -> set[str]:
         """Those of this same home: its database was put back from a copy, so that nobody has the former one."""
@@ -191,22 +195,36 @@ class AssetStore:
         return found
 
     def leased_files(self, lineage: str, asset_id: AssetId) -> Iterator[AssetFile]:
-        with self._files.opened(f"{LEASES}/{lineage}/{asset_id}.manifest") as stream:
-            yield from read_manifest(stream)
+        """Nothing where the lease was given up meanwhile: then its asset has a mark, or nobody goes on with it."""
+        try:
+            with self._files.opened(f"{LEASES}/{lineage}/{asset_id}.manifest") as stream:
+                yield from read_manifest(stream)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
     # ── collecting ──────────────────────────────────────────────────────────────────────────────
     @contextmanager
-    def collecting(self, *, until: float) -> Iterator[None]:
-        """Uploads of other services wait in the block, up to that time where this process is killed."""
+    def collecting(self, *, until: float) -> Iterator[Callable[[float], None]]:
+        """Uploads of other services wait in the block, up to that time where this process is killed.
+
+        What is given puts it off to another time.
+        """
         name = f"{COLLECTING}/{self.lineage}"
-        self._files.write(name, _to_json({"until": until}))
+
+        def say(until: float) -> None:
+            self._files.write(name, _to_json({"until": until}))
+
+        say(until)
         try:
-            yield
+            yield say
         finally:
             self._files.remove(name)
 
     def is_collected_by_others(self, *, now: float) -> bool:
-        others = set(self._files.sizes(COLLECTING)) - {self.lineage}
+        # Some file systems leave a file out of a listing during which it is replaced, and a collector replaces its mark
+        # once a minute: the second listing has it.
+        others = {*self._files.sizes(COLLECTING), *self._files.sizes(COLLECTING)} - {self.lineage}
         return any(self._time(f"{COLLECTING}/{lineage}", "until") > now for lineage in others)
 
     # ── helpers ─────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 Nobody adds to the store through this database meanwhile: its lock is held. Services with databases of their own may;
 their marks and leases are looked at after the store was marked as being collected, and their uploads wait so long.
+What they gave up meanwhile is passed over.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tuner_service.service.assets.asset_store import FILES, AssetStore
 
 FRESH_S = 3_600.0  # an asset that nothing names yet may be on its way into an experiment
 COLLECTING_S = 3_600.0  # uploads of other services wait no longer for a collector that was killed
+SAID_AGAIN_S = 60.0  # by one that goes on, after this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +43,47 @@ class Damage:
     text: str
 
 
-def collect(store: AssetStore, rows: AssetRows, *, now: float, remove: bool) -> list[Unneeded]:
-    """What nothing needs; gone when this returns, with ``remove``. StoreError, StorageError: no more was removed."""
+class _Turn:
+    """Of a collector: others wait for it, and it goes on only while they surely do."""
+
+    def __init__(self, say: Callable[[float], None], now: float, uptime: Callable[[], float]) -> None:
+        self._say, self._now, self._uptime = say, now, uptime
+        self._began = self._said = uptime()
+
+    def go_on(self) -> None:
+        """StorageError where it was kept from here for so long that others may soon wait no more."""
+        at = self._uptime()
+        if at - self._said > COLLECTING_S / 2:
+            raise StorageError(
+                f"one step of it took {at - self._said:.0f} s, and uploads of other services wait no longer than "
+                f"{COLLECTING_S:.0f} s; run `tuner gc` again"
+            )
+        if at - self._said > SAID_AGAIN_S:
+            self._say(self._now + (at - self._began) + COLLECTING_S)
+            self._said = at
+
+
+def collect(
+    store: AssetStore, rows: AssetRows, *, now: float, uptime: Callable[[], float], remove: bool
+) -> list[Unneeded]:
+    """What nothing needs; gone when this returns, with ``remove``. StoreError, StorageError: no more was removed.
+
+    ``uptime``: how long the machine has run, that it slept included.
+    """
     if not remove:
-        return list(_unneeded(store, rows, now))
-    with store.collecting(until=now + COLLECTING_S):
-        found = list(_unneeded(store, rows, now))
+        return list(_unneeded(store, rows, now, lambda: None))
+    with store.collecting(until=now + COLLECTING_S) as say:
+        turn = _Turn(say, now, uptime)
+        found = list(_unneeded(store, rows, now, turn.go_on))
+        turn.go_on()
         rows.remove_unneeded([asset.id for asset in rows.unneeded(before=now - FRESH_S)], before=now - FRESH_S)
         for unneeded in found:
+            turn.go_on()
             unneeded.remove()
     return found
 
 
-def _unneeded(store: AssetStore, rows: AssetRows, now: float) -> Iterator[Unneeded]:
+def _unneeded(store: AssetStore, rows: AssetRows, now: float, go_on: Callable[[], None]) -> Iterator[Unneeded]:
     former = store.former_lineages()
     for lineage in sorted(former):
         yield Unneeded(
@@ -68,9 +98,13 @@ def _unneeded(store: AssetStore, rows: AssetRows, now: float) -> Iterator[Unneed
             what="asset", where=f"sha256:{asset_id}", size=0, why="no person, name or experiment keeps it",
             remove=lambda asset_id=asset_id: store.unmark(store.lineage, asset_id),  # type: ignore[misc]  # bound now
         )  # fmt: skip
-    needed, staged, leases = _needed(store, mine, former, now)
+    lineages = {*store.lineages(), store.lineage} - former
+    # Leases before marks: an upload that ends in between has its mark by then.
+    leased, staged, leases = _leased(store, lineages, now, go_on)
     yield from leases
+    needed = leased | _marked(store, lineages, mine, go_on)
     for prefix in store.prefixes():
+        go_on()
         for digest, size in sorted(store.sizes(prefix).items()):
             if digest not in needed:
                 yield Unneeded(
@@ -80,19 +114,16 @@ def _unneeded(store: AssetStore, rows: AssetRows, now: float) -> Iterator[Unneed
     yield from _staged(store.staging, staged)
 
 
-def _needed(
-    store: AssetStore, mine: set[AssetId], former: set[str], now: float
+def _leased(
+    store: AssetStore, lineages: set[str], now: float, go_on: Callable[[], None]
 ) -> tuple[set[str], set[str], list[Unneeded]]:
-    """Digests that assets or uploads have, here or elsewhere; those of uploads of this database; uploads to forget."""
+    """Digests that uploads have, here or elsewhere; those of uploads of this database; uploads to forget."""
     needed: set[str] = set()
     staged: set[str] = set()
     ended: list[Unneeded] = []
-    for lineage in {*store.lineages(), store.lineage} - former:
-        marked = mine if lineage == store.lineage else store.marked(lineage)
-        for asset_id in marked:
-            needed.add(asset_id)
-            needed.update(file.digest for file in store.manifest(asset_id))
+    for lineage in lineages:
         for asset_id, until in store.leases(lineage).items():
+            go_on()
             if until > now:
                 names = _names(store.leased_files(lineage, asset_id))
                 needed |= names | {asset_id}
@@ -100,6 +131,21 @@ def _needed(
             elif lineage == store.lineage:
                 ended.append(_lease(store, asset_id))
     return needed, staged, ended
+
+
+def _marked(store: AssetStore, lineages: set[str], mine: set[AssetId], go_on: Callable[[], None]) -> set[str]:
+    """Digests that assets have, here or elsewhere."""
+    needed: set[str] = set()
+    for lineage in lineages:
+        for asset_id in mine if lineage == store.lineage else store.marked(lineage):
+            go_on()
+            needed.add(asset_id)
+            try:
+                needed.update(file.digest for file in store.manifest(asset_id))
+            except StorageError:
+                if lineage == store.lineage or store.is_marked(lineage, asset_id):
+                    raise
+    return needed
 
 
 def _lease(store: AssetStore, asset_id: AssetId) -> Unneeded:

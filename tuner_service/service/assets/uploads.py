@@ -119,6 +119,7 @@ class Uploads:
     def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
         self._store, self._rows, self._clock = store, rows, clock
         self._committing = threading.Lock()
+        self._leasing = threading.Lock()  # held while a lease is taken or given up: it has two files
 
     def has_piece(self, digest: str) -> bool:
         """Whether the staging folder has it, so that it need not be sent again."""
@@ -160,12 +161,16 @@ class Uploads:
                 raise _missing_error(manifest.digest, ["its manifest"], 1)
             count, size = self._take_in(manifest, files)
             asset_id = manifest.digest
-            self._store.mark(asset_id)
+            # A mark that is there stays as it is: no listing may miss it while another one takes its place. It is
+            # believed only where there is a row, which came after it was on the disk.
+            if self._rows.asset(asset_id) is None or not self._store.is_marked(self._store.lineage, asset_id):
+                self._store.mark(asset_id)
             at = self._clock.now()
             added = self._rows.add(
                 Asset(id=asset_id, kind=new.kind, size=size, files=count, kept=new.kept, at=at), new.name
             )
-            self._store.release(self._store.lineage, asset_id)
+            with self._leasing:
+                self._store.release(self._store.lineage, asset_id)
             self._clear_staged(manifest)
         return added
 
@@ -183,7 +188,8 @@ class Uploads:
         if staged is None:
             return None
         self._check(staged)
-        store.lease(asset_id, staged, until=self._clock.now() + LEASE_S)
+        with self._leasing:
+            store.lease(asset_id, staged, until=self._clock.now() + LEASE_S)
         if store.is_collected_by_others(now=self._clock.now()):
             raise UnavailableError("another service that shares the asset store collects its garbage; try again soon")
         return _files_of(staged)
