@@ -34,6 +34,7 @@ class Proxy:
     done: list[Cut] = field(default_factory=list)
     cut_at: tuple[int, Cut] | None = None  # of what the one who writes sends from now on, so many are let through
     is_open: bool = True  # False: who connects is turned away
+    flows: threading.Event = field(default_factory=threading.Event)  # cleared: the server seems to hang
     _pairs: list[tuple[socket.socket, socket.socket]] = field(default_factory=list)
     _held: list[socket.socket] = field(default_factory=list)
 
@@ -65,6 +66,7 @@ class Proxy:
             while data := client.recv(1 << 16):
                 writes = writes or FENCE in data
                 cut = self._cut_of(data, writes=writes)
+                self.flows.wait()
                 if cut is None:
                     upstream.sendall(data)
                     continue
@@ -108,6 +110,7 @@ def _close(*sockets: socket.socket) -> None:
 def proxy_of(server: Server) -> Iterator[Proxy]:
     folder = Path(tempfile.mkdtemp(prefix="tuner-px-"))
     proxy = Proxy(server, folder)
+    proxy.flows.set()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / SOCKET))
         listening.listen(50)
@@ -115,6 +118,7 @@ def proxy_of(server: Server) -> Iterator[Proxy]:
         try:
             yield proxy
         finally:
+            proxy.flows.set()
             listening.shutdown(socket.SHUT_RDWR)
             proxy.cut_all()
             _close(*proxy._held)

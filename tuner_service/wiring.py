@@ -35,6 +35,7 @@ from tuner_service.executors.local import LocalExecutor
 from tuner_service.executors.ray.building import ray_nodes
 from tuner_service.local_service import process_mark
 from tuner_service.service.access import read_or_make_token
+from tuner_service.service.ending import Ending
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
 from tuner_service.setting_values import MAX_PORT
 from tuner_service.tls import Certificate, certificate_of
@@ -202,9 +203,11 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
     certificate = certificate_of(settings)
     guard_the_door(settings)
     umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
+    ending = Ending()
     for number in ENDING_SIGNALS:
-        signal.signal(number, _end)
+        signal.signal(number, partial(_end, ending))
     with contextlib.ExitStack() as stack:
+        stack.callback(gc.freeze)  # Python's last look through everything would be half a second that helps nobody
         stack.enter_context(kept_bounded([*own_log(settings), settings.home / "agent" / "agent.out"]))
         if is_standby:
             from tuner_service.api.standby import StandbyApp, StandbyServer
@@ -225,7 +228,7 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
             core = stack.enter_context(running_core(settings, umask=umask))
             listening = stack.enter_context(listening_socket(settings))
         tokens = make_tokens(settings, core)
-        _serve_http(settings, core, listening, tokens=tokens, certificate=certificate)
+        _serve_http(settings, core, listening, tokens=tokens, certificate=certificate, ending=ending)
     return 0
 
 
@@ -244,14 +247,24 @@ def _say_that_it_waits() -> None:
     from tuner_service.workers import pool  # noqa: F401
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Leave through every ``finally``; uvicorn ends its requests first, then raises the signal anew, for this."""
+def _end(ending: Ending, number: int, frame: FrameType | None) -> NoReturn:
+    """Leave through every ``finally``; uvicorn ends its requests first, then raises the signal anew, for this.
+
+    Python drops what is raised while it tidies an object away, so ``ending`` knows of it, too.
+    """
     del number, frame
+    ending.begin()
     raise SystemExit(0)
 
 
-def _serve_http(
-    settings: Settings, core: Core, listening: socket.socket, *, tokens: Tokens, certificate: Certificate | None
+def _serve_http(  # noqa: PLR0913  # what `serve` has put together
+    settings: Settings,
+    core: Core,
+    listening: socket.socket,
+    *,
+    tokens: Tokens,
+    certificate: Certificate | None,
+    ending: Ending,
 ) -> None:
     # Imported late: the agent and the workers of running experiments start meanwhile.
     from tuner_service.analyst.process import AnalystProcess
@@ -285,6 +298,10 @@ def _serve_http(
         workers=core.workers.count,
     )
 
+    def ends() -> None:
+        ending.begin()
+        core.events.close()
+
     def listens() -> None:
         _spare_the_collector()
         announce(settings, core, url=url_of(listening, certificate))
@@ -295,8 +312,9 @@ def _serve_http(
         server = Server(
             http_config(create_app(services)),
             listens=listens,
-            may_go_on=core.store.is_in_place,
-            ends=core.events.close,
+            may_go_on=lambda: core.store.is_in_place() and not ending.has_begun,
+            ends=ends,
+            told=ending.begin,
             looks=partial(_look, core, certificate),
             tls=None if certificate is None else certificate.context,
         )

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trials.wire import log_format
 from trials.wire.attempt import AttemptKey
 from trials.wire.log_format import REPEATS, REPEATS_S, SENTENCES, FewRepeats, LogFormatter
 from trials.wire.log_lines import (
@@ -209,6 +211,24 @@ def test_a_line_is_bounded_and_says_what_it_left_out(form: LogForm) -> None:
     assert int(found["left_out"]) == 19
     assert len(found["field0"]) == FIELD_CHARACTERS
     assert len(line) < LINE_CHARACTERS + 2 * FIELD_CHARACTERS
+
+
+def test_what_a_thread_does_not_catch_is_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", log_format._thread_failed)
+
+    def fails() -> None:
+        raise ValueError("of a thread")
+
+    thread = threading.Thread(target=fails, name="one of many")
+    thread.start()
+    thread.join()
+
+    (record,) = caplog.records
+    said = json.loads(LogFormatter(LogForm.JSON).format(record))
+    assert (said["event"], said["thread_name"]) == ("thread_failed", "one of many")
+    assert "ValueError: of a thread" in said["traceback"]
 
 
 def failed(message: str) -> tuple[Any, Any, Any]:

@@ -99,7 +99,7 @@ def _thread_failed(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_type is SystemExit or failed.exc_value is None:
         return
     name = None if failed.thread is None else failed.thread.name
-    _uncaught("thread_failed", failed.exc_value, thread=name)
+    _uncaught("thread_failed", failed.exc_value, thread_name=name)  # logging keeps `thread` for itself
 
 
 def _process_failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

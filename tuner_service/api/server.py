@@ -46,8 +46,8 @@ def http_config(app: ASGIApp) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """``listens`` is called once it does. It ends when ``may_go_on``, asked once a second, says no.
 
-    ``looks`` is called once a second, too, and returns at once. ``ends`` is called when the server begins to end:
-    whoever sends an answer without an end finishes it then.
+    ``looks`` is called once a second, too, and returns at once. ``told`` is called in the handler of a signal that
+    tells it to end, ``ends`` when the server begins to: whoever sends an answer without an end finishes it then.
     """
 
     def __init__(  # noqa: PLR0913  # its connections with the rest of the service
@@ -57,11 +57,12 @@ class Server(uvicorn.Server):
         listens: Callable[[], None],
         may_go_on: Callable[[], bool],
         ends: Callable[[], None],
+        told: Callable[[], None] = lambda: None,
         looks: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(config)
-        self._tls, self._looks = tls, looks
+        self._tls, self._looks, self._told = tls, looks, told
         self._listens, self._may_go_on, self._ends = listens, may_go_on, ends
         self._told_to_end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,6 +106,7 @@ class Server(uvicorn.Server):
                 connection.abort_stream()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._told()
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._told_to_end.set)

@@ -35,6 +35,7 @@ _PASSING_STATES = {
 }
 # The connection is gone, and with it the transaction; whether a COMMIT under way was carried out, nobody has said.
 _LOST_STATES = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
+_NO_TABLE = "42P01"
 _MENDED_BY = {
     "42501": "give the service's role the right to create tables there, or name another database with --db",
 }
@@ -48,6 +49,10 @@ _WHERE_TO_LOOK = (
 
 class ConnectionLostError(UnavailableError):
     """The server of the database went away, or it ended the connection."""
+
+
+class TableMissingError(StorageError):
+    """A table is not there: it was dropped, or the database was, and another one has its name."""
 
 
 @contextmanager
@@ -90,7 +95,8 @@ def _of_postgresql(error: BaseException) -> TunerServiceError:
     if (meaning := _by_state(_PASSING_STATES, state)) is not None:
         return UnavailableError(f"the database cannot be used now: {meaning} ({said}); nothing was changed")
     todo = _by_state(_MENDED_BY, state) or "run `tuner doctor` on it"
-    return StorageError(f"the database refused: {said}; {todo}")
+    kind = TableMissingError if state == _NO_TABLE else StorageError
+    return kind(f"the database refused: {said}; {todo}")
 
 
 def _text_of(error: BaseException) -> str:

@@ -18,6 +18,29 @@ from tuner_service.client import UnreachableError
 from tuner_service.config import Settings
 from tuner_service.local_service import process_mark, stop_service
 
+# Is told to end while an object is tidied away, where Python drops what is raised.
+UNHEARD = """
+import os, signal, sys
+from pathlib import Path
+from tuner_service import wiring
+from tuner_service.config import Settings
+from tuner_service.executor_options import ExecutorOptions
+from tuner_service.service import ending
+
+ending.LIMIT_S = 600.0
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def make_tokens(*given, make=wiring.make_tokens):
+    Last()
+    return make(*given)
+
+wiring.make_tokens = make_tokens
+home = Path(sys.argv[1])
+sys.exit(wiring.serve(Settings(home=home, db=f"sqlite:///{home}/tuner.db", executor=ExecutorOptions(has_local=False))))
+"""
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(); signal.pause()"
 
 
@@ -93,3 +116,13 @@ def test_a_service_whose_home_was_removed_ends_and_says_so(tmp_path: Path) -> No
         _, said = service.communicate(timeout=180)
     assert "was moved, removed or replaced while the service ran" in said
     assert service.returncode == ExitCode.FAILURE
+
+
+def test_a_service_that_is_told_to_end_while_python_listens_to_nobody_ends_all_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", UNHEARD, str(tmp_path / "home")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+    assert "Exception ignored in" in done.stderr, "the signal was heard after all"
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert "end_took_too_long" not in done.stderr
+    assert not (tmp_path / "home" / "service.json").exists()

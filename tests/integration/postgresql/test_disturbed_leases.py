@@ -9,13 +9,14 @@ import time
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.builders import EXPERIMENT_ID, a_trial
 from tests.contract.stores import StillClock, changes_for, reports_line
 from tests.integration.postgresql.test_one_active_service import holder_of
 from tests.postgresql import the_server
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.storage.engine import open_queries, open_store, services_of
 from tuner_service.storage.postgresql import connecting
 from tuner_service.storage.postgresql import store as store_of_a_server
@@ -103,6 +104,43 @@ def test_a_dump_that_was_taken_under_a_service_goes_on_elsewhere_while_that_one_
         assert numbers(store) == [1, 2, 4]
 
 
+def test_a_service_whose_database_was_dropped_and_made_anew_ends(url: str) -> None:
+    with closing(open_store(url, StillClock())) as store:
+        store.commit(changes_for(a_trial(number=1)))
+        the_server().execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
+        the_server().execute(f"CREATE DATABASE {name_of(url)} TEMPLATE template0")
+        with pytest.raises(LeaseLostError, match="dropped and made anew"):
+            store.commit(changes_for(a_trial(number=2)))
+        assert not store.is_in_place()
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_read"),
+    [
+        ("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE", False),
+        ("LOCK TABLE trials IN SHARE MODE", True),  # as CREATE INDEX has
+        ("SELECT * FROM tuner_lease FOR UPDATE", True),
+    ],
+)
+def test_what_somebody_has_locked_is_not_waited_for_without_end_and_used_once_it_is_free(
+    statement: str, is_read: bool, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LOCK_WAIT_MS", 100)
+    with closing(open_store(url, StillClock())) as store:
+        store.commit(changes_for(a_trial(number=1)))
+        with psycopg.connect(url) as somebody:
+            somebody.execute(statement)  # type: ignore[call-overload]  # statements of tests
+            with pytest.raises(UnavailableError, match="another transaction holds what is needed"):
+                store.commit(changes_for(a_trial(number=2)))
+            if is_read:
+                assert numbers(store) == [1]
+            else:
+                with pytest.raises(UnavailableError, match="another transaction holds what is needed"):
+                    store.load()
+        store.commit(changes_for(a_trial(number=2)))
+        assert numbers(store) == [1, 2]
+
+
 class BusyClock(StillClock):
     """Asked for the time inside a transaction, it takes so long that the server ends that, the first time."""
 
@@ -145,18 +183,19 @@ def test_a_role_without_privileges_owns_its_database_and_needs_nothing_more(role
         "idle_session_timeout": "'100ms'",
         "default_transaction_isolation": "'serializable'",
         "synchronous_commit": "off",
+        "extra_float_digits": "0",  # numbers of 15 digits
     }
     the_server().execute(f"ALTER DATABASE {name_of(url)} OWNER TO {role}")
     for setting, value in limits.items():
         the_server().execute(f"ALTER ROLE {role} SET {setting} = {value}")
     with closing(open_store(url.replace("tuner@", f"{role}@"), StillClock())) as store:
-        store.commit(changes_for(a_trial(number=1)))
+        store.commit(changes_for(a_trial(number=1, value=0.1 + 0.2)))
         with store.begin() as connection:
             asked = ", ".join(f"current_setting('{setting}')" for setting in limits)
-            assert connection.exec_driver_sql(f"SELECT {asked}").one() == ("0", "0", "read committed", "on")
+            assert connection.exec_driver_sql(f"SELECT {asked}").one() == ("0", "0", "read committed", "on", "1")
             connection.exec_driver_sql("SELECT pg_sleep(0.05)")
         assert store.moved_rows.give_back() is False
-        assert numbers(store) == [1]
+        assert [trial.value for trial in store.queries.trials(EXPERIMENT_ID)] == [0.1 + 0.2]
 
 
 def test_what_a_role_may_not_do_is_named_and_the_database_left_as_it_is(url: str, role: str) -> None:

@@ -39,7 +39,10 @@ DEFAULTS = {
 }
 # Of the writer, whatever the server or the role has been given: a migration, a removal and a copy take as long as they
 # take, and rows that others lock are waited for and read as they are then.
-WRITER = {"statement_timeout": "0", "default_transaction_isolation": "read committed"}
+ISOLATION = {"default_transaction_isolation": "read committed"}
+WRITER = {"statement_timeout": "0", **ISOLATION}
+# Of every connection: numbers come as text, which an older habit of servers cuts to 15 digits.
+EXACT = {"extra_float_digits": "1"}
 _SINCE = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}  # the same of newer servers
 # Every transaction is ended by who began it; what is left of one is a connection that is gone.
 ENGINE: dict[str, Any] = {"url": "postgresql+psycopg://", "use_native_hstore": False, "pool_reset_on_return": None}
@@ -81,7 +84,7 @@ class Address:
         own = {"client_encoding": "UTF8"} | ({"application_name": name} if name else {})
         connection: psycopg.Connection[Any] = _driver().connect(**(DEFAULTS | self._parts | own), autocommit=True)
         unlimited = {setting: "0" for setting, since in _SINCE.items() if connection.info.server_version >= since}
-        for setting in (settings | unlimited).items():
+        for setting in (EXACT | settings | unlimited).items():
             connection.execute("SELECT set_config(%s, %s, false)", setting)
         return connection
 
@@ -124,7 +127,9 @@ def reading_engine(address: Address) -> Engine:
 
     def connect() -> psycopg.Connection[Any]:
         connection = address.connect(
-            statement_timeout=str(READ_LIMIT_MS), idle_in_transaction_session_timeout=str(READ_LIMIT_MS)
+            statement_timeout=str(READ_LIMIT_MS),
+            idle_in_transaction_session_timeout=str(READ_LIMIT_MS),
+            lock_timeout=str(LOCK_WAIT_MS),
         )
         connection.autocommit = False
         connection.isolation_level = levels.REPEATABLE_READ

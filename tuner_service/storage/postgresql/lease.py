@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuner_service.config import package_version
 from tuner_service.domain.errors import StorageError, TunerServiceError
-from tuner_service.storage.faults import translated
-from tuner_service.storage.postgresql.connecting import Address, ask
+from tuner_service.storage.faults import TableMissingError, translated
+from tuner_service.storage.postgresql.connecting import ISOLATION, Address, ask
 
 if TYPE_CHECKING:
     import psycopg
@@ -95,7 +95,11 @@ class Lease:
         backup was restored, or a replica that had not received everything is the server now.
         """
         known = self.acknowledged
-        row = ask(connection, _FENCE_WITH_NEWEST if known else _FENCE, self.epoch)
+        try:
+            row = ask(connection, _FENCE_WITH_NEWEST if known else _FENCE, self.epoch)
+        except TableMissingError:
+            self._lost = self._gone()
+            raise LeaseLostError(self._lost) from None
         if row is None:
             self._lose(connection)
         elif row[1] < known:
@@ -129,7 +133,7 @@ class Lease:
         self._closing.set()
         self._thread.join()
         with contextlib.suppress(TunerServiceError), translated():
-            connection = self._connection or self._address.connect()
+            connection = self._connection or connect_for_lease(self._address, self._me)
             with contextlib.closing(connection):
                 connection.execute(
                     "UPDATE tuner_lease SET expires_at = clock_timestamp() WHERE epoch = %s", (self.epoch,)
@@ -144,6 +148,8 @@ class Lease:
                 with translated():
                     self._renew()
                 trouble = ""
+            except TableMissingError:
+                self._lost = self._gone()
             except TunerServiceError as exc:
                 if not trouble:
                     log.warning("lease_not_renewed", extra={"error": str(exc)})
@@ -161,14 +167,18 @@ class Lease:
 
     def _lose(self, connection: psycopg.Connection[Any]) -> None:
         if ask(connection, "SELECT epoch FROM tuner_lease") is None:
-            self._lost = (
-                f"the row of the lease is gone from the database {self._address.shown} (table tuner_lease), so anybody "
-                "could write; this service has ended: start it again, and leave that table alone"
-            )
+            self._lost = self._gone()
             return
         self._lost = (
             f"another service has taken the database {self._address.shown} over; this one has ended, and what it had "
             "not been answered for is asked of that one again: `tuner ps --services` shows which it is"
+        )
+
+    def _gone(self) -> str:
+        return (
+            f"the row of the lease is gone from the database {self._address.shown} (table tuner_lease), so anybody "
+            "could write: it was deleted, or the database was dropped and made anew; this service has ended: start it "
+            "again, and leave that table alone"
         )
 
     def _drop_connection(self) -> None:
@@ -179,7 +189,7 @@ class Lease:
 
 def connect_for_lease(address: Address, me: ThisService) -> psycopg.Connection[Any]:
     """A hanging server is noticed in time for another attempt."""
-    return address.connect(name=me.sessions, statement_timeout="2000", lock_timeout="1500")
+    return address.connect(name=me.sessions, statement_timeout="2000", lock_timeout="1500", **ISOLATION)
 
 
 def try_lock(connection: psycopg.Connection[Any]) -> bool:

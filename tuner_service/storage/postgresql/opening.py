@@ -17,7 +17,7 @@ from tuner_service.storage.faults import translated
 from tuner_service.storage.known_services import KnownService
 from tuner_service.storage.lineage import settle_lineage
 from tuner_service.storage.postgresql.claiming import acquire
-from tuner_service.storage.postgresql.connecting import Address, ask, reading_engine, writing_engine
+from tuner_service.storage.postgresql.connecting import LOCK_WAIT_MS, Address, ask, reading_engine, writing_engine
 from tuner_service.storage.postgresql.lease import LEASE_S, Lease, ThisService
 from tuner_service.storage.postgresql.row_copy import MetricCopy
 from tuner_service.storage.postgresql.snapshot_watch import SnapshotWatch
@@ -85,7 +85,7 @@ def revision_of(url: str) -> str:
 
 def said_of(url: str) -> str:
     address = Address(url)
-    with translated(), address.connect() as connection:
+    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
         (size,) = ask(connection, "SELECT pg_database_size(current_database())") or (0,)
         major, minor = divmod(connection.info.server_version, 10_000)
     return f"{address.shown} answers: PostgreSQL {major}.{minor}, {size / (1 << 20):.1f} MiB"
@@ -94,7 +94,7 @@ def said_of(url: str) -> str:
 def services_of(url: str) -> list[KnownService]:
     """The active one first, then the others by their start."""
     address = Address(url)
-    with translated(), address.connect() as connection:
+    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
         if (ask(connection, "SELECT to_regclass('tuner_services')") or (None,))[0] is None:
             return []
         rows = connection.execute(_SERVICES, (2 * LEASE_S,)).fetchall()
@@ -104,7 +104,7 @@ def services_of(url: str) -> list[KnownService]:
 
 def _require_usable(address: Address) -> str | None:
     """The revision of the schema; None where there is none yet."""
-    with translated(), address.connect() as connection:
+    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
         _require_server(connection)
         there = {
             name
