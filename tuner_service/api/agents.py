@@ -412,7 +412,7 @@ class _Connection:
             error = future.exception()
             self._send(BlobStored(digest=offer.digest, error=None if error is None else str(error)))
 
-        command = BlobReceived(at=self._now(), digest=offer.digest, data=complete)
+        command = BlobReceived(at=self._now(), digest=offer.digest, data=complete, agent_id=self._hello.agent_id)
         self._services.runner.submit(command).add_done_callback(stored)
 
     async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:

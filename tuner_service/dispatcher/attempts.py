@@ -10,6 +10,7 @@ from tuner_service.dispatcher.commands import BlobReceived
 from tuner_service.dispatcher.limits import FRESH_BLOBS_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.step import Step, TrialStep
+from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.trial import AttemptStatus, PartState
 
 LOST = ExitRecord(cause=ExitCause.ATTEMPT_LOST)
@@ -44,9 +45,22 @@ def attempt_over(
 
 
 def blob_received(step: Step, command: BlobReceived) -> None:
-    """Bytes a checkpoint record will name. They stay, whatever is dropped until then."""
+    """Bytes a checkpoint record will name. They stay, whatever is dropped until then.
+
+    ConflictError where their agent has no attempt whose records could name them: they would only fill the disk.
+    """
+    if command.agent_id is not None and not _may_name(step, command.agent_id):
+        raise ConflictError(
+            f"agent {command.agent_id!r} has no attempt that goes on, whose checkpoint this could be; it is not kept"
+        )
     step.changes.blobs[command.digest] = command.data
     fresh = step.state.fresh_blobs
     fresh[command.digest] = None
     if len(fresh) > FRESH_BLOBS_LIMIT:
         del fresh[next(iter(fresh))]
+
+
+def _may_name(step: Step, agent_id: str) -> bool:
+    """Whether it has a live attempt; or may have one, of an experiment that was set aside."""
+    held = (attempt for xs in step.state.experiments.values() for attempt in xs.attempts.values())
+    return bool(step.state.set_aside) or any(attempt.is_held_by(agent_id) for attempt in held)

@@ -363,11 +363,12 @@ class AttemptExited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobReceived:
-    """Bytes whose SHA-256 was verified to be ``digest``."""
+    """Bytes whose SHA-256 was verified to be ``digest``. ``agent_id``: who sent them, where an agent did."""
 
     at: float
     digest: str
     data: bytes
+    agent_id: str | None = None
 
 
 # ── from algorithm workers (dropped unless ``generation`` is the current one) ───────────────────

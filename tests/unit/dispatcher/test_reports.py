@@ -32,6 +32,7 @@ from tuner_service.dispatcher.limits import (
     REJECTED_RECORDS_LIMIT,
     SPACE_FOR_METRIC_NAMES,
 )
+from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
 from tuner_service.domain.trial import Report, TrialReason, TrialStatus
 
@@ -345,6 +346,24 @@ def test_large_checkpoints_are_kept_outside_the_database(h: Harness) -> None:
 def test_received_bytes_are_stored_by_their_digest(h: Harness) -> None:
     assert h.handle(c.BlobReceived(at=h.at, digest="ab", data=b"weights")) == []
     assert h.store.queries.blob("ab") == b"weights"
+
+
+def test_bytes_of_an_agent_without_an_attempt_that_could_name_them_are_not_kept(h: Harness) -> None:
+    h.connect()
+    for agent_id in (AGENT, "agent-2"):
+        with pytest.raises(ConflictError, match=f"agent '{agent_id}' has no attempt that goes on.*it is not kept"):
+            h.handle(c.BlobReceived(at=h.at, digest="ab", data=b"weights", agent_id=agent_id))
+    h.run()
+    with pytest.raises(ConflictError):
+        h.handle(c.BlobReceived(at=h.at, digest="ab", data=b"weights", agent_id="agent-2"))
+    assert h.store.queries.blob("ab") is None
+
+    h.handle(c.BlobReceived(at=h.at, digest="ab", data=b"weights", agent_id=AGENT))
+    assert h.store.queries.blob("ab") == b"weights"
+
+    h.succeed(1)
+    with pytest.raises(ConflictError):
+        h.handle(c.BlobReceived(at=h.at, digest="cd", data=b"more", agent_id=AGENT))
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────
