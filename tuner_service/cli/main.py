@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from tuner_service.cli.output.exit_codes import exit_code_of
+from tuner_service.cli.output.streams import prepare_streams
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
 PLOT_KINDS = ("history", "curves", "parallel", "importance", "slices", "pareto", "timeline")
@@ -26,13 +27,22 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 service unreach
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit code."""
-    parsed = _parse(arguments)
     try:
+        prepare_streams()
+        parsed = _parsed(arguments)
         code: int = import_module(f"tuner_service.cli.verbs.{parsed.module}").run(parsed)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # the one table from errors to exit codes; bugs go on
         return exit_code_of(exc)
     return code
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        return _parse(arguments)
+    except SystemExit:
+        sys.stdout.flush()  # what --help and --version print, and perhaps cannot
+        raise
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

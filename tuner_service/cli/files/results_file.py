@@ -67,12 +67,18 @@ def _objects(file: str, text: str) -> list[Row]:
     return list(found)
 
 
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
 def _table(file: str, text: str) -> list[Row]:
     reader = csv.DictReader(io.StringIO(text))
     columns = list(reader.fieldnames or ())
+    if not columns:
+        raise CommandError(f"{_name(file)} has no results: it is empty", ExitCode.USAGE)
     if "value" not in columns:
-        raise CommandError(f"{file} has no column value; it has {', '.join(columns) or 'none'}", ExitCode.USAGE)
+        raise CommandError(f"{_name(file)} has no column value; it has {', '.join(columns)}", ExitCode.USAGE)
     is_exported = any(name.startswith(PARAMETERS) for name in columns)
     return [_table_row(row, is_exported=is_exported) for row in reader]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import IntEnum
+from typing import TextIO
 
 
 class ExitCode(IntEnum):
@@ -43,6 +44,24 @@ CODE_OF_STATUS = {
 
 def exit_code_of(exc: BaseException) -> int:
     """Says what ``exc`` means and gives its code; raises it again when it is a bug."""
+    code = _told(exc)
+    leave_output()
+    return code
+
+
+def leave_output() -> None:
+    """Of what could not be written Python must not tell again when it flushes at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard(sys.stdout)
+
+
+def discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _told(exc: BaseException) -> ExitCode:
     from tuner_service.client import ClientError, ProblemError, TokenWithheldError, UnreachableError, UnsendableError
     from tuner_service.domain.errors import InputError, StorageError, UnavailableError
 
@@ -52,9 +71,7 @@ def exit_code_of(exc: BaseException) -> int:
             say("interrupted")
             return code
         case BrokenPipeError():
-            # Whoever read our output has had enough; Python must not fail again when it flushes at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.OK
+            return ExitCode.OK  # whoever read our output has had enough
         case CommandError():
             code = exc.code
         case ProblemError():
@@ -77,12 +94,29 @@ def _sentence(exc: BaseException) -> str:
     """Of the system's errors the path and the reason; their number says nothing to people."""
     if isinstance(exc, OSError) and exc.strerror and isinstance(exc.filename, str | bytes):
         return f"{os.fsdecode(exc.filename)}: {exc.strerror}"
+    if isinstance(exc, FileNotFoundError) and exc.strerror and not _has_folder():
+        return "the folder that this was started in is gone; go to another one first"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
     return str(exc)
 
 
+def _has_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # whether it is there is all that is asked
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def say(text: str) -> None:
-    """Narration: standard output carries data only."""
-    print(safe(text), file=sys.stderr, flush=True)
+    """Narration: standard output carries data only. On a full disk it is lost, and the command goes on."""
+    try:
+        print(safe(text), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise  # nobody reads any longer: the command ends
+    except OSError:
+        discard(sys.stderr)
 
 
 def safe(text: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner_service.cli.output.exit_codes import safe
+from tuner_service.cli.output.streams import print_for_programs
 
 Row = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
@@ -24,17 +25,24 @@ class Column:
 
 
 def print_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -> None:
-    sys.stdout.write(format_rows(rows, output=output, columns=columns))
+    _print(format_rows(rows, output=output, columns=columns), output)
 
 
 def print_object(row: Row, *, output: str, text: Callable[[Row], str]) -> None:
     """One object; ``text`` draws it for people."""
     if output == "table":
-        sys.stdout.write(safe(text(row)))
+        _print(safe(text(row)), output)
     elif output == "json":
-        sys.stdout.write(json.dumps(row, indent=2, ensure_ascii=False) + "\n")
+        _print(json.dumps(row, indent=2, ensure_ascii=False) + "\n", output)
     else:
-        sys.stdout.write(format_rows([row], output=output, columns=()))
+        _print(format_rows([row], output=output, columns=()), output)
+
+
+def _print(text: str, output: str) -> None:
+    if output == "table":
+        sys.stdout.write(text)
+    else:
+        print_for_programs(text)
 
 
 def format_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) -> str:
