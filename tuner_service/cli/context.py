@@ -29,6 +29,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 def home_around(file: Path) -> Path:
     """The home of a database file that was copied somewhere: its folder if it looks like one, else one beside it."""
+    if not file.name:
+        raise CommandError(f"--db names a database file, not the folder {file}", ExitCode.USAGE)
     if file.name == "tuner.db":
         return file.parent
     return file.with_name(f"{file.stem}-home")

@@ -371,6 +371,13 @@ def test_another_content_type_than_json_is_refused(api: ApiService, content_type
     assert api.runner.commands == []
 
 
+def test_a_compressed_body_is_refused_with_what_to_leave_out(api: ApiService) -> None:
+    answer = api.client.post("/api/v1/experiments", content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+
+    assert answer.status_code == 415
+    assert answer.json()["detail"] == "bodies are taken as they are: send it without Content-Encoding: gzip"
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: ApiService) -> None:
     answer = api.client.post("/api/v1/experiments", content=b"{}", headers={"content-length": str(MAX_BODY_BYTES + 1)})
 

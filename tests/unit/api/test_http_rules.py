@@ -193,6 +193,14 @@ def test_a_query_parameter_that_a_route_does_not_have_is_refused_and_its_own_are
     assert api.client.get(f"{path}?limit=3&status=failed&status=running").status_code == 200
 
 
+def test_a_query_parameter_that_takes_one_value_is_refused_when_it_stands_twice(api: ApiService) -> None:
+    answer = api.client.get("/api/v1/experiments?limit=1&limit=2&status=running&status=failed&tag=a&tag=b")
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"pointer": "/query/limit", "detail": "stands 2 times; it takes one value"}]
+    assert api.client.get("/api/v1/experiments?status=running&status=failed&tag=a&tag=b").status_code == 200
+
+
 def test_every_route_refuses_a_query_parameter_that_it_does_not_have(api: ApiService) -> None:
     for method, path in routes(api):
         answer = api.client.request(method, f"{path}{'&' if '?' in path else '?'}nonsense=1", json={})

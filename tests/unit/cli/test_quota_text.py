@@ -60,7 +60,8 @@ def test_quota_groups_are_listed_with_what_they_hold() -> None:
     [
         (["set"], "take a name"),
         (["rm"], "take a name"),
-        (["list", "vision"], "list takes none"),
+        (["list", "vision"], "ls takes none"),
+        (["ls", "vision"], "ls takes none"),
         (["rm", "vision", "--gpus", "3"], "belong to `tuner quota set`"),
         (["rm", "vision", "--memory", "8GiB"], "belong to `tuner quota set`"),
         (["--no-borrow"], "belong to `tuner quota set`"),

@@ -65,7 +65,7 @@ def test_objects_are_read_and_rows_without_a_result_left_out(tmp_path: Path, nam
     ("name", "text", "said"),
     [
         ("a.csv", "lr,loss\n0.1,0.5\n", "no column value"),
-        ("a.csv", "", "no column value"),
+        ("a.csv", "", "has no results: it is empty"),
         ("a.csv", "lr,value\n0.1,good\n", "no number"),
         ("a.csv", "lr,value\n0.1,\n", "no value"),
         ("a.json", "[1]", "should be an object"),

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tuner_service.cli.files import experiment_file
 from tuner_service.cli.files.results_file import read_results
 from tuner_service.cli.output import exit_codes
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, exit_code_of, say
@@ -53,3 +54,17 @@ def test_empty_results_on_standard_input_are_called_empty(monkeypatch: pytest.Mo
 
     with pytest.raises(CommandError, match=r"^standard input has no results: it is empty$"):
         read_results("-")
+
+
+def test_a_device_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment_file, "MAX_TEXT", 1 << 20)
+
+    with pytest.raises(CommandError, match=r"^/dev/zero is longer than 1 MiB, the most that is read$"):
+        experiment_file.read_text("/dev/zero")
+
+
+def test_standard_input_that_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8", errors="surrogateescape"))
+
+    with pytest.raises(CommandError, match=r"^standard input is not UTF-8 text$"):
+        experiment_file.read_text("-")

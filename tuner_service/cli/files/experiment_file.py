@@ -23,12 +23,15 @@ MAX_CODE_BYTES = 16 << 20  # what the service takes; beyond, the error names the
 MAX_CODE_FILES = 10_000
 LARGEST_NAMED = 5
 MIB = 1 << 20
+MAX_TEXT = 256 * MIB  # characters of a file of results; an experiment file has much less
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def check_readable(file: str) -> None:
     """Before anything is started for it."""
     if file != "-" and not os.access(file, os.R_OK):
+        if not file:
+            raise CommandError("the file is an empty text; is a variable of your shell not set?", ExitCode.USAGE)
         why = "may not be read" if Path(file).exists() else "does not exist"
         raise CommandError(f"the file {file} {why}", ExitCode.USAGE)
 
@@ -140,7 +143,7 @@ def _read_space(file: Path) -> dict[str, Any]:
 
 def parse_file(file: str, *, what: str = "an experiment: it should be a mapping of fields") -> dict[str, Any]:
     """The mapping in a YAML or JSON file, or of standard input for "-"; ``what`` it should hold is said otherwise."""
-    text = sys.stdin.read() if file == "-" else read_text(Path(file))
+    text = read_text(file)
     if file.endswith(".json"):
         try:
             body = json.loads(text)
@@ -158,13 +161,29 @@ def parse_file(file: str, *, what: str = "an experiment: it should be a mapping 
     return body
 
 
-def read_text(file: Path) -> str:
+def read_text(file: str) -> str:
+    """Of a file, or of standard input for "-". What has no end, as a device, is refused like what is too long."""
+    name = "standard input" if file == "-" else file
     try:
-        return file.read_text(encoding="utf-8")
+        text = _standard_input() if file == "-" else _start_of(file)
     except UnicodeDecodeError as exc:
-        raise CommandError(f"{file} is not UTF-8 text", ExitCode.USAGE) from exc
+        raise CommandError(f"{name} is not UTF-8 text", ExitCode.USAGE) from exc
     except OSError as exc:
-        raise CommandError(f"{file} cannot be read: {exc.strerror}", ExitCode.USAGE) from exc
+        raise CommandError(f"{name} cannot be read: {exc.strerror}", ExitCode.USAGE) from exc
+    if len(text) > MAX_TEXT:
+        raise CommandError(f"{name} is longer than {MAX_TEXT // MIB} MiB, the most that is read", ExitCode.USAGE)
+    return text
+
+
+def _start_of(file: str) -> str:
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123  # as it was typed
+        return source.read(MAX_TEXT + 1)
+
+
+def _standard_input() -> str:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+    return sys.stdin.read(MAX_TEXT + 1)
 
 
 # ── code ────────────────────────────────────────────────────────────────────────────────────────

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from tuner_service.cli.files.experiment_file import read_text
@@ -22,7 +20,7 @@ SPECIAL_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 def read_results(file: str) -> tuple[list[Row], int]:
     """The results as the API takes them, and how many rows hold none because their trial has not ended so."""
-    text = sys.stdin.read() if file == "-" else read_text(Path(file))
+    text = read_text(file)
     if file.endswith(".csv") or (file == "-" and text[:1] not in {"[", "{"}):
         rows = _table(file, text)
     else:

@@ -35,9 +35,11 @@ CODE_OF_STATUS = {
     403: ExitCode.NOT_ALLOWED,
     404: ExitCode.NOT_FOUND,
     409: ExitCode.CONFLICT,
+    412: ExitCode.CONFLICT,
     413: ExitCode.USAGE,
     415: ExitCode.USAGE,
     422: ExitCode.USAGE,
+    431: ExitCode.USAGE,
     503: ExitCode.UNREACHABLE,
 }
 

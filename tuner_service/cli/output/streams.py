@@ -35,9 +35,11 @@ def prepare_streams() -> None:
             # Nothing can be written to this standard output, so that a lost answer is told as any other is.
             os.open(os.devnull, os.O_RDWR if number == 2 else os.O_RDONLY)
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # type: ignore[unreachable]  # noqa: SIM115
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # whoever reads says what is wrong with it
     if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # type: ignore[unreachable]  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stdout is sys.__stdout__:
         sys.stdout = _standard_output("utf-8" if sys.stdout is None else sys.stdout.encoding)
 

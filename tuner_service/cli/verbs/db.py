@@ -91,4 +91,9 @@ def copy(source: str | None, target: str | None) -> int:
 
 def _address(named: str) -> str | Path:
     url = database_url(named, folder=Path.cwd())
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url
+    if not url.startswith("sqlite:///"):
+        return url
+    file = Path(url.removeprefix("sqlite:///"))
+    if file.is_dir():
+        raise CommandError(f"{file} is a folder; name a database file in it", ExitCode.USAGE)
+    return file

@@ -34,8 +34,9 @@ GROUP_COLUMNS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if (arguments.action == "list") != (arguments.name is None):
-        raise CommandError("`tuner quota set NAME` and `tuner quota rm NAME` take a name; list takes none", _USAGE)
+    lists = arguments.action in {"ls", "list"}
+    if lists != (arguments.name is None):
+        raise CommandError("`tuner quota set NAME` and `tuner quota rm NAME` take a name; ls takes none", _USAGE)
     changes = {
         "--gpus": arguments.gpus,
         "--cpus": arguments.cpus,
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{', '.join(changes)} belong to `tuner quota set`", _USAGE)
     with connected(settings_of(arguments)) as client:
         match arguments.action:
-            case "list":
+            case "ls" | "list":
                 print_rows(client.quota_groups(), output=arguments.output, columns=GROUP_COLUMNS)
             case "set":
                 view = client.set_quota_group(arguments.name, _body(client, arguments))

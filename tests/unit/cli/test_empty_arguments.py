@@ -1,0 +1,40 @@
+"""A variable of a shell that is not set leaves an empty argument: nothing is done instead of what it should name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner_service.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (["init", ""], "NAME"),
+        (["export", "@last", ""], "FILE"),
+        (["token", "add", "ann", "--role", "admin", "--file", ""], "--file"),
+        (["get", "@last/1", ""], "DIR"),
+        (["agent", "rm", ""], "URL|NAME"),
+        (["db", "path", "--db", ""], "--db"),
+        (["ps", "--home", ""], "--home"),
+        (["db", "copy", "", "x"], "FROM"),
+    ],
+)
+def test_an_empty_argument_is_refused_by_its_name(
+    line: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 2
+
+    assert capsys.readouterr().err == f"tuner: {named} is empty; is a variable of your shell not set?\n"
+
+
+def test_a_folder_is_no_database(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db", "path", "--db", "//"]) == 2
+
+    assert capsys.readouterr().err.startswith("tuner: --db names a database file, not the folder /")
+
+
+def test_a_database_is_not_copied_into_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db", "copy", "/", "/"]) == 2
+
+    assert capsys.readouterr().err == "tuner: / is a folder; name a database file in it\n"
