@@ -41,7 +41,7 @@ restarts-campaign: setup ; $(RUN) tests.restarts_campaign --restarts 20
 takeover-campaign: setup ; $(RUN) tests.takeover_campaign --rounds 100
 agents-campaign: setup ; $(RUN) tests.agents_campaign --rounds 10
 gangs-campaign: setup ; $(RUN) tests.gangs_campaign --rounds 5
-ray-campaign: with-ray ; $(RUN) tests.ray_campaign --rounds 10
+ray-campaign: with-ray ; $(RUN) tests.ray_campaign --rounds 10 && $(RUN) tests.own_ray_campaign
 # The tests of task groups on a Ray cluster, and the script for Slurm.
 ray-tasks: with-ray ; TESTS_TASKS_ON_RAY=1 $(RUN) pytest tests/integration/trials/test_tasks_session.py tests/integration/trials/test_tasks_nested.py -k ray && $(RUN) pytest -m campaign tests/integration/ray
 campaigns: setup takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign

@@ -51,12 +51,10 @@ def actor_of(agent: dict[str, Any]) -> int:
 
 
 @dataclass(kw_only=True)
-class Disturbed:
-    """``spare``: a node of the cluster that is killed and drained; another one takes its place."""
+class DisturbedNodes:
+    """A search on nodes of any cluster; what can be done to the nodes, and to who minds them."""
 
     home: Home
-    cluster: RayCluster
-    spare: int
 
     def agents(self) -> list[dict[str, Any]]:
         with self.home.service() as service:
@@ -78,17 +76,6 @@ class Disturbed:
         self.home.tuner("resume", self.home.id, check=False)  # it may have ended meanwhile
         self.is_connected()
 
-    def a_node_is_killed(self) -> None:
-        self.cluster.kill(self.spare)
-        self.spare = self.cluster.add(CORES)
-
-    def a_node_is_drained(self) -> None:
-        self.cluster.drain(self.spare, DRAIN_S)
-        gone, self.spare = self.spare, self.cluster.add(CORES)
-        self.is_connected()
-        wait_until(lambda: not nodes_in(self.home, "draining"), timeout_s=COMES_S)
-        self.cluster.kill(gone)
-
     def an_actor_is_killed(self) -> None:
         for agent in self.agents()[:1]:
             self.kill(actor_of(agent))
@@ -107,6 +94,25 @@ class Disturbed:
         shown = self.home.show()
         assert shown["status"] == "completed", (shown["status"], shown["reason"], shown["message"], shown["detail"])
         return shown
+
+
+@dataclass(kw_only=True)
+class Disturbed(DisturbedNodes):
+    """On a cluster of the test's own. ``spare``: a node of it that is killed and drained; another takes its place."""
+
+    cluster: RayCluster
+    spare: int
+
+    def a_node_is_killed(self) -> None:
+        self.cluster.kill(self.spare)
+        self.spare = self.cluster.add(CORES)
+
+    def a_node_is_drained(self) -> None:
+        self.cluster.drain(self.spare, DRAIN_S)
+        gone, self.spare = self.spare, self.cluster.add(CORES)
+        self.is_connected()
+        wait_until(lambda: not nodes_in(self.home, "draining"), timeout_s=COMES_S)
+        self.cluster.kill(gone)
 
 
 KINDS = (
