@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -155,6 +156,28 @@ def sizes_in(folder: Path) -> dict[str, int]:
                 if entry.is_file(follow_symlinks=False):
                     found[entry.name] = entry.stat(follow_symlinks=False).st_size
     return found
+
+
+def matching(folder: Path, pattern: str) -> Iterator[Path]:
+    """As ``folder.glob(pattern)``, while others make and remove folders there: what stays is always among them.
+
+    Before Python 3.12, that one raises where a folder goes away. What is none, or may not be read, has nothing in it.
+    """
+    first, _, rest = pattern.partition("/")
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if fnmatchcase(entry.name, first))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return
+    for name in names:
+        if rest:
+            yield from matching(folder / name, rest)
+        else:
+            yield folder / name
 
 
 def _listed(fs: Any, path: str) -> list[dict[str, Any]]:

@@ -441,7 +441,11 @@ class Agent:
         folder = self.home.folder_of(order.nonce)
         places = {order.location}
         if folder is not None:
-            self.home.remove_checkpoint(folder, order.name)
+            try:
+                self.home.remove_checkpoint(folder, order.name)
+            except OSError as error:  # the trial may have made anything of it; what is in the store goes all the same
+                fields = {"nonce": order.nonce, "name": order.name, "error": error}
+                logger.warning("checkpoint_not_removed", extra=fields)
             places.add(self.store.location(f"{folder.relative_to(self.home.attempts)}/{order.name}"))
         for place in filter(None, places):
             await asyncio.to_thread(self.store.remove, place)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trials.files import ATTEMPT_BYTES, open_file, write_atomically
+from trials.stores import clear, matching
 from trials.wire.attempt import AttemptKey
 from trials.wire.files import FILE_ATTEMPT, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
 from trials.wire.plain import ProtocolError, from_plain
@@ -68,7 +69,7 @@ class Home:
         for folder in (self.code, self.incoming, self.assets):
             if folder.is_dir():
                 with suppress(OSError):
-                    _remove_whatever(folder)
+                    remove_whatever(folder)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(str(mark), boot.encode())
 
@@ -142,26 +143,26 @@ class Home:
         if folder.is_symlink():
             folder.unlink()  # what it leads to is not the experiment's
             return
-        for attempt in folder.glob("*/*-*"):
+        for attempt in matching(folder, "*/*-*"):
             nonce = attempt.name.partition("-")[2]
-            for path in attempt.glob(f"{FOLDER_CHECKPOINTS}/*.ckpt"):
+            for path in matching(attempt, f"{FOLDER_CHECKPOINTS}/*.ckpt"):
                 with suppress(OSError, ProtocolError):  # no name that a checkpoint has: it goes with the folder
                     self.remove_checkpoint(attempt, path.name)
             (self._live / nonce).unlink(missing_ok=True)
             (self._ended / nonce).unlink(missing_ok=True)
         if os.path.lexists(folder):
-            _remove_whatever(folder)
+            remove_whatever(folder)
         shutil.rmtree(self.references / experiment_id, ignore_errors=True)
 
     def remove_checkpoint(self, attempt: Path, name: str) -> None:
         """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
-        _remove(attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint"))
+        clear(attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint"))
         prefix = name.removesuffix(".ckpt").rpartition("-")[2]
-        shared = list(self.checkpoints.glob(f"{prefix}*")) if prefix else []
+        shared = list(matching(self.checkpoints, f"{prefix}*")) if prefix else []
         # An attempt that was repeated exactly has made the very same bytes again.
-        if shared and not any(self.attempts.glob(f"*/*/*/{FOLDER_CHECKPOINTS}/*-{prefix}.ckpt")):
+        if shared and not any(matching(self.attempts, f"*/*/*/{FOLDER_CHECKPOINTS}/*-{prefix}.ckpt")):
             for path in shared:
-                _remove(path)
+                clear(path)
 
     def _indexed(self, entry: Path) -> Path | None:
         """Where the attempt of this name is: it holds its FILE_ATTEMPT, or the path of its folder."""
@@ -191,7 +192,7 @@ class Home:
         key = self._recorded(self._live / nonce)
         if key is not None:
             return self.attempt_folder(key, nonce)
-        found = [folder for folder in self.attempts.glob(f"*/*/*-{nonce}") if folder.is_dir()]
+        found = [folder for folder in matching(self.attempts, f"*/*/*-{nonce}") if folder.is_dir()]
         return found[0] if len(found) == 1 else None
 
 
@@ -210,7 +211,7 @@ def _text_of(entry: Path) -> str:
         return file.read(ATTEMPT_BYTES)
 
 
-def _remove_whatever(path: Path) -> None:
+def remove_whatever(path: Path) -> None:
     """A folder with all in it, also where a trial has taken the right to write; or what is there instead of one."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
@@ -231,14 +232,6 @@ def _remove_whatever(path: Path) -> None:
     shutil.rmtree(path, onerror=lambda function, name, info: make_removable(function, name, info[1]))
 
 
-def _remove(path: Path) -> None:
-    """A checkpoint is a file, or a folder of several."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def tidy(folder: Path) -> None:
     """What of an attempt nobody needs any more, once the service has everything."""
     with os.scandir(folder) as entries:  # few, and looked at for every trial
@@ -250,5 +243,5 @@ def tidy(folder: Path) -> None:
         if is_folder and (name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id=""))):
             shutil.rmtree(folder / name, ignore_errors=True)
     if names.get(FOLDER_CHECKPOINTS):
-        for draft in (folder / FOLDER_CHECKPOINTS).glob(".*"):  # of a script that was killed while it wrote
+        for draft in matching(folder / FOLDER_CHECKPOINTS, ".*"):  # of a script that was killed while it wrote
             draft.unlink(missing_ok=True)

@@ -244,6 +244,8 @@ class NodeFiles:
                     os.fsync(file.fileno())
             if offset + len(piece) == upload.size:
                 self._finish(upload, part)
+            elif not offset:
+                self.drop_old_parts(now=part.stat().st_mtime)  # by the clock that their times are of
             return offset + len(piece)
 
     def _finish(self, upload: Upload, part: Path) -> None:
@@ -263,8 +265,9 @@ class NodeFiles:
         """Those of uploads that nobody went on with for a day."""
         with suppress(OSError):
             for part in (self._received / PARTS).iterdir():
-                if now - part.stat().st_mtime > PART_KEPT_S:
-                    part.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # it became whole meanwhile
+                    if now - part.stat().st_mtime > PART_KEPT_S:
+                        part.unlink()
 
     @contextmanager
     def _alone(self, upload: Upload) -> Iterator[None]:

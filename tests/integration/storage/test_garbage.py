@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from trials.wire.launch import LaunchSpec
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
 from tuner_service.cli.files.garbage_files import Needed, find_files
+from tuner_service.cli.verbs.gc import is_removed
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus
 from tuner_service.storage.engine import open_store
@@ -178,3 +182,66 @@ def test_unpacked_code_is_kept_for_experiments_that_go_on(tmp_path: Path) -> Non
 
     assert garbage(tmp_path, needed()) == {of_agent, of_worker, received}
     assert garbage(tmp_path, needed(code=frozenset({of_agent.name, of_worker.name}))) == {received}
+
+
+# ── beside an agent that lives ──────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("gone", ["attempts/gone/1", "attempts/gone/1/1-a", "checkpoints", "agent/live"])
+def test_folders_that_go_away_while_garbage_is_looked_for_hinder_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    attempt_folder(tmp_path, "gone", "a")
+    kept = attempt_folder(tmp_path, "kept", "b")
+    for name in ("checkpoints", "agent/live"):
+        (tmp_path / name).mkdir(parents=True)
+    scandir = os.scandir
+
+    def listed(path: Any = ".") -> Any:
+        if not isinstance(path, int) and Path(path) == tmp_path / gone and (tmp_path / gone).exists():
+            shutil.rmtree(tmp_path / gone)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+
+    assert kept / FILE_SPOOL in garbage(tmp_path, needed(ended_nonces=frozenset({"a", "b"})))
+    for thing in find_files(tmp_path, needed()):
+        thing.remove()
+
+
+def test_what_cannot_be_removed_stays_and_is_named_and_the_rest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stays, goes = (
+        attempt_folder(tmp_path, "gone", "a").parent.parent,
+        attempt_folder(tmp_path, "too", "b").parent.parent,
+    )
+    unlink = os.unlink
+
+    def refused(path: Any, **how: Any) -> None:
+        if path == FILE_SPOOL and Path(f"/proc/self/fd/{how['dir_fd']}").readlink().is_relative_to(stays):
+            raise OSError(errno.EBUSY, "busy", path)
+        unlink(path, **how)
+
+    monkeypatch.setattr(os, "unlink", refused)
+    found = find_files(tmp_path, needed())
+
+    assert [is_removed(thing) for thing in found] == [False, True]
+    assert stays.exists()
+    assert not goes.exists()
+    assert f"careful: {stays} is not removed: [Errno 16] busy" in capsys.readouterr().err
+
+
+def test_the_size_of_what_goes_away_meanwhile_is_that_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt_folder(tmp_path, "gone", "a")
+    lstat = Path.lstat
+
+    def vanished(path: Path) -> os.stat_result:
+        if path.name == FILE_SPOOL and path.exists():
+            path.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", vanished)
+
+    (found,) = find_files(tmp_path, needed())
+    assert 0 < found.size < 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.dispatcher.harness import (
@@ -89,6 +89,7 @@ def test_after_a_gap_the_missing_records_are_asked_for_again(h: Harness) -> None
     batches=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), max_size=12),
     restarts=st.sets(st.integers(0, 11)),
 )
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # by a machine that is busy
 def test_whatever_is_lost_of_a_batch_is_asked_for_again(batches: list[tuple[int, int]], restarts: set[int]) -> None:
     """An agent that sends late, doubled, reordered, and with gaps of every size: what is acknowledged is there."""
     h = Harness()

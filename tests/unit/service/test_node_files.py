@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Part, TrialStatus
-from tuner_service.service.node_files import NodeFiles, logs_in
+from tuner_service.service.node_files import PART_KEPT_S, PARTS, NodeFiles, Upload, logs_in
 
 DIGEST = "a" * 64
 
@@ -76,3 +77,20 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
 def test_other_logs_than_an_agent_sends_are_not_understood(told: dict[str, str]) -> None:
     with pytest.raises(ProtocolError):
         logs_in(told)
+
+
+def test_parts_that_nobody_went_on_with_go_when_another_upload_begins(tmp_path: Path) -> None:
+    api = an_api_service()
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    old, fresh, begun = (Upload(target=tmp_path / name, size=2, digest=name * 64) for name in "abc")
+    parts = tmp_path / "nodes" / PARTS
+    for upload in (old, fresh):
+        files.put(upload, 0, b"x")
+    now = (parts / f"{old.digest}-2").stat().st_mtime
+    os.utime(parts / f"{old.digest}-2", (now, now - PART_KEPT_S - 60))
+    os.utime(parts / f"{fresh.digest}-2", (now, now - PART_KEPT_S + 3_600))
+
+    files.put(begun, 0, b"x")
+
+    assert {path.name for path in parts.iterdir()} == {f"{upload.digest}-2" for upload in (fresh, begun)}
+    assert (files.offset(old), files.offset(fresh)) == (0, 1)

@@ -202,13 +202,18 @@ def lines_of(tree: Path, place: str = "") -> Iterator[str]:
 
 
 def remove_tree(tree: Path) -> None:
-    """Folders of it may not be written into."""
+    """Folders of it may not be written into. Another thread may be doing the same."""
     if not os.path.lexists(tree):
         return
     for folder, _, _ in os.walk(tree):
         with suppress(OSError):
             os.chmod(folder, 0o700)  # noqa: PTH101
-    shutil.rmtree(tree)
+
+    def tell(error: BaseException) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    shutil.rmtree(tree, onerror=lambda _function, _name, info: tell(info[1]))
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
 from trials.checkpoints.verified_files import digest_of, file_name, manifest_of
 from trials.files import to_json, write_atomically
-from trials.stores import StoreError, fetch, is_url
+from trials.stores import StoreError, fetch, is_url, matching
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
 from trials.wire.launch import CheckpointRef
 
@@ -81,7 +81,7 @@ def _candidates(home: Home, attempt: Path, reference: CheckpointRef) -> Iterator
     In this order: a script gets a second name of the file, and what it does to it must not be done to the store.
     """
     experiment = attempt.parent.parent
-    yield from sorted(experiment.glob(f"*/*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt"))
+    yield from sorted(matching(experiment, f"*/*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt"))
     if reference.path and not is_url(reference.path):
         yield Path(reference.path)
     fetched = home.incoming / plain_name(reference.digest, what="digest")

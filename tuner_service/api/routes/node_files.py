@@ -12,7 +12,7 @@ from trials.wire.remote_files import DIGEST, LISTING, LOOK, OFFSET, PIECE_BYTES,
 from tuner_service.api.auth import Access, allows
 from tuner_service.api.bodies.reading import takes_bytes
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.domain.errors import Fault, InputError, StorageError
+from tuner_service.domain.errors import Fault, InputError, NotFoundError, StorageError
 from tuner_service.service.node_files import NodeFiles, Upload
 
 MEDIA_TYPE = "application/octet-stream"
@@ -34,9 +34,12 @@ async def read_node_file(request: Request, agent_id: str, area: str, path: str, 
     found = await asyncio.to_thread(files.readable, agent_id, area, path)
     if LOOK not in request.headers:
         return FileResponse(found, media_type=MEDIA_TYPE)
-    if not found.is_dir():
-        return Response(headers={SIZE: str(found.stat().st_size)})
-    names = await asyncio.to_thread(lambda: sorted(entry.name for entry in found.iterdir() if entry.is_file()))
+    try:
+        if not found.is_dir():
+            return Response(headers={SIZE: str(found.stat().st_size)})
+        names = await asyncio.to_thread(lambda: sorted(entry.name for entry in found.iterdir() if entry.is_file()))
+    except FileNotFoundError as error:
+        raise NotFoundError("file", f"{area}/{path}") from error  # it was removed meanwhile
     return Response(headers={LISTING: "/".join(names)})
 
 

@@ -30,7 +30,7 @@ def damaged_trees(home: Path, files_of: Callable[[str], Iterable[AssetFile]]) ->
             differing = [str(error)]
         except StorageError:
             continue  # the store has it not, or damaged, which is told of the asset
-        if differing:
+        if differing and newest_tree(folder) == tree:  # else the agent has removed it meanwhile
             more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
             yield (
                 f"{tree} is not asset sha256:{folder.name[:16]} any more: {', '.join(differing[:NAMED])}{more}; "

@@ -6,13 +6,15 @@ understood.
 
 from __future__ import annotations
 
-import shutil
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from trials.agent.attempts import load_attempt
-from trials.agent.home import Home
+from trials.agent.home import Home, remove_whatever
+from trials.stores import matching
 from trials.wire.files import FILE_SPOOL, FOLDER_CHECKPOINTS
 from tuner_service.executors.local import agent_is_alive
 
@@ -31,13 +33,10 @@ class Garbage:
     digest: str = ""
 
     def remove(self) -> None:
-        """Safe to repeat; what is gone already is no error."""
-        if self.path is None:
-            return
-        if self.path.is_dir() and not self.path.is_symlink():
-            shutil.rmtree(self.path, ignore_errors=False)
-        else:
-            self.path.unlink(missing_ok=True)
+        """Safe to repeat; what is gone already is no error. OSError for what cannot be removed."""
+        if self.path is not None:
+            with suppress(FileNotFoundError):
+                remove_whatever(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ def _is_deleted(folder: Path, needed: Needed) -> bool:
     """Whether it is of an experiment that this very database had: every attempt says so, and none lives."""
     if folder.name in needed.experiments:
         return False
-    found = [load_attempt(path) for path in folder.glob("*/*-*") if path.is_dir()]
+    found = [load_attempt(path) for path in matching(folder, "*/*-*") if path.is_dir()]
     known = [held for held in found if held is not None]
     return bool(known) and all(held.lineage == needed.lineage and not held.is_supervised() for held in known)
 
@@ -78,9 +77,9 @@ def _is_deleted(folder: Path, needed: Needed) -> bool:
 def _spools(home: Home, needed: Needed) -> Iterator[Garbage]:
     """Of attempts whose end is in the database and which no agent reads any more."""
     live = home.live()
-    for path in sorted(home.attempts.glob(f"*/*/*-*/{FILE_SPOOL}")):
+    for path in matching(home.attempts, f"*/*/*-*/{FILE_SPOOL}"):
         nonce = path.parent.name.partition("-")[2]
-        if nonce in needed.ended_nonces and nonce not in live and path.stat().st_size:
+        if nonce in needed.ended_nonces and nonce not in live and _size(path):
             yield _found("spool", path, why="every report of it is in the database")
 
 
@@ -88,12 +87,10 @@ def _spools(home: Home, needed: Needed) -> Iterator[Garbage]:
 def _checkpoints(home: Home, needed: Needed, gone: list[Path]) -> Iterator[Garbage]:
     """Large ones, shared by content: needed while a row, or an attempt that stays, has the same bytes."""
     kept: set[str] = set()
-    for path in home.attempts.glob(f"*/*/*/{FOLDER_CHECKPOINTS}/*.ckpt"):
+    for path in matching(home.attempts, f"*/*/*/{FOLDER_CHECKPOINTS}/*.ckpt"):
         if not any(path.is_relative_to(folder) for folder in gone):
             kept.add(path.name.removesuffix(".ckpt").rpartition("-")[2])
-    if not home.checkpoints.is_dir():
-        return
-    for path in sorted(home.checkpoints.iterdir()):
+    for path in _entries(home.checkpoints):
         digest = path.name.partition(".")[0]
         if digest not in needed.checkpoints and digest[:DIGEST_PREFIX] not in kept:
             yield _found("checkpoint", path, why="no checkpoint of any experiment has these bytes")
@@ -115,7 +112,7 @@ def _caches(home: Home, needed: Needed) -> Iterator[Garbage]:
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return list(matching(folder, "*"))
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -127,11 +124,15 @@ def _found(what: str, path: Path, *, why: str) -> Garbage:
 
 
 def _size(path: Path) -> int:
-    """Of the files themselves; several names of one file count once."""
-    if not path.is_dir():
-        return path.lstat().st_size
+    """Of the files themselves, those that are there; several names of one file count once."""
     seen: dict[int, int] = {}
-    for file in path.rglob("*"):
-        status = file.lstat()
-        seen[status.st_ino] = status.st_size
+    waiting = [path]
+    while waiting:
+        with suppress(OSError):
+            file = waiting.pop()
+            status = file.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                waiting += file.iterdir()
+            if file != path or not stat.S_ISDIR(status.st_mode):
+                seen[status.st_ino] = status.st_size
     return sum(seen.values())

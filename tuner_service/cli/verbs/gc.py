@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_rows(rows, output=arguments.output, columns=COLUMNS)
         if not arguments.dry_run:
             store.delete_unnamed_blobs([g.digest for g in found if g.digest])
-            for garbage in found:
-                garbage.remove()
+            found = [garbage for garbage in found if is_removed(garbage)]
     finally:
         store.close()
     verb = "would be" if arguments.dry_run else "were"
@@ -129,6 +128,16 @@ def _assets(settings: Settings, store: SqlStore, *, remove: bool) -> list[Garbag
         say(f"careful: nothing more of the asset store is collected: {exc}")
         return []
     return [Garbage(what=one.what, where=one.where, size=one.size, why=one.why) for one in found]
+
+
+def is_removed(garbage: Garbage) -> bool:
+    """What cannot be removed stays, and is named; the rest goes."""
+    try:
+        garbage.remove()
+    except OSError as exc:
+        say(f"careful: {garbage.where} is not removed: {exc}")
+        return False
+    return True
 
 
 def _needed(store: SqlStore) -> Needed:
