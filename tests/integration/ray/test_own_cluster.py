@@ -94,6 +94,15 @@ def one_of(search: Home, place: str, word: str) -> int:
     return wait_until(lambda: next((pid for pid, line in of_cluster(search, place).items() if word in line), 0))
 
 
+def lets_nobody_else_in(address: str) -> None:
+    """Who has no token is told nothing, let alone given a process."""
+    from ray._raylet import GcsClient
+    from ray.exceptions import AuthenticationError
+
+    with pytest.raises(AuthenticationError):
+        GcsClient(address=address)
+
+
 def test_a_cluster_of_which_a_part_was_killed_comes_back_and_nothing_is_left_of_it_after_its_service(
     search: Home,
 ) -> None:
@@ -101,6 +110,7 @@ def test_a_cluster_of_which_a_part_was_killed_comes_back_and_nothing_is_left_of_
     before = {node["agent"] for node in ready(search, 2)}
     search.running(2, step=2)
     first = place_of(search)
+    lets_nobody_else_in((search.home / "ray" / "address").read_text())
     os.kill(one_of(search, first, "gcs_server"), signal.SIGKILL)
     wait_until(lambda: place_of(search) != first, timeout_s=COMES_S)
     ready(search, 2)

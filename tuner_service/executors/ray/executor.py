@@ -245,7 +245,11 @@ class RayExecutor:
             self._frame, self._sent, self._is_begun = None, {}, False
             self._bridge_at = moment
             self._bridge = BridgeLink(
-                folder=self.folder, python=self.options.python, on_frame=self._on_frame, on_end=self._on_end
+                folder=self.folder,
+                python=self.options.python,
+                is_of_own=self._cluster is not None,
+                on_frame=self._on_frame,
+                on_end=self._on_end,
             )
         address = self.options.address if self._cluster is None else self._cluster.address()
         if self._bridge is not None and not self._is_begun and address:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import tuner_service
 from trials.wire.programs import KEEPER
 from trials.wire.variables import is_inherited
+from tuner_service.executors.ray.local_cluster import with_access
 
 FRAME_CHARACTERS = 4 << 20  # of one line; a bridge that says more is ended
 END_S = 5.0  # for a bridge that was told to end
@@ -22,14 +23,24 @@ _OF_RAY = "RAY_"  # variables that people set for Ray
 
 
 class BridgeLink:
-    """``on_frame`` and ``on_end`` are called from threads of the link; the latter last, once, with the exit code."""
+    """``on_frame`` and ``on_end`` are called from threads of the link; the latter last, once, with the exit code.
+
+    ``is_of_own``: the cluster is the one of this folder, which lets nobody in but who knows its token.
+    """
 
     def __init__(
-        self, *, folder: Path, python: str, on_frame: Callable[[dict[str, Any]], None], on_end: Callable[[int], None]
+        self,
+        *,
+        folder: Path,
+        python: str,
+        is_of_own: bool,
+        on_frame: Callable[[dict[str, Any]], None],
+        on_end: Callable[[int], None],
     ) -> None:
         """OSError where no process can be started."""
         self._on_frame, self._on_end = on_frame, on_end
         self._sending = threading.Lock()
+        environment = _environment(_packages(folder))
         with (folder / "bridge.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [python or sys.executable, "-P", "-m", "tuner_service.executors.ray.bridge"],
@@ -37,7 +48,7 @@ class BridgeLink:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=folder,
-                env=_environment(_packages(folder)),
+                env=with_access(environment, folder) if is_of_own else environment,
                 text=True,
                 encoding="utf-8",
                 start_new_session=True,  # Ctrl-C is for the service, which ends it

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trials.files import write_atomically
+from trials.files import create_once, write_atomically
 from trials.wire.programs import KEEPER
 
 UNUSED_S = 30.0  # without a service
@@ -31,7 +33,8 @@ BACKOFF_LIMIT_S = 30.0
 STEADY_S = 60.0
 OBJECT_STORE_BYTES = 100 << 20  # nothing of ours is put there
 FOLDER_PREFIX = "tuner-ray-"  # of Ray's files: its sockets have long names, and a name has 107 characters at most
-USERS, HOLDER, ADDRESS, PLACE = "users.lock", "holder.lock", "address", "place"
+USERS, HOLDER, ADDRESS, PLACE, TOKEN = "users.lock", "holder.lock", "address", "place", "auth-token"
+_BY_VALUE = "RAY_AUTH_TOKEN"
 HELD = "held.lock"  # in Ray's folder: its keeper has it, and so nobody when that is gone
 
 
@@ -47,6 +50,7 @@ class LocalCluster:
     def see_to_it(self) -> None:
         """Start a holder unless there is one. OSError where none can be started; to be called again and again."""
         if self._users is None:
+            create_once(str(self.folder / TOKEN), secrets.token_hex(32).encode())
             self._users = _open_lock(self.folder / USERS)
             fcntl.flock(self._users, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if self._holder is not None and self._holder.poll() is None:
@@ -80,6 +84,15 @@ class LocalCluster:
             self._users = None
         if self._holder is not None and self._holder.poll() is None:
             self._holder.returncode = 0  # not ours to wait for: it outlives this process
+
+
+def with_access(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """These variables and two more: who has them may speak to the cluster of that folder; nobody else may.
+
+    Ray listens at every address of the machine, and whoever it lets in can run what they like.
+    """
+    rest = {name: value for name, value in environment.items() if name != _BY_VALUE}  # it would go before the file
+    return rest | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / TOKEN)}
 
 
 def is_held(path: Path) -> bool:
@@ -164,6 +177,7 @@ class _Holder:
             [*keeper, *ray, *start, *only_here, *size],
             stdin=subprocess.PIPE,  # where this process is killed, the keeper finds its other side gone
             cwd=self.folder,
+            env=with_access(os.environ, self.folder),
             pass_fds=(lock,),
         )
         os.close(lock)

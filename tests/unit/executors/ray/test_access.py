@@ -1,0 +1,16 @@
+"""Who may speak to the cluster that a service starts for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner_service.executors.ray.local_cluster import TOKEN, with_access
+
+
+def test_access_is_by_the_file_of_the_home_whatever_the_user_has_set_for_other_clusters() -> None:
+    others = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "of another", "RAY_AUTH_TOKEN_PATH": "/x", "PATH": "/bin"}
+
+    found = with_access(others, Path("/home/ray"))
+
+    assert found == {"PATH": "/bin", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"/home/ray/{TOKEN}"}
+    assert others["RAY_AUTH_TOKEN"] == "of another"
