@@ -27,9 +27,9 @@ NOTES = (
         "that runs, which are told of every trial. Processor time is that of the service alone, its kernel time "
         "included, from the first report until all are on disk; rounds with and without streams take turns. Where "
         "other work shares the cores, reports reach the disk later than they are made: the rate tells it. A page is a "
-        "scripted client that asks what the dashboard asks of the experiment that runs: it four times a second, what "
-        "changed of its trials twice, curves, importance and the best every 1.5 seconds, and each of them not sooner "
-        "than eight times as long after the last time as that took."
+        "scripted client that reads one of the streams and asks what the dashboard asks of the experiment that runs: "
+        "it and what changed of its trials once a second, curves every three seconds, importance and the best where a "
+        "trial has ended, and each of them not sooner than eight times as long after the last time as that took."
     ),
 )
 
@@ -39,7 +39,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of each row, interleaved (default: 5)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of reports in each round (default: 8)")
     parser.add_argument("--streams", type=int, default=200)
-    parser.add_argument("--pages", type=int, default=20, help="scripted ones, beside the streams (default: 20)")
+    parser.add_argument(
+        "--pages", type=int, default=20, help="scripted ones, each with one of the streams (default: 20)"
+    )
     options = parser.parse_args()
     machine = describe()
     a_second = TARGET_A_SECOND / Load().trials
@@ -76,7 +78,7 @@ def _beside(streams: int, pages: int, told: dict[str, Any], made: Service) -> It
     experiment_id = json.loads(made.tuner("show", "@last", "-o", "json"))["id"]
     with ExitStack() as stack:
         paths = ["/api/v1/events", f"/api/v1/experiments/{experiment_id}/events"]
-        stack.enter_context(_program(made, told, "readers", str(streams), *paths))
+        stack.enter_context(_program(made, told, "readers", str(streams - pages), *paths))
         if pages:
             stack.enter_context(_program(made, told, "pages", str(pages), experiment_id))
         yield

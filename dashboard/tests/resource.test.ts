@@ -3,7 +3,8 @@ import { touch } from "../src/api/live";
 import { makeResource, REST } from "../src/api/resource";
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance", "Date"] });
+  vi.setSystemTime(1_000_000_000_300);
 });
 afterEach(() => {
   vi.useRealTimers();
@@ -38,12 +39,66 @@ function opened(took: number, pace?: number) {
   return { at, close, resource, again: () => watched.forEach((changed) => changed(false)) };
 }
 
-test("what changes all the time is read four times a second while the answers are quick", async () => {
+test("what changes all the time is looked at less and less often, down to once a second", async () => {
   const one = opened(5);
-  await changes(one, 10, 2_000);
+  await changes(one, 10, 6_000);
   const gaps = one.at.slice(1).map((at, place) => at - one.at[place]);
+  expect(gaps.slice(0, 2)).toEqual([250, 500]);
   expect(gaps.length).toBeGreaterThan(5);
-  expect(gaps.every((gap) => gap === 250)).toBe(true);
+  expect(gaps.slice(3).every((gap) => gap === 1_000)).toBe(true);
+  expect(gaps[2]).toBeLessThanOrEqual(1_500);
+  one.close();
+});
+
+test("what is told twice a second, too, is looked at once a second", async () => {
+  const one = opened(5);
+  await changes(one, 500, 6_000);
+  const gaps = one.at.slice(4).map((at, place) => at - one.at[place + 3]);
+  expect(gaps.length).toBeGreaterThan(3);
+  expect(gaps.every((gap) => gap === 1_000)).toBe(true);
+  one.close();
+});
+
+test("what has a pace of its own is looked at half as often", async () => {
+  const one = opened(5, 1_500);
+  await changes(one, 10, 14_000);
+  const gaps = one.at.slice(1).map((at, place) => at - one.at[place]);
+  expect(gaps[0]).toBe(1_500);
+  expect(gaps.slice(2)).toEqual([3_000, 3_000, 3_000].slice(0, gaps.length - 2));
+  expect(gaps.length).toBeGreaterThan(3);
+  one.close();
+});
+
+test("two pages that look all the time do so at the same moments", async () => {
+  const one = opened(5);
+  await vi.advanceTimersByTimeAsync(130);
+  const other = opened(20);
+  for (let passed = 0; passed < 6_000; passed += 10) {
+    one.again();
+    other.again();
+    await vi.advanceTimersByTimeAsync(10);
+  }
+  expect(one.at.at(-1)).toBe(other.at.at(-1));
+  expect(one.at.at(-2)).toBe(other.at.at(-2));
+  one.close();
+  other.close();
+});
+
+test("the last change is always read, and after a rest the first at once and the next soon again", async () => {
+  const one = opened(5);
+  await changes(one, 10, 5_000);
+  const told = performance.now();
+  one.again();
+  await vi.advanceTimersByTimeAsync(4_000);
+  expect(one.at.at(-1)).toBeGreaterThanOrEqual(told);
+  expect(one.at.at(-1)).toBeLessThanOrEqual(told + 1_000);
+  const before = performance.now();
+  one.again();
+  await vi.advanceTimersByTimeAsync(1);
+  expect(one.at.at(-1)).toBe(before);
+  one.again();
+  await vi.advanceTimersByTimeAsync(251);
+  expect(one.at.at(-1)).toBe(before + 250);
   one.close();
 });
 

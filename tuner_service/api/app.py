@@ -6,9 +6,10 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from tuner_service.api import agents
+from tuner_service.api.answers_by_event import AnswersByEvent
 from tuner_service.api.auth import authorize
 from tuner_service.api.bodies.reading import LargeBodies
-from tuner_service.api.cached_reads import CachedReads
+from tuner_service.api.cached_reads import BY_EVENT, CachedReads
 from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
@@ -90,6 +91,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.made_files = MadeFiles()
     install_error_handlers(app)
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
+    app.add_middleware(AnswersByEvent, commits=services.events, find=CachedReads(ROUTERS, BY_EVENT).find)
     app.add_middleware(Dashboard)
     app.add_middleware(HeadAsGet)
     app.add_middleware(ChannelsInTurn)

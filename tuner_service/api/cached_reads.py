@@ -28,7 +28,8 @@ from tuner_service.domain.errors import TunerServiceError
 
 PATHS_REMEMBERED = 1_000  # with the read that each belongs to
 LONGEST_PATH = 256  # characters; in a longer one some part is not valid, and it is not remembered
-_MARK = "cached_read"
+CACHED = "cached_read"  # by which of these marks a handler is declared
+BY_EVENT = "shared_by_event"
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -39,7 +40,20 @@ def cached_read(*, by_role: bool = False) -> Callable[[Handler], Handler]:
     """
 
     def declare(handler: Handler) -> Handler:
-        setattr(handler, _MARK, by_role)
+        setattr(handler, CACHED, by_role)
+        return handler
+
+    return declare
+
+
+def shared_by_event(*, by_role: bool = False) -> Callable[[Handler], Handler]:
+    """Declares that equal ``GET`` requests which name an event may share one answer that has everything up to it.
+
+    For reads of one experiment: whatever else they show, that no commit of the runner changes, may be a second old.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        setattr(handler, BY_EVENT, by_role)
         return handler
 
     return declare
@@ -94,11 +108,11 @@ class FoundRead:
 
 
 class CachedReads:
-    """Those that the routes of ``routers`` declare."""
+    """Those that the routes of ``routers`` declare by ``mark``."""
 
-    def __init__(self, routers: Iterable[APIRouter]) -> None:
+    def __init__(self, routers: Iterable[APIRouter], mark: str = CACHED) -> None:
         routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-        self._reads = tuple(_read_of(route) for route in routes if hasattr(route.endpoint, _MARK))
+        self._reads = tuple(_read_of(route, mark) for route in routes if hasattr(route.endpoint, mark))
         self._remembered = lru_cache(maxsize=PATHS_REMEMBERED)(self._find)
 
     def find(self, path: str) -> FoundRead | None:
@@ -119,7 +133,7 @@ def _arguments(read: CachedRead, given: Mapping[str, str]) -> Mapping[str, Any] 
         return None
 
 
-def _read_of(route: APIRoute) -> CachedRead:
+def _read_of(route: APIRoute, mark: str) -> CachedRead:
     parameters = inspect.signature(route.endpoint, eval_str=True).parameters
     in_path = set(route.param_convertors)
     for name, parameter in parameters.items():
@@ -131,6 +145,6 @@ def _read_of(route: APIRoute) -> CachedRead:
         handler=route.endpoint,
         takes_request="request" in parameters,
         takes_services="services" in parameters,
-        by_role=getattr(route.endpoint, _MARK),
+        by_role=getattr(route.endpoint, mark),
         route=route.path,
     )

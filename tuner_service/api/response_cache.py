@@ -90,7 +90,7 @@ class ResponseCache:
         self._next: dict[_Key, _Flight] = {}  # to be built when that one has landed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        read = self._find_read(scope["path"]) if _may_share(scope) else None
+        read = self._find_read(scope["path"]) if may_share(scope) else None
         version = None if read is None else self._queries.version()
         role = None if version is None else role_of(HTTPConnection(scope))
         if read is None or version is None or role not in PEOPLE:
@@ -111,7 +111,7 @@ class ResponseCache:
         if answer is None:
             await self._app(scope, receive, send)
         else:
-            await _send(answer, scope, send)
+            await send_answer(answer, scope, send)
 
     def _flight(self, key: _Key, version: int) -> tuple[_Flight, bool]:
         """What a read waits for, and whether it is the one that builds it."""
@@ -157,7 +157,7 @@ class ResponseCache:
         self, key: _Key, flight: _Flight, read: Read, *, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Ask the handler or the application, send what it says, and keep it."""
-        taken = _Taken(flight.begun)
+        taken = TakenAnswer(flight.begun)
         # The application sends the whole answer; whether this client has it already is seen here.
         whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
         try:
@@ -172,7 +172,7 @@ class ResponseCache:
                 del self._flights[key]
             flight.landed.set()
         if flight.answer is not None:
-            await _send(flight.answer, scope, send)
+            await send_answer(flight.answer, scope, send)
             return
         for message in taken.messages:
             await send(message)
@@ -184,7 +184,7 @@ class ResponseCache:
             self._bytes += len(answer.body)
 
 
-class _Taken:
+class TakenAnswer:
     """The messages of one answer, which a read of this kind sends in two: its head, and its whole body."""
 
     def __init__(self, begun: float) -> None:
@@ -203,12 +203,12 @@ class _Taken:
         return Answer(headers=headers, body=body, tag=tag, begun=self._begun)
 
 
-def _may_share(scope: Scope) -> bool:
+def may_share(scope: Scope) -> bool:
     """A long poll is to wait for itself."""
     return scope["type"] == "http" and scope["method"] == "GET" and _LONG_POLL not in scope["query_string"]
 
 
-async def _send(answer: Answer, scope: Scope, send: Send) -> None:
+async def send_answer(answer: Answer, scope: Scope, send: Send) -> None:
     """The answer, or 304 where the client says that it has it."""
     known = next((value for name, value in scope["headers"] if name == b"if-none-match"), None)
     if known is not None and answer.tag and is_known(answer.tag, known.decode("latin-1")):

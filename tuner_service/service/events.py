@@ -32,10 +32,12 @@ from tuner_service.service.patches import (
     Patch,
     TrialRow,
     cluster_event,
+    event_id,
     gap_event,
     heartbeat_event,
     of_topic,
     patch_event,
+    sequence_in,
 )
 
 MAX_STREAMS = 400  # at once; one more is refused. Fewer than connections, so that pages can always ask
@@ -140,7 +142,7 @@ class EventHub:
     def __init__(self, *, queries: Queries, lineage: str, clock: Clock) -> None:
         self._lineage, self._clock = lineage, clock
         self._beginnings = Beginnings(queries, lineage=lineage, clock=clock)
-        self._told = queries.sequence()  # streams have everything up to this commit
+        self._told = self._newest = queries.sequence()  # streams have everything up to the first, rows up to the other
         self._lock = threading.Condition()
         self._topics: dict[ExperimentId, set[Stream]] = {}  # none without a stream
         self._count = 0
@@ -154,10 +156,24 @@ class EventHub:
         """How many streams there are."""
         return self._count
 
+    @property
+    def newest(self) -> int:
+        """The newest commit. Whatever is read from now on sees it; whoever made it learns of it after this."""
+        return self._newest
+
+    def sequence_in(self, event_id: str) -> int | None:
+        """The commit up to which whoever took that event has everything; None where it is none of this database."""
+        sequence = sequence_in(event_id, self._lineage)
+        return sequence if sequence is not None and sequence <= self._newest else None
+
+    def event_id(self, sequence: int) -> str:
+        return event_id(sequence, self._lineage)
+
     # ── from the runner ─────────────────────────────────────────────────────────────────────────
     def committed(self, changes: Changes, sequence: int) -> None:
         """To be called after each commit, in their order."""
         with self._lock:
+            self._newest = sequence
             if not self._topics:
                 self._told = sequence
                 return

@@ -193,13 +193,15 @@ class Runner:
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
             return
+        if sequence is not None:
+            self._say_committed(changes, sequence)  # before whoever asked for it can ask for what it changed
         for future in [*self._held, *accepted]:
             future.set_result(None)
         self._held, self._saved_at = [], self._stepped_at
         self._perform(effects)
         if sequence is not None:
             self._measure(changes, batch, effects, took=took)
-        self._say_saved(changes, sequence)
+        self._say_saved(changes)
         self._show(dispatcher)
 
     def _show(self, dispatcher: Dispatcher) -> None:
@@ -230,10 +232,14 @@ class Runner:
         except Exception:  # what is counted wrongly is no reason to end a search
             logger.exception("step_not_measured")
 
-    def _say_saved(self, changes: Changes, sequence: int | None) -> None:
+    def _say_committed(self, changes: Changes, sequence: int) -> None:
         try:
-            if sequence is not None:
-                self.on_committed(changes, sequence)
+            self.on_committed(changes, sequence)
+        except Exception:  # whoever listens, the search goes on
+            logger.exception("experiments_not_told")
+
+    def _say_saved(self, changes: Changes) -> None:
+        try:
             self.on_saved(changes.experiments.values())
         except Exception:  # whoever listens, the search goes on
             logger.exception("experiments_not_told")
@@ -272,10 +278,10 @@ class Runner:
             dispatcher, effects = self._recovered(groups, [self._if_able(groups, one, at) for one in loaded], at)
         self._dispatchers += 1
         changes = dispatcher.take_changes()
-        sequence = self.store.commit(changes)
+        self._say_committed(changes, self.store.commit(changes))
         self._dispatcher = dispatcher
         self._perform(effects)
-        self._say_saved(changes, sequence)
+        self._say_saved(changes)
         self._show(dispatcher)
 
     def _recovered(

@@ -1,5 +1,6 @@
 // Requests to the service; whatever goes wrong is a Problem that says what, which and what to do.
 import { signal } from "@preact/signals";
+import { Seen } from "./seen";
 import type { Json } from "./shapes";
 
 export interface Fault {
@@ -38,14 +39,20 @@ export interface Asked {
 /** Changed when the service says that nobody is signed in; the page shows the login then. */
 export const signedOut = signal(false);
 
+/** What this page was told and given: the service may answer several pages that were told the same with one answer. */
+export const seen = new Seen();
+
 export const API = "/api/v1";
 /** By this header the service knows its own page: no other origin can send it without being asked. */
 export const PAGE_HEADERS = { "X-Tuner-Page": "1" };
 
 export async function ask<T>(method: string, path: string, asked: Asked = {}): Promise<Answer<T>> {
+  const headers = headersOf(asked);
+  const event = method === "GET" ? seen.eventFor(path) : "";
+  if (event) headers.set("Last-Event-ID", event);
   const response = await fetch(address(path), {
     method,
-    headers: headersOf(asked),
+    headers,
     credentials: "same-origin",
     redirect: "error",
     ...(asked.body === undefined ? {} : { body: JSON.stringify(asked.body) }),
@@ -59,6 +66,8 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
     );
   });
   if (!response.ok) throw await problemOf(response);
+  const has = response.headers.get("x-tuner-event") ?? "";
+  if (has) seen.answered(method === "GET" ? path : null, has);
   const isJson = (response.headers.get("content-type") ?? "").includes("json");
   const body = (isJson ? await response.json() : await response.text()) as T;
   return { body, etag: response.headers.get("etag"), headers: response.headers };

@@ -1,11 +1,16 @@
 // Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
-import { API, PAGE_HEADERS, signedOut } from "./client";
+import { API, PAGE_HEADERS, seen, signedOut } from "./client";
 import { readEvents, type ServerEvent } from "./sse";
 
-/** An experiment by its id; "cluster" for nodes, devices and quota groups; a watcher of "*" hears of everything. */
+/**
+ * An experiment by its id; `outcomesOf` one: what is computed from how its trials ended; "cluster" for nodes, devices and
+ * quota groups; a watcher of "*" hears of everything.
+ */
 export type Topic = string;
+
+export const outcomesOf = (id: string): Topic => `${id}/outcomes`;
 
 export type Connection = "connecting" | "live" | "polling" | "lost";
 export const connection = signal<Connection>("connecting");
@@ -21,7 +26,8 @@ const POLL_MS = 2_000;
 const SILENCE_MS = 40_000; // the service sends something each 15 seconds; a stream without is dead
 
 type Told =
-  | { kind: "change"; topics: Topic[] }
+  | { kind: "change"; topics: Topic[]; id: string }
+  | { kind: "begin"; id: string }
   | { kind: "state"; state: Connection }
   | { kind: "who" }
   | { kind: "signed-in" };
@@ -32,6 +38,8 @@ const watchers = new Map<Topic, Set<Watcher>>();
 let channel: BroadcastChannel | undefined;
 let leading = false;
 let lastId = "";
+/** Of each experiment that a patch told of: what the service tells its outcomes by. */
+const outcomes = new Map<string, string>();
 let wake: () => void = () => {};
 
 export function watch(topics: readonly Topic[], changed: Watcher): () => void {
@@ -49,6 +57,7 @@ export function startLive(): void {
   if (channel) return;
   channel = new BroadcastChannel(CHANNEL);
   channel.onmessage = (message: MessageEvent<Told>) => hear(message.data);
+  seen.behind = () => notify(["*"]);
   channel.postMessage({ kind: "who" } satisfies Told);
   // The lock is given back when its tab is closed; then the next one that waits leads. A page that was not opened by
   // https or on this machine has no locks: each of its tabs reads a stream of its own.
@@ -63,7 +72,13 @@ export function signedInNow(): void {
 }
 
 function hear(told: Told): void {
-  if (told.kind === "change") notify(told.topics);
+  if (told.kind === "change") {
+    if (told.id) {
+      lastId = told.id; // whoever leads next goes on from there
+      seen.event(told.id);
+    }
+    notify(told.topics);
+  } else if (told.kind === "begin") seen.begin(told.id);
   else if (told.kind === "state") enter(told.state);
   else if (told.kind === "signed-in") {
     signedOut.value = false;
@@ -80,6 +95,7 @@ function enter(state: Connection): void {
   const before = connection.value;
   if (state === before) return;
   connection.value = state;
+  if (state !== "live") seen.ended();
   if (state === "lost") lostSince.value = Date.now();
   else if (state !== "connecting" && before === "lost") {
     lostSince.value = null;
@@ -111,7 +127,7 @@ async function lead(): Promise<never> {
     if (status === 401) await pause(MOST_RETRY_MS);
     else if (status >= 400 && status !== 502 && status !== 504) {
       tell({ kind: "state", state: "polling" });
-      tell({ kind: "change", topics: ["*"] });
+      tell({ kind: "change", topics: ["*"], id: "" });
       await pause(POLL_MS);
     } else {
       if (status === 0) tell({ kind: "state", state: "lost" });
@@ -153,18 +169,31 @@ async function stream(begun: () => void): Promise<number> {
 function takeEvent(event: ServerEvent): void {
   if (connection.value !== "live") tell({ kind: "state", state: "live" });
   if (event.id) lastId = event.id;
-  const topics = topicsOf(event);
-  if (topics.length > 0) tell({ kind: "change", topics });
+  if (event.name === "begin") tell({ kind: "begin", id: event.id });
+  const topics = topicsOf(event, outcomes);
+  if (topics.length > 0) tell({ kind: "change", topics, id: event.id });
 }
 
-/** Which topics an event concerns; everything where something may have been missed. */
-export function topicsOf(event: Pick<ServerEvent, "name" | "data">): Topic[] {
+interface TellingExperiment {
+  id: string;
+  counts?: Record<string, number>;
+  budget?: { trials?: number | null };
+}
+
+/**
+ * Which topics an event concerns; everything where something may have been missed. `known` has what was last told of
+ * the outcomes of each experiment, and is brought up to date.
+ */
+export function topicsOf(
+  event: Pick<ServerEvent, "name" | "data">,
+  known: Map<string, string> = new Map(),
+): Topic[] {
   if (event.name === "heartbeat" || event.name === "begin") return [];
   if (event.name === "cluster") return ["cluster"];
   if (event.name !== "patch") return ["*"];
   try {
     const told = JSON.parse(event.data) as {
-      experiments?: { id: string }[];
+      experiments?: TellingExperiment[];
       trials?: Record<string, unknown>;
       checkpoints?: Record<string, unknown>;
       search_spaces?: string[];
@@ -172,14 +201,28 @@ export function topicsOf(event: Pick<ServerEvent, "name" | "data">): Topic[] {
       quota_groups?: boolean;
     };
     const found = new Set<Topic>();
-    for (const one of told.experiments ?? []) found.add(one.id);
+    for (const one of told.experiments ?? []) {
+      found.add(one.id);
+      const now = outcomesIn(one);
+      if (known.get(one.id) !== now) found.add(outcomesOf(one.id));
+      known.set(one.id, now);
+    }
     for (const id of Object.keys({ ...told.trials, ...told.checkpoints })) found.add(id);
-    for (const id of [...(told.search_spaces ?? []), ...(told.removed ?? [])]) found.add(id);
+    for (const id of [...(told.search_spaces ?? []), ...(told.removed ?? [])]) {
+      found.add(id);
+      found.add(outcomesOf(id));
+      known.delete(id);
+    }
     if (told.quota_groups || found.size > 0) found.add("cluster");
     return [...found];
   } catch {
     return ["*"];
   }
+}
+
+/** The service computes what outcomes tell anew when this, or the search space, has changed. */
+function outcomesIn({ counts, budget }: TellingExperiment): string {
+  return JSON.stringify([counts?.succeeded ?? 0, counts?.early_stopped ?? 0, budget?.trials ?? null]);
 }
 
 function pause(ms: number): Promise<void> {

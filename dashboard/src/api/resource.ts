@@ -11,13 +11,16 @@ export interface Resource<T> {
 }
 
 const LEAST_BETWEEN_MS = 250; // at most four a second
+/** What changes without end is looked at less and less often, down to once a second, or half as often as its pace. */
+const BUSY_MS = 1_000;
 /** From one look to the next so many times as long as the last one took: a busy service is asked less often. */
 export const REST = 8;
 const MOST_BETWEEN_MS = 3_000; // however long that was
 
 /**
  * Calls `load` now and whenever one of `topics` has changed; never twice at once, and not sooner than `pace` after the
- * last time, but for what this page has done itself.
+ * last time, but for what this page has done itself. While one change follows another, that pause is doubled each time,
+ * up to a second or twice `pace`; the first change after so long a rest is read at once.
  */
 export function makeResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -31,6 +34,9 @@ export function makeResource<T>(
   let again = false;
   let soonAgain = false;
   let next = 0;
+  let began = Number.NEGATIVE_INFINITY;
+  let pause = pace;
+  const longest = Math.max(BUSY_MS, 2 * pace);
   let timer: ReturnType<typeof setTimeout> | undefined;
   let abort = new AbortController();
   let closed = false;
@@ -40,6 +46,7 @@ export function makeResource<T>(
     busy = true;
     again = soonAgain = false;
     const begun = performance.now();
+    began = begun;
     try {
       const found = await load(abort.signal);
       if (!closed) {
@@ -50,7 +57,10 @@ export function makeResource<T>(
       if (!closed && !abort.signal.aborted) problem.value = asProblem(error);
     } finally {
       busy = false;
-      next = begun + Math.max(pace, Math.min(MOST_BETWEEN_MS, REST * (performance.now() - begun)));
+      const took = performance.now() - begun;
+      const rest = Math.max(pause, Math.min(MOST_BETWEEN_MS, REST * took));
+      next = begun + (pause < longest ? rest : untilTick(Date.now() - took, rest, longest));
+      pause = Math.min(longest, 2 * pause);
       if (again && !closed) reload(soonAgain);
     }
   }
@@ -64,7 +74,9 @@ export function makeResource<T>(
     }
     if (timer !== undefined && !soon) return;
     clearTimeout(timer);
-    timer = setTimeout(run, soon ? 0 : Math.max(0, next - performance.now()));
+    const now = performance.now();
+    if (now >= Math.max(next, began + longest)) pause = pace; // it rested
+    timer = setTimeout(run, soon ? 0 : Math.max(0, next - now));
   }
 
   function open(): () => void {
@@ -81,6 +93,14 @@ export function makeResource<T>(
     };
   }
   return { data, problem, reload: () => reload(true), open };
+}
+
+/**
+ * About `rest` from the moment `from`, to a whole `tick` of the clock on the wall: pages that look at the same thing all the time then do so at
+ * the same moment, and what the service has for one of them is right for all.
+ */
+function untilTick(from: number, rest: number, tick: number): number {
+  return Math.ceil((from + rest - tick / 2) / tick) * tick - from;
 }
 
 export function asProblem(error: unknown): Problem {

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { experimentUrl, read, readEarly } from "../api/client";
+import { outcomesOf } from "../api/live";
 import { useResource } from "../api/resource";
 import {
   type BestAnswer,
@@ -63,20 +64,20 @@ export function OverviewTab({ view, state, filtered }: Parts) {
   const importance = useResource(
     [id, "importance", metric],
     (signal) => read<Importance>(importanceUrl(id, metric), signal),
-    [id],
+    [outcomesOf(id)],
     SLOW_MS,
   );
   const best = useResource(
     [id, "best"],
     (signal) => read<BestAnswer>(experimentUrl(id, "/best"), signal),
-    [id],
+    [outcomesOf(id)],
     SLOW_MS,
   );
   const pareto = useResource(
     [id, "pareto", goals.length],
     (signal) =>
       goals.length > 1 ? read<Pareto>(experimentUrl(id, "/pareto"), signal) : Promise.resolve(null),
-    [id],
+    [outcomesOf(id)],
     SLOW_MS,
   );
   const maximize = objective?.goal === "maximize";

@@ -500,3 +500,20 @@ def test_without_a_reader_nothing_is_kept_and_no_thread_is_there() -> None:
 
     assert world.hub._pending is None
     assert world.hub._thread is None
+
+
+# ── what a reader of rows is told ───────────────────────────────────────────────────────────────
+def test_the_newest_commit_is_known_at_once_whether_anybody_listens_or_not() -> None:
+    async def story() -> None:
+        world = World()
+        alone = world.commit()
+        assert world.hub.newest == alone
+        await world.open()
+        heard = world.commit()
+        assert world.hub.newest == heard
+        assert world.hub.sequence_in(world.hub.event_id(heard)) == heard
+        assert world.hub.sequence_in(world.hub.event_id(heard + 1)) is None, "nobody was told that yet"
+        assert world.hub.sequence_in(f"{heard}-another") is None
+        world.hub.close()
+
+    asyncio.run(story())

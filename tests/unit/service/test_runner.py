@@ -121,6 +121,19 @@ def test_effects_are_performed_after_their_transaction_and_in_order(world: World
     assert world.store.log[-3:] == ["commit", "StartWorker", "Deliver"]
 
 
+def test_whoever_is_answered_finds_the_commit_told(world: World) -> None:
+    """An answer names the newest commit, which is to be that of the change that it answers."""
+    told: list[bool] = []
+    asked: list[Future[None]] = []
+    world.runner.on_committed = lambda _, __: told.append(all(not future.done() for future in asked))
+    for command in (created(), paused()):
+        asked[:] = [world.submit(command)]
+        asked[0].result(TIMEOUT_S)
+
+    assert told
+    assert all(told)
+
+
 def test_nothing_is_answered_or_performed_before_the_commit(world: World) -> None:
     world.store.gate.clear()
     world.store.entered.clear()

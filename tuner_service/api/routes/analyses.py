@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tuner_service.api.asking import answer, takes_gzip
 from tuner_service.api.bodies.schemas import MAX_NAME
+from tuner_service.api.cached_reads import shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.routes.parameters import ExperimentIdPath
 from tuner_service.domain.errors import Fault, InputError
@@ -35,24 +36,28 @@ Metric = Annotated[
 
 
 @router.get("/best")
+@shared_by_event()
 async def read_best(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The best trial, the best so far after each, and what more trials may bring. Several objectives: the front too."""
     return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.BEST)
 
 
 @router.get("/pareto")
+@shared_by_event()
 async def read_pareto(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The trials that no other beats in every objective, and the hypervolume they dominate."""
     return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.PARETO)
 
 
 @router.get("/slices")
+@shared_by_event()
 async def read_slices(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The objectives against each parameter, as columns."""
     return await _of_outcomes(request, services, await _searched(services, experiment_id), Kind.SLICES)
 
 
 @router.get("/failures")
+@shared_by_event()
 async def read_failures(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The simplest rule about one parameter that tells trials that fail from the others; null where none holds."""
     counts = (await _found(services, experiment_id)).counts
@@ -62,6 +67,7 @@ async def read_failures(request: Request, experiment_id: ExperimentIdPath, servi
 
 
 @router.get("/importance")
+@shared_by_event()
 async def read_importance(
     request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, metric: Metric = None
 ) -> Response:
@@ -74,6 +80,7 @@ async def read_importance(
 
 
 @router.get("/curves")
+@shared_by_event()
 async def read_curves(
     request: Request,
     experiment_id: ExperimentIdPath,
@@ -98,6 +105,7 @@ async def read_curves(
 
 
 @router.get("/timeline")
+@shared_by_event()
 async def read_timeline(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """Which trial held which device or core when, as columns with a row for each of `lanes` that an attempt held.
 

@@ -14,7 +14,7 @@ from tuner_service.api.bodies.experiment_file import dry_run_view, resolve_exper
 from tuner_service.api.bodies.reading import read_as, read_body, takes_body
 from tuner_service.api.bodies.schemas import MAX_NAME, MAX_TAGS, ExperimentBody, NothingBody, ResumeBody
 from tuner_service.api.bodies.strict_json import canonical_digest
-from tuner_service.api.cached_reads import cached_read
+from tuner_service.api.cached_reads import cached_read, shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
@@ -108,6 +108,7 @@ def list_experiments(  # noqa: PLR0913  # one argument for each query parameter
 
 @router.get("/{experiment_id}")
 @cached_read(by_role=True)  # the values of variables are for some roles only
+@shared_by_event(by_role=True)
 async def read_experiment(
     request: Request,
     experiment_id: ExperimentIdPath,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from tuner_service.analyst.table import SCREEN_DIGITS, TABLE_COLUMNS, column_fault
 from tuner_service.api.asking import answer, takes_gzip
+from tuner_service.api.cached_reads import shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.routes.analyses import live_revision
 from tuner_service.api.routes.paging import read_number_cursor
@@ -27,6 +28,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["trials"]
 
 
 @router.get("/table")
+@shared_by_event()
 async def read_table(  # noqa: PLR0913  # one argument for each query parameter
     request: Request,
     experiment_id: ExperimentIdPath,
