@@ -320,11 +320,11 @@ class Trial:
     def _step(step: SupportsIndex | None, *, default: int) -> int:
         if step is None:
             return default
-        if isinstance(step, bool):
-            raise TypeError("step is a whole number, not a bool")
+        if isinstance(step, bool) or not hasattr(step, "__index__"):
+            raise TypeError(f"step is a whole number, not {step!r:.60}, a {type(step).__name__}")
         number = operator.index(step)
         if not 0 <= number <= STEP_MAX:
-            raise ValueError(f"step is between 0 and {STEP_MAX}, not {number}")
+            raise ValueError(f"step is between 0 and {STEP_MAX}, not {number if abs(number) < 2**70 else 'beyond it'}")
         return number
 
 

@@ -102,9 +102,13 @@ class SpoolSink:
     def __init__(self, folder: Path, wake: str | None) -> None:
         self._folder = folder
         self._wake = wake
-        self._writer = SpoolWriter(str(folder / FILE_SPOOL), acknowledged=str(folder / FILE_ACKNOWLEDGED))
         self._name = folder.name.partition("-")[2].encode()[:WAKE_BYTES] or b"r"
         self._waker = Waker(wake, self._name)
+        self._writer = SpoolWriter(
+            str(folder / FILE_SPOOL),
+            acknowledged=str(folder / FILE_ACKNOWLEDGED),
+            closed_by_script=self._waker.forget,
+        )
         self._stop_file = str(folder / FILE_STOP)
         self._warned = False
 
@@ -215,6 +219,12 @@ class Waker:
         except OSError:
             self.close()  # the agent is gone; the next one reads the spool by itself and listens again
             self._connect()
+
+    def forget(self) -> None:
+        """The script has closed it, and its number may be another socket now: it is neither used nor closed."""
+        if self._socket is not None:
+            self._socket.detach()
+            self._socket = None
 
     def close(self) -> None:
         if self._socket is not None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 
 from trials.wire.limits import METRICS_LIMIT, REPORT_LINE_BYTES, SPOOL_LIMIT_BYTES
 
 ACKNOWLEDGED_BYTES = 4 << 10  # of the file that says what was taken
 LIMIT_CHECK_BYTES = 1 << 20  # the limit is looked at after so many bytes, not with every record
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 FULL_DISK_PAUSE_S = 0.1
 FULL_DISK_TIMEOUT_S = 600.0  # append() raises the disk's error after waiting so long for room
 
@@ -59,13 +61,31 @@ class ReportsLostError(RuntimeError):
         )
 
 
-class SpoolWriter:
-    """Writes to one spool. Several processes may write to the same one: each line is one append."""
+def _nothing() -> None:
+    """Whoever has no other descriptors of the process need not know."""
 
-    def __init__(self, path: str, *, acknowledged: str | None = None, limit: int = SPOOL_LIMIT_BYTES) -> None:
+
+class SpoolWriter:
+    """Writes to one spool. Several processes may write to the same one: each line is one append.
+
+    ``closed_by_script`` is called where the script has closed the descriptor, as one does that becomes a daemon: the
+    spool is opened again, and the old number, which may be a file of the script's now, is left alone.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        acknowledged: str | None = None,
+        limit: int = SPOOL_LIMIT_BYTES,
+        closed_by_script: Callable[[], None] = _nothing,
+    ) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._least = os.fstat(self._descriptor).st_size  # the file only ever grows
+        self._closed_by_script = closed_by_script
+        self._descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+        found = os.fstat(self._descriptor)
+        self._file = (found.st_dev, found.st_ino)
+        self._least = found.st_size  # the file only ever grows
         self._acknowledged = acknowledged
         self._limit = limit
         self._unchecked = LIMIT_CHECK_BYTES
@@ -82,7 +102,10 @@ class SpoolWriter:
                 raise ReportTooLargeError(len(line))
         if not lines:
             return
+        self._be_open()
         data = b"\n".join(lines) + b"\n"
+        # Taken before: another thread, or a signal handler of this one, may append before this line is counted.
+        least = self._least + len(data)
         if self._torn:  # a line that an earlier writer did not finish is closed off; the agent drops what is no record
             data = b"\n" + data
         written = self._write(data)
@@ -91,18 +114,40 @@ class SpoolWriter:
             self._torn = False
         else:
             self._finish(memoryview(data)[written:])
-        self._least += len(data)
-        self.check()
+        self._check(least)
 
     def check(self) -> None:
         """ReportsLostError where what was written is not in the file any more, or the file is no spool any more."""
+        self._be_open()
+        self._check(self._least)
+
+    def _be_open(self) -> None:
+        if self._is_own():
+            return
+        self._closed_by_script()
+        try:
+            self._descriptor = os.open(self._path, _FLAGS)
+        except FileNotFoundError as exc:
+            raise ReportsLostError(self._path) from exc
+        if not self._is_own():
+            raise ReportsLostError(self._path)
+
+    def _is_own(self) -> bool:
+        try:
+            found = os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
+
+    def _check(self, least: int) -> None:
         found = os.fstat(self._descriptor)
-        if found.st_size < self._least or not found.st_nlink:
+        if found.st_size < least or not found.st_nlink:
             raise ReportsLostError(self._path)
         self._least = found.st_size
 
     def append_some(self, data: bytes) -> int:
         """For one that must not wait: so many bytes of these whole lines found room. The rest is to be next."""
+        least = self._least
         try:
             if self._torn:
                 os.write(self._descriptor, b"\n")
@@ -115,8 +160,7 @@ class SpoolWriter:
                 raise
             return 0
         self._unchecked += written
-        self._least += written
-        self.check()
+        self._check(least + written)
         return written
 
     def is_full(self) -> bool:
@@ -128,10 +172,12 @@ class SpoolWriter:
 
     def sync(self) -> None:
         """Everything appended is on the disk when this returns."""
+        self._be_open()
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        if self._is_own():
+            os.close(self._descriptor)
 
     def _write(self, data: bytes | memoryview) -> int:
         deadline = 0.0

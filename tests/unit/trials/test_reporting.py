@@ -164,6 +164,66 @@ def test_a_step_is_a_whole_number_from_zero_on(trial: Trial, step: Any, error: t
         trial.report(step=step, loss=1)
 
 
+def test_a_step_that_is_no_whole_number_is_shown(trial: Trial) -> None:
+    with pytest.raises(TypeError, match=r"^step is a whole number, not 1\.5, a float$"):
+        trial.report(step=1.5, loss=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^step is between 0 and 9007199254740992, not beyond it$"):
+        trial.report(step=10**9999, loss=1)
+
+
+def test_a_signal_handler_or_thread_may_report_in_the_middle_of_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SpoolWriter(str(tmp_path / "reports.jsonl"))
+    write = os.write
+    within = [b"from a handler"]
+
+    def write_and_be_interrupted(descriptor: int, data: Any) -> int:
+        written = write(descriptor, data)
+        if within:
+            writer.append(within.pop())
+        return written
+
+    monkeypatch.setattr(os, "write", write_and_be_interrupted)
+    writer.append(b"a line")
+    writer.append(b"another")
+    monkeypatch.undo()
+    writer.close()
+
+    assert (tmp_path / "reports.jsonl").read_text().splitlines() == ["a line", "from a handler", "another"]
+
+
+def test_a_script_that_closes_the_descriptors_of_others_reports_on_and_its_own_files_are_left_alone(
+    trial: Trial, tmp_path: Path
+) -> None:
+    trial.report(step=0, accuracy=1)
+    closed = trial._sink._writer._descriptor  # type: ignore[attr-defined]
+    own = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT)
+    os.dup2(own, closed)
+
+    trial.report(step=1, accuracy=1)
+    trial.close()
+
+    assert [record.step for record in records(tmp_path)] == [0, 1]
+    assert (tmp_path / "own").read_bytes() == b""
+    os.close(closed)  # still its own
+    os.close(own)
+
+
+def test_a_waker_whose_socket_was_closed_sends_nothing_to_what_has_its_number(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent, socket.socket(socket.AF_UNIX) as own:
+        agent.bind(str(tmp_path / "wake"))
+        waker = Waker(str(tmp_path / "wake"), b"n")
+        waker.wake()
+        number = waker._socket.fileno()  # type: ignore[union-attr]
+        os.dup2(own.fileno(), number)
+
+        waker.forget()
+        waker.close()
+
+        os.close(number)  # it was not closed
+
+
 def test_an_empty_report_is_refused(trial: Trial) -> None:
     with pytest.raises(TypeError, match="at least one metric"):
         trial.report()
