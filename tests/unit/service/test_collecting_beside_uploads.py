@@ -20,7 +20,7 @@ from trials.stores import StoreError
 from trials.wire.manifests import AssetFile, pieces_of
 from tuner_service.domain.assets import Asset, AssetId, AssetKind
 from tuner_service.domain.errors import ConflictError, StorageError, UnavailableError
-from tuner_service.service.assets.asset_store import LEASE_S, AssetStore, file_name
+from tuner_service.service.assets.asset_store import HOME_ID, LEASE_S, AssetStore, file_name
 from tuner_service.service.assets.collecting import COLLECTING_S, SAID_AGAIN_S, collect, damages
 from tuner_service.service.assets.uploads import NewAsset, Uploads
 
@@ -291,6 +291,48 @@ def test_a_mark_that_goes_meanwhile_hinders_no_collector_and_one_that_stays_does
     two.store._files.opened = unmarked
 
     assert len(two.collect()) == len(TREE.files)
+
+
+# ── former databases ────────────────────────────────────────────────────────────────────────────
+def a_store(home: Path, lineage: str, held: dict[str, bytes], *, database: str = "tuner.db") -> AssetStore:
+    home.mkdir(exist_ok=True)
+    store = AssetStore("memory://shared", home=home, lineage=lineage, database=database)
+    store._files = cast("Any", Files(held, lambda: None))
+    return store
+
+
+def test_only_the_same_home_with_the_same_database_has_former_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: dict[str, bytes] = {}
+    home, its_id = tmp_path / "home", tmp_path / "home" / HOME_ID
+    a_store(home, "before", held).own([])
+    a_store(home, "elsewhere", held, database="postgresql://me:secret@server/tuner").own([])
+    now = a_store(home, "now", held)
+    now.own([])
+    assert now.former_lineages() == {"before"}
+    assert not [name for name, data in held.items() if b"secret" in data]
+
+    first = its_id.read_text()
+    its_id.unlink()
+    assert now.former_lineages() == set(), "a home that was made anew at the same place, of a like machine"
+    a_store(home, "now", held).own([])
+    assert its_id.read_text() != first
+    assert now.former_lineages() == set()
+
+    its_id.write_text(first)
+    monkeypatch.setattr("tuner_service.service.assets.asset_store._machine", lambda: "another")
+    assert now.former_lineages() == set(), "a copy of the home on another machine"
+
+
+def test_a_home_that_cannot_be_written_into_has_no_former_databases(tmp_path: Path) -> None:
+    held: dict[str, bytes] = {}
+    for lineage in ("before", "now"):
+        store = a_store(tmp_path / "home", lineage, held)
+        (tmp_path / "home" / HOME_ID).mkdir(exist_ok=True)
+        store.own([])
+
+    assert store.former_lineages() == set()
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────

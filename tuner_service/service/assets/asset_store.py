@@ -4,7 +4,7 @@
     assets/LINEAGE/ID           empty: the database LINEAGE has the asset ID
     leases/LINEAGE/ID.manifest  of what is being uploaded; ID.until says up to when nothing of it is collected
     collecting/LINEAGE          the time up to which a collector of that database removes files
-    owners/LINEAGE              which home has the database
+    owners/LINEAGE              which home has the database, and where that is
 
 A mark is written before the lease of its asset is given up: who looks for leases first, and for marks then, sees one.
 Rows of a database are the point of commit for its people. The marks stand in the store itself, because services with
@@ -15,6 +15,7 @@ other. A collector goes on saying it, and ends by itself where it could not in t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -24,24 +25,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trials.files import write_atomically
+from trials.files import create_once, write_atomically
 from trials.stores import FileStore, StoreError, clear, is_url, sync_filesystem
 from trials.wire.manifests import AssetFile, is_file_digest, read_manifest
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
 
 FILES, ASSETS, LEASES, COLLECTING, OWNERS, INCOMING = "files", "assets", "leases", "collecting", "owners", "incoming"
+HOME_ID = "asset-owner"  # the file in a home that holds its id
 LEASE_S = 86_400.0  # from the last sign of the client; an upload that was broken off is continued within it
 SMALL_BYTES = 4_096
 DRAFT = "draft-"  # begins the name of what is not whole yet
 
 
 class AssetStore:
-    """Of one database, whose lineage names its marks. Any thread; every call blocks. StoreError where it fails."""
+    """Of one database, whose lineage names its marks. Any thread; every call blocks. StoreError where it fails.
 
-    def __init__(self, root: str, *, home: Path, lineage: str) -> None:
+    ``database``: where that is, a file or a URL; nothing of it is written down that could be read.
+    """
+
+    def __init__(self, root: str, *, home: Path, lineage: str, database: str = "") -> None:
         self._files = FileStore(root)
-        self._home = home
+        self._home, self._database = home, database
         self.lineage = lineage
         self.staging = staging_of(root, home=home, lineage=lineage)
 
@@ -137,7 +142,7 @@ class AssetStore:
     # ── marks ───────────────────────────────────────────────────────────────────────────────────
     def own(self, asset_ids: list[AssetId]) -> None:
         """Say whose store it is, and which assets its database has: those without a mark get theirs."""
-        self._files.write(f"{OWNERS}/{self.lineage}", _to_json({"home": str(self._home), "machine": _machine()}))
+        self._files.write(f"{OWNERS}/{self.lineage}", _to_json(self._owner(_made_home_id(self._home))))
         marked = self.marked(self.lineage)
         for asset_id in asset_ids:
             if asset_id not in marked:
@@ -160,8 +165,14 @@ class AssetStore:
         return {*self._files.folders(LEASES), *self._files.folders(ASSETS), *self._files.sizes(OWNERS)}
 
     def former_lineages(self) -> set[str]:
-        """Those of this same home: its database was put back from a copy, so that nobody has the former one."""
-        mine = {"home": str(self._home), "machine": _machine()}
+        """Those of this same home and database, which was put back from a copy, so that nobody has the former one.
+
+        None where that is not sure: machines made from one image may agree in all but the home's own id.
+        """
+        home_id = _home_id(self._home)
+        if not home_id:
+            return set()
+        mine = self._owner(home_id)
         others = set(self._files.sizes(OWNERS)) - {self.lineage}
         return {lineage for lineage in others if self._small(f"{OWNERS}/{lineage}") == mine}
 
@@ -227,6 +238,10 @@ class AssetStore:
         others = {*self._files.sizes(COLLECTING), *self._files.sizes(COLLECTING)} - {self.lineage}
         return any(self._time(f"{COLLECTING}/{lineage}", "until") > now for lineage in others)
 
+    def _owner(self, home_id: str) -> dict[str, object]:
+        database = hashlib.sha256(self._database.encode()).hexdigest()[:32]
+        return {"home": str(self._home), "home_id": home_id, "machine": _machine(), "database": database}
+
     # ── helpers ─────────────────────────────────────────────────────────────────────────────────
     def _time(self, name: str, field: str) -> float:
         found = self._small(name).get(field)
@@ -251,6 +266,23 @@ def file_name(digest: str) -> str:
 
 def _to_json(value: dict[str, object]) -> bytes:
     return json.dumps(value).encode()
+
+
+def _home_id(home: Path) -> str:
+    """ "" where it has none yet."""
+    try:
+        return (home / HOME_ID).read_text(encoding="ascii").strip()[:64]
+    except (OSError, ValueError):
+        return ""
+
+
+def _made_home_id(home: Path) -> str:
+    """Made up once; "" where it cannot be written down."""
+    try:
+        create_once(str(home / HOME_ID), secrets.token_hex(16).encode(), durable=True)
+    except OSError:
+        return ""
+    return _home_id(home)
 
 
 def _machine() -> str:
